@@ -1,0 +1,56 @@
+"""The array namespace behind a computation: numpy, torch or another of the array API."""
+
+from typing import Any
+
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+from array_api_compat import array_namespace
+from scipy.sparse import issparse
+
+Array = Any  # an array of whichever namespace the caller brought
+Namespace = Any
+
+
+def namespace(*arrays: Array) -> Namespace:
+    """Return the namespace the arrays share; scipy's sparse matrices live in numpy's."""
+    dense = [a for a in arrays if a is not None and not issparse(a)]
+    return array_namespace(*dense) if dense else numpy_namespace
+
+
+def moved(a: Array, like: Array) -> Array:
+    """Return `a` in float64, in the namespace and on the device of `like`."""
+    xp = namespace(like)
+    if namespace(a) is not xp:
+        a = xp.from_dlpack(a) if hasattr(a, "__dlpack__") else a
+    device = None if issparse(like) else like.device
+    return xp.astype(xp.asarray(a, device=device), xp.float64)
+
+
+def to_numpy(a: Array) -> np.ndarray:
+    """Return `a` as a numpy array, from whatever device it is on."""
+    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+
+
+def orthonormal(A: Array) -> Array:
+    """Return an orthonormal basis that contains the span of the columns of `A` (d, q), q ≤ d."""
+    return namespace(A).linalg.qr(A)[0]
+
+
+def diagonal(v: Array) -> Array:
+    """Return the square matrix with `v` on its diagonal."""
+    return namespace(v).eye(v.shape[0], dtype=v.dtype, device=v.device) * v[:, None]
+
+
+def symmetric(A: Array) -> Array:
+    """Return the symmetric part of a square matrix."""
+    return (A + A.T) / 2
+
+
+def lead(S: Array, rank: int, psd: bool = False) -> tuple[Array, Array]:
+    """Return the `rank` eigenpairs of symmetric `S` largest in size (the largest ≥ 0 if `psd`)."""
+    xp = namespace(S)
+    values, vectors = xp.linalg.eigh(symmetric(S))
+    if psd:
+        values = xp.clip(values, min=0)
+    top = xp.argsort(xp.abs(values), descending=True)[:rank]
+    return xp.take(values, top), xp.take(vectors, top, axis=1)

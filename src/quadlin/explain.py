@@ -1,0 +1,105 @@
+"""Which features interact: entries of M in the user's units, never the whole of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappush, heappushpop
+from typing import NamedTuple
+
+import numpy as np
+
+Name = int | str
+
+
+class Interaction(NamedTuple):
+    """A pair of features and what their product adds to the prediction."""
+
+    first: str
+    second: str
+    coefficient: float  # of x_i·x_j in y: 2 M_ij, or M_ii for a square
+    strength: float  # the same for standardised features: comparable between pairs
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """A view of M = A diag(s) Aᵀ, its diagonal left out where it has none: any entry, row or the strongest ones.
+
+    Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
+    time, and far less when few features carry M, because pairs are visited by falling bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
+    ...                     np.ones(3, dtype=bool), np.ones(3), ["a", "b", "c"])
+    >>> float(view["a", "b"])
+    6.0
+    >>> view.top(1)
+    [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
+    """
+
+    factor: np.ndarray  # (d, k)
+    signs: np.ndarray  # (k,), s
+    has_diagonal: np.ndarray  # (d,), bool
+    sd: np.ndarray  # (d,), of the features
+    names: Sequence[str]
+
+    def __getitem__(self, pair: tuple[Name, Name]) -> float:
+        """Return M_ij by position or name; the product x_i·x_j has coefficient 2 M_ij."""
+        i, j = (self._position(feature) for feature in pair)
+        if i == j and not self.has_diagonal[i]:
+            return 0.0
+        return float(self.factor[i] * self.signs @ self.factor[j])
+
+    def row(self, feature: Name) -> np.ndarray:
+        """Return the row of M that belongs to one feature."""
+        i = self._position(feature)
+        entries = self.factor @ (self.signs * self.factor[i])
+        entries[i] *= self.has_diagonal[i]
+        return np.asarray(entries)
+
+    def top(self, count: int = 10, squares: bool = False) -> list[Interaction]:
+        """Return the strongest interactions, by the size they have for standardised features."""
+        A = self.factor * self.sd[:, None] * np.sqrt(np.abs(self.signs))
+        signs = np.sign(self.signs)
+        norms = np.linalg.norm(A, axis=1)
+        order = np.argsort(-norms, kind="stable")
+        A, norms = A[order], norms[order]
+        heap: list[tuple[float, int, int]] = []
+        for p in range(len(order)):
+            bound = heap[0][0] if len(heap) == count else 0.0
+            last = p if squares else p + 1
+            stop = int(np.searchsorted(-2 * norms[p] * norms, -bound, side="left"))
+            if stop <= last:  # |M_ij| ≤ ‖a_i‖‖a_j‖: nothing further down can be stronger
+                if bound > 0 or norms[p] == 0:
+                    break
+                continue
+            values = 2 * (A[last:stop] * signs) @ A[p]
+            if squares:
+                values[0] *= self.has_diagonal[order[p]] / 2
+            best = np.argsort(-np.abs(values), kind="stable")[:count]
+            for q in best:
+                item = (abs(float(values[q])), int(order[p]), int(order[last + q]))
+                if item[0] > 0:
+                    (heappush if len(heap) < count else heappushpop)(heap, item)
+        return [self._interaction(*sorted((i, j))) for _, i, j in sorted(heap, reverse=True)]
+
+    def _interaction(self, i: int, j: int) -> Interaction:
+        coefficient = self[i, j] * (1 if i == j else 2)
+        strength = coefficient * float(self.sd[i] * self.sd[j])
+        return Interaction(self.names[i], self.names[j], coefficient, strength)
+
+    def _position(self, feature: Name) -> int:
+        d = len(self.names)
+        if isinstance(feature, str):
+            if feature not in self.names:
+                raise KeyError(
+                    f"There is no feature {feature!r}; the features are {_some(self.names)}."
+                )
+            return list(self.names).index(feature)
+        if not -d <= feature < d:
+            raise IndexError(f"There is no feature {feature}: the model has {d} features.")
+        return int(feature) % d
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")

@@ -1,0 +1,512 @@
+"""Estimators for scikit-learn: thin around the solver."""
+
+import warnings
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import issparse
+from sklearn import get_config
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from quadlin.arrays import Array, moved, namespace, to_numpy
+from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
+from quadlin.design import Rows
+from quadlin.explain import Interactions, Name
+from quadlin.frames import refuse_text_columns
+from quadlin.metrics import degrees_of_freedom
+from quadlin.model import in_units, predict, with_rank
+from quadlin.moments import Moments
+from quadlin.solve import Options, Record, Solution, Status, solve
+from quadlin.sources import Chunk, MemorySource
+from quadlin.standardise import UnitsMaker
+from quadlin.stream import Learned, Stream, moments_of
+
+BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
+BATCH_ELEMENTS = 1 << 25  # and at most this many entries
+
+
+class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+    r"""Second order linear model with a low-rank, signed quadratic part.
+
+    .. math:: y = b + x^\top w + x^\top M x + \text{noise},
+              \qquad M = M^\top,\ \mathrm{rank}\,M \le k
+
+    fitted by least squares with the moment estimation sequence: no gradient, no learning rate.
+    Features are standardised internally; whatever is fitted is reported in the user's units.
+
+    Parameters
+    ----------
+    rank : int, default=5
+        Rank k of the quadratic part. A rank above the number of features means no restriction.
+    diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
+        Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
+        :math:`x_j`, which they cannot for a feature with two values; "free" everywhere; "zero"
+        nowhere (factorization machine); or one boolean a feature.
+    fit_linear : bool, default=True
+        Whether w is fitted, else it is zero.
+    fit_intercept : bool, default=True
+        Whether b is fitted, else it is zero.
+    psd : bool, default=False
+        Whether the low-rank part is held positive semi-definite.
+    step : {"guarded", "plain"}, default="guarded"
+        "guarded" goes to the least-squares best along each step and never raises the training
+        loss; "plain" is the paper's step of full length, which needs many rows and independent
+        features and diverges otherwise.
+    max_iter : int, default=50
+        Most steps of `fit`, at two passes over the rows each (the first takes six).
+    tol : float, default=1e-6
+        `fit` stops when a step lowers the loss by less than this share of it.
+    batch_size : int or "auto", default="auto"
+        Rows that `partial_fit` gathers for a step. "auto" takes ten a parameter, at most 2²⁵
+        entries of X, and doubles the first batch while noise hides the quadratic part in it.
+    warm_start : bool, default=False
+        Whether `fit` starts from the model of the last fit.
+    random_state : int, RandomState or None, default=None
+        Seed of the random matrix that the first estimate starts from.
+
+    Attributes
+    ----------
+    coef_ : array (n_features,)
+        w.
+    intercept_ : float
+        b.
+    components_ : array (rank, n_features)
+        Orthonormal rows.
+    eigenvalues_ : array (rank,)
+        Signed, by falling size. The low-rank part of M is
+        ``components_.T @ diag(eigenvalues_) @ components_``.
+    has_diagonal_ : array of bool (n_features,)
+        Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
+    interactions_ : Interactions
+        A view of M: ``interactions_["a", "b"]``, ``interactions_.top(10)``.
+    moments_ : Moments
+        Mean, variance, skewness and kurtosis of the features.
+    history_ : tuple of Record
+        The loss after each step and the passes taken so far.
+    status_ : Status
+        How the fit ended; its value is advice.
+    n_iter_ : int
+        Steps taken.
+    n_samples_seen_ : int
+        Rows learned from.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Notes
+    -----
+    Time: O(nnz(X)·k) a pass, six passes for the first step and two for each other. Memory beside
+    X: O(kd) and a block of rows; X is never copied (CSC becomes CSR once). float32 stays float32.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(3000, 10, rank=2, n_test=100, random_state=0)
+    >>> model = SecondOrderRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    >>> round(model.score(data.X_test, data.y_test), 6)
+    1.0
+    >>> sorted(model.eigenvalues_.round(6).tolist())
+    [-1.0, 1.0]
+    """
+
+    _fitted: Stream
+
+    def __init__(
+        self,
+        rank: int = 5,
+        *,
+        diagonal: str | Sequence[bool] = "auto",
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        step: str = "guarded",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.diagonal = diagonal
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit to the rows given, in as many passes as it takes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            A weight of 2 is the same as the row given twice, 0 as the row left out.
+
+        Returns
+        -------
+        self
+        """
+        warm: Learned | None = None
+        if self.warm_start and self.__sklearn_is_fitted__():
+            warm = self._fitted.current
+        chunk = self._checked(X, y, sample_weight, reset=True)
+        options, maker, source = self._options(), self._units_maker(chunk.X), _source(chunk)
+        features, target = moments_of(source)
+        units = maker(features, target)
+        start = None
+        if warm is not None and warm.model.w.shape == units.scale.shape:
+            start = with_rank(in_units(warm.model, warm.units, units), options.rank)
+
+        def fitted(solution: Solution) -> Stream:
+            learned = Learned(
+                solution.model, units, features, target, solution.history, solution.status
+            )
+            return self._stream(options, maker, learned, rows=chunk.X.shape[0])
+
+        hook, end = step_hook(self, X, y, lambda solution: {"_fitted": fitted(solution)})
+        solution = solve(source, units, options, np.random.default_rng(self._seed()), start, hook)
+        self._fitted = fitted(_with_row_count(solution, chunk))
+        end()
+        if self.status_ is Status.interrupted:
+            raise KeyboardInterrupt(self.status_.value)
+        if self.status_ not in (Status.converged, Status.stopped):
+            warnings.warn(
+                f"{self.status_.name}: {self.status_.value}", ConvergenceWarning, stacklevel=3
+            )
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from rows that are seen once: O(kd) memory, one step a batch.
+
+        Rows are gathered until `batch_size` of them are there, so it does not matter how the
+        stream is cut. An incomplete batch counts in what the model predicts meanwhile. After
+        `fit` the stream goes on from the fitted model.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`.
+
+        Returns
+        -------
+        self
+        """
+        first = not self.__sklearn_is_fitted__()
+        chunk = self._checked(X, y, sample_weight, reset=first)
+        if first:
+            self._fitted = self._stream(self._options(), self._units_maker(chunk.X))
+        self._fitted.feed(chunk)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predict the targets of some rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples,)
+        """
+        check_is_fitted(self)
+        refuse_text_columns(X)
+        X = validate_data(self, X, accept_sparse="csr", dtype=_float_types(X), reset=False)
+        X = self._at_home(X, "predict")
+        learned = self._fitted.current
+        xp, units = namespace(learned.model.U), learned.units
+        parts = [predict(learned.model, Rows(c.X, units)) for c in MemorySource(X)]
+        f = xp.astype(xp.concat(parts), xp.float64)
+        return xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
+
+    def interaction(self, first: Name, second: Name) -> float:
+        """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
+        return self.interactions_[first, second]
+
+    @property
+    def coef_(self) -> Array:
+        """Return w in the user's units."""
+        return self._learned("coef_").raw.coef
+
+    @property
+    def intercept_(self) -> float:
+        """Return b in the user's units."""
+        return self._learned("intercept_").raw.intercept
+
+    @property
+    def components_(self) -> Array:
+        """Return the orthonormal rows of the low-rank part."""
+        return self._learned("components_").raw.components
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """Return the signed eigenvalues of the low-rank part, by falling size."""
+        return self._learned("eigenvalues_").raw.eigenvalues
+
+    @property
+    def has_diagonal_(self) -> Array:
+        """Return where M has a diagonal."""
+        return self._learned("has_diagonal_").units.free > 0
+
+    @property
+    def moments_(self) -> Moments:
+        """Return the moments of the features."""
+        return self._learned("moments_").features
+
+    @property
+    def history_(self) -> tuple[Record, ...]:
+        """Return the loss after each step."""
+        return self._learned("history_").history
+
+    @property
+    def status_(self) -> Status:
+        """Return how the fit ended."""
+        return self._learned("status_").status
+
+    @property
+    def n_iter_(self) -> int:
+        """Return the number of steps."""
+        return max(1, self._learned("n_iter_").history[-1].step)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Return the number of rows learned from."""
+        self._learned("n_samples_seen_")
+        return int(self._fitted.rows)
+
+    @property
+    def interactions_(self) -> Interactions:
+        """Return a view of M in the user's units."""
+        learned = self._learned("interactions_")
+        model, scale = learned.model, to_numpy(learned.units.scale)
+        return Interactions(
+            to_numpy(model.U) * scale[:, None],
+            to_numpy(model.s) * learned.units.target.scale,
+            to_numpy(learned.units.free) > 0,
+            np.sqrt(to_numpy(learned.features.var)),
+            self._names(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.array_api_support = True
+        return tags
+
+    def _learned(self, attribute: str) -> Learned:
+        if not self.__sklearn_is_fitted__():
+            # An AttributeError too, so that hasattr() tells the truth.
+            raise NotFittedError(
+                f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
+            )
+        return self._fitted.current
+
+    def _names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+
+    def _checked(self, X: Any, y: Any, weight: Any, reset: bool) -> Chunk:
+        refuse_text_columns(X)
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=_float_types(X),
+            y_numeric=True,
+            ensure_min_samples=2 if reset else 1,
+            reset=reset,
+        )
+        if not reset:
+            X = self._at_home(X, "partial_fit")
+        y = moved(y, X)
+        return Chunk(X, y, _checked_weight(weight, y))
+
+    def _at_home(self, X: Array, method: str) -> Array:
+        """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
+        own, dtype = self._fitted.example, self._fitted.make_units.dtype
+        xp, here = namespace(X), "cpu" if issparse(X) else X.device
+        if (xp, here) != (namespace(own), own.device):
+            raise ValueError(
+                f"Inputs passed to {type(self).__name__}.{method}() must use the same namespace "
+                f"and the same device as those passed to fit(): {namespace(own).__name__} on "
+                f"{own.device}, but they are {xp.__name__} on {here}."
+            )
+        return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
+
+    def _options(self) -> Options:
+        _check_options(self)
+        return Options(
+            rank=min(int(self.rank), self.n_features_in_),
+            step=self.step,
+            fit_linear=bool(self.fit_linear),
+            fit_intercept=bool(self.fit_intercept),
+            psd=bool(self.psd),
+            max_iter=int(self.max_iter),
+            tol=float(self.tol),
+        )
+
+    def _units_maker(self, X: Array) -> UnitsMaker:
+        diagonal = self.diagonal
+        if not isinstance(diagonal, str):
+            diagonal = [bool(free) for free in diagonal]
+            if len(diagonal) != self.n_features_in_:
+                raise ValueError(
+                    f"diagonal has {len(diagonal)} entries but X has {self.n_features_in_} "
+                    "features. Give one boolean a feature."
+                )
+        return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names())
+
+    def _stream(
+        self, options: Options, maker: UnitsMaker, learned: Learned | None = None, rows: int = 0
+    ) -> Stream:
+        d = self.n_features_in_
+        most = max(2, BATCH_ELEMENTS // d)
+        if self.batch_size == "auto":
+            size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
+        else:
+            size = most = int(self.batch_size)
+        return Stream(options, size, most, maker, self._seed(), learned, rows)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+class FactorizationMachineRegressor(SecondOrderRegressor):
+    r"""Factorization machine: a second order linear model without squares.
+
+    .. math:: y = b + x^\top w + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},
+              \qquad \langle v_i, v_j \rangle_s = \sum_a s_a v_{ia} v_{ja}
+
+    The same as :class:`SecondOrderRegressor` with ``diagonal="zero"``. The signs s are free, where
+    a classical factorization machine has only positive ones (``psd=True``) and cannot express an
+    interaction matrix with negative eigenvalues.
+
+    Parameters
+    ----------
+    rank, fit_linear, fit_intercept, psd, step, max_iter, tol, batch_size, warm_start, random_state
+        As for :class:`SecondOrderRegressor`.
+
+    Notes
+    -----
+    Cost and memory as for :class:`SecondOrderRegressor`.
+
+    Examples
+    --------
+    >>> from quadlin import FactorizationMachineRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(4000, 12, rank=2, distribution="bernoulli", parameter=0.3,
+    ...                          n_test=100, random_state=0)
+    >>> machine = FactorizationMachineRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    >>> round(machine.score(data.X_test, data.y_test), 6)
+    1.0
+    """
+
+    diagonal = "zero"  # not a parameter
+
+    def __init__(
+        self,
+        rank: int = 5,
+        *,
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        step: str = "guarded",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+def _float_types(X: Any) -> tuple[Any, Any]:
+    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in."""
+    array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
+    xp = namespace(X) if array_api else np
+    return (xp.float64, xp.float32)
+
+
+def _source(chunk: Chunk) -> MemorySource:
+    return MemorySource(chunk.X, chunk.y, chunk.weight)
+
+
+def _with_row_count(solution: Solution, chunk: Chunk) -> Solution:
+    """Say so when there are fewer rows than parameters."""
+    xp = namespace(chunk.y)
+    rows = chunk.X.shape[0] if chunk.weight is None else int(xp.sum(chunk.weight > 0))
+    d, k = solution.model.U.shape
+    few = rows < degrees_of_freedom(d, k)
+    if few and solution.status in (Status.converged, Status.out_of_steps):
+        return Solution(solution.model, solution.units, Status.too_few_rows, solution.history)
+    return solution
+
+
+def _checked_weight(weight: Any, y: Array) -> Array | None:
+    if weight is None:
+        return None
+    xp = namespace(y)
+    if isinstance(weight, Real):
+        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
+    weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
+    weight = moved(weight, y)
+    if weight.ndim != 1:
+        raise ValueError(f"sample_weight must be one number a row; its shape is {weight.shape}.")
+    check_consistent_length(y, weight)
+    if bool(xp.any(weight < 0)):
+        raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
+    if not bool(xp.any(weight > 0)):
+        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
+    return weight
+
+
+def _check_options(estimator: SecondOrderRegressor) -> None:
+    """Refuse parameters that make no sense, saying what would."""
+
+    def whole(name: str, least: int) -> None:
+        value = getattr(estimator, name)
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}.")
+
+    whole("rank", 1)
+    whole("max_iter", 1)
+    if estimator.batch_size != "auto":
+        whole("batch_size", 2)
+    if not isinstance(estimator.tol, Real) or not 0 <= estimator.tol < 1:
+        raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
+    for name, allowed in {
+        "step": ("guarded", "plain"),
+        "diagonal": ("auto", "free", "zero"),
+    }.items():
+        value = getattr(estimator, name)
+        if (name == "step" or isinstance(value, str)) and value not in allowed:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")

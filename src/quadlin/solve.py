@@ -1,0 +1,221 @@
+"""The only loop: start, step, stop; from a source of rows to a solution with a status."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import isfinite
+
+import numpy as np
+
+from quadlin import guard, mes
+from quadlin.arrays import Array, namespace
+from quadlin.design import Units
+from quadlin.engine import reduce
+from quadlin.model import Model, constant_model, tied
+from quadlin.sources import Chunk
+from quadlin.sums import Sums, residual_sums
+
+EXACT = 64.0  # times the squared rounding unit: a loss this small is no more than rounding
+DIVERGED = 100.0  # a loss this many times that of the constant model is lost
+RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
+
+
+class Status(Enum):
+    """How a fit ended; the value is advice."""
+
+    converged = "A step no longer lowers the loss by more than `tol` of it."
+    out_of_steps = "`max_iter` steps were used up while still improving. Raise `max_iter`."
+    diverged = (
+        "The plain step diverged and the best model on the way was kept. "
+        'Use step="guarded", or more rows.'
+    )
+    too_few_rows = (
+        "There are fewer rows than the model has parameters, so it may fit noise. "
+        "Lower `rank` or bring more rows."
+    )
+    stopped = "A callback asked to stop; the model is the one of the last step."
+    interrupted = "The fit was interrupted; the model is the one of the last finished step."
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the history: the loss on the training rows after a step."""
+
+    step: int
+    passes: int  # over the rows, so far
+    loss: float  # mean squared error, in the user's units
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose."""
+
+    rank: int
+    step: str = "guarded"  # or "plain", the paper's
+    fit_linear: bool = True
+    fit_intercept: bool = True
+    psd: bool = False
+    max_iter: int = 50
+    tol: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The model a fit found, and how it got there."""
+
+    model: Model
+    units: Units
+    status: Status
+    history: tuple[Record, ...]
+
+
+@dataclass
+class Problem:
+    """Rows and options; counts the passes."""
+
+    source: Iterable[Chunk]
+    units: Units
+    options: Options
+    rng: np.random.Generator
+    passes: int = field(default=0)
+
+    def sums(self, model: Model, Q: Array | None = None) -> Sums:
+        """Take one pass for the residual's sums."""
+        self.passes += 1
+        return reduce(residual_sums, self.source, model, self.units, Q)
+
+    def gram(self, family: guard.Family) -> guard.Gram:
+        """Take one pass for the products of the family's predictions."""
+        self.passes += 1
+        return reduce(guard.gram, self.source, family, self.units)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration stands."""
+
+    model: Model
+    loss: float  # mean squared residual, in standardised units
+    sums: Sums | None = None  # of the model's residual; none before the first step
+    previous: Model | None = None
+    done: Status | None = None
+
+
+def solve(
+    source: Iterable[Chunk],
+    units: Units,
+    options: Options,
+    rng: np.random.Generator,
+    warm: Model | None = None,
+    on_step: Callable[[Solution], bool] | None = None,
+) -> Solution:
+    """Fit the model to the rows of a source that can be walked many times.
+
+    Passes: 6 for the first step, then 2 each. Memory: O(kd) and a block. `on_step` sees the
+    solution so far after each step and stops the fit by returning True.
+    """
+    problem = Problem(source, units, options, rng)
+    step = guarded_step if options.step == "guarded" else plain_step
+    constant = tied(
+        constant_model(units, options.rank), units, options.fit_linear, options.fit_intercept
+    )
+    best = state = State(constant, units.target.power)
+    history = [Record(0, 0, units.target.power * units.target.scale**2)]
+
+    def solution(status: Status) -> Solution:
+        return Solution(best.model, units, status, tuple(history))
+
+    try:
+        if warm is not None:
+            state = evaluated(problem, warm)
+            if state.loss < best.loss:
+                best = state
+                history = [Record(0, problem.passes, state.loss * units.target.scale**2)]
+        for number in range(1, options.max_iter + 1):
+            state = step(problem, state)
+            if state.loss < best.loss:
+                best = state
+            if state.done is None or options.step == "plain":
+                history.append(Record(number, problem.passes, state.loss * units.target.scale**2))
+            if state.done is not None:
+                return solution(state.done)
+            if on_step is not None and on_step(solution(Status.stopped)):
+                return solution(Status.stopped)
+    except KeyboardInterrupt:
+        return solution(Status.interrupted)
+    return solution(Status.out_of_steps)
+
+
+def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> State:
+    """Take one pass for all that the next step asks of the model's residual."""
+    options = problem.options
+    model = tied(model, problem.units, options.fit_linear, options.fit_intercept)
+    sums = problem.sums(model)
+    return State(model, sums.loss / sums.weight, sums, previous)
+
+
+def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
+    """Return the spectral estimate (U, s, w) from the constant model's residual."""
+    options, units = problem.options, problem.units
+    xp = namespace(units.scale)
+    centre = constant_model(units, 1, units.target.centre)
+
+    def estimate(Q: Array) -> mes.Estimate:
+        return mes.unbiased(problem.sums(centre, Q), Q, units)
+
+    d = units.scale.shape[0]
+    columns = min(d, options.rank + min(options.rank, mes.OVERSAMPLING))
+    random = problem.rng.standard_normal((d, columns))
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    return mes.spectral(estimate, xp.asarray(random, **like), options.rank, options.psd)
+
+
+def guarded_step(problem: Problem, state: State) -> State:
+    """Go to the best model in the span of the step and the momentum; never to a worse one."""
+    options, units, model = problem.options, problem.units, state.model
+    parts = (options.fit_linear, options.fit_intercept)
+    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
+    if state.loss <= EXACT * eps**2:
+        return replace(state, done=Status.converged)
+    if state.sums is None:
+        family = guard.rank_k_family(model, *first_estimate(problem), units, *parts)
+    else:
+        step = mes.tangent_step(state.sums, model.U, units)
+        family = guard.family(model, step, state.previous, units, *parts)
+    gram = problem.gram(family)
+    everything = len(family.cores) - 1
+    without_momentum = 1 + sum(parts)
+    alpha, promised = guard.best(gram, everything)
+    if state.loss - promised <= options.tol * state.loss:
+        return replace(state, done=Status.converged)
+    tries = [(everything, 1.0)] + [(without_momentum, share) for share in RETREATS]
+    for directions, share in tries[everything == without_momentum :]:
+        alpha, _ = guard.best(gram, directions)
+        candidate = guard.member(family, share * alpha, options.rank, options.psd)
+        # A first estimate is no place to take momentum from.
+        previous = None if state.sums is None else model
+        reached = evaluated(problem, candidate, previous)
+        if reached.loss < state.loss:
+            return reached
+    # Truncation to rank k undoes every step, however short: as far as rounding allows.
+    return replace(state, done=Status.converged)
+
+
+def plain_step(problem: Problem, state: State) -> State:
+    """Take the paper's step of full length, for better or worse."""
+    options, units, model = problem.options, problem.units, state.model
+    if state.sums is None:
+        U, s, w = first_estimate(problem)
+        reached = evaluated(problem, Model(U, s, w, units.target.centre, units.free))
+    else:
+        own, P0 = state.sums, state.sums.p0 / state.sums.weight
+
+        def estimate(Q: Array) -> mes.Estimate:
+            return mes.unbiased(own if Q is model.U else problem.sums(model, Q), Q, units)
+
+        reached = evaluated(problem, mes.full_step(model, estimate, P0, options.psd))
+    if not isfinite(reached.loss) or reached.loss > DIVERGED:
+        return replace(reached, done=Status.diverged)
+    if abs(state.loss - reached.loss) <= options.tol * state.loss:
+        return replace(reached, done=Status.converged)
+    return reached

@@ -1,0 +1,67 @@
+"""From the moments of the rows and the user's choices to the units the solver works in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quadlin.arrays import Array, namespace, to_numpy
+from quadlin.design import Units, target_of, units_of
+from quadlin.moments import TAU_FREE, Moments
+
+
+@dataclass(frozen=True)
+class UnitsMaker:
+    """Decides which diagonals of M are modelled, and refuses what no model can be made of."""
+
+    diagonal: str | Sequence[bool]  # "auto", "free", "zero" or one boolean a feature
+    fit_intercept: bool
+    dtype: Any
+    names: Sequence[str]
+
+    def __call__(self, features: Moments, target: Moments) -> Units:
+        """Return the units for rows of these moments."""
+        xp = namespace(features.mean)
+        self._refuse_overflow(features, target)
+        return units_of(
+            features,
+            xp.asarray(self._free(features), device=features.mean.device),
+            target_of(target, self.fit_intercept),
+            self.dtype,
+        )
+
+    def _free(self, moments: Moments) -> Array:
+        xp = namespace(moments.mean)
+        if isinstance(self.diagonal, str):
+            if self.diagonal == "auto":
+                return moments.tau >= TAU_FREE
+            if self.diagonal == "zero":
+                return xp.zeros(moments.tau.shape, dtype=xp.bool)
+            wanted = xp.ones(moments.tau.shape, dtype=xp.bool, device=moments.tau.device)
+        else:
+            wanted = xp.asarray(list(self.diagonal), dtype=xp.bool, device=moments.tau.device)
+        self._refuse_two_valued(wanted & moments.two_valued & moments.varies(self.dtype))
+        return wanted
+
+    def _refuse_two_valued(self, bad: Array) -> None:
+        if not bool(namespace(bad).any(bad)):
+            return
+        names = [name for name, b in zip(self.names, to_numpy(bad), strict=True) if b]
+        more = f" (and {len(names) - 1} more features)" if len(names) > 1 else ""
+        raise ValueError(
+            f"Feature {names[0]!r}{more} takes two values, so its square is its own linear term "
+            "and the diagonal of M cannot be told from w. "
+            'Use diagonal="auto" (recommended) or "zero".'
+        )
+
+    def _refuse_overflow(self, features: Moments, target: Moments) -> None:
+        xp = namespace(features.mean)
+        finite = xp.isfinite(features.var) & xp.isfinite(features.phi)
+        finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)
+        bad = [] if bool(xp.isfinite(target.var[0])) else ["y"]
+        if not bool(xp.all(finite)):
+            bad += [name for name, ok in zip(self.names, to_numpy(finite), strict=True) if not ok]
+        if bad:
+            raise ValueError(
+                f"{bad[0]!r} has values too large to square without overflow. "
+                "Divide it by a constant, or take its logarithm."
+            )

@@ -1,0 +1,244 @@
+"""Rows that are seen once: the first batch is fitted, every later one is a single step of its sums.
+
+From the second batch on no row is kept, only its O(kd) sums, so that how the caller cuts the stream
+changes nothing but rounding.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+
+from quadlin import mes
+from quadlin.arrays import Array, namespace
+from quadlin.design import Units
+from quadlin.engine import reduce
+from quadlin.guard import family, member
+from quadlin.model import Model, RawModel, in_units, tied, to_raw
+from quadlin.moments import Moments
+from quadlin.solve import Options, Record, Solution, Status, solve
+from quadlin.sources import Chunk, MemorySource
+from quadlin.standardise import UnitsMaker
+from quadlin.sums import Sums, residual_sums
+
+SIGNIFICANT = 1.5
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is known after some whole batches."""
+
+    model: Model
+    units: Units
+    features: Moments
+    target: Moments
+    history: tuple[Record, ...]
+    status: Status
+
+    @cached_property
+    def raw(self) -> RawModel:
+        """Return the model in the user's units."""
+        return to_raw(self.model, self.units)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the rows of the batch that is being gathered have left behind."""
+
+    rows: int
+    sums: Sums
+    features: Moments
+    target: Moments
+
+
+def moments_of(source: MemorySource) -> tuple[Moments, Moments]:
+    """Take the moments of the features and of the target in one pass."""
+
+    def target(chunk: Chunk) -> Moments:
+        return Moments.of(chunk.y[:, None], chunk.weight)
+
+    features = reduce(lambda chunk: Moments.of(chunk.X, chunk.weight), source)
+    return features, reduce(target, source)
+
+
+def learn_first(
+    source: MemorySource, options: Options, make_units: UnitsMaker, rng: np.random.Generator
+) -> Learned:
+    """Fit the first batch as a table of its own."""
+    features, target = moments_of(source)
+    units = make_units(features, target)
+    s: Solution = solve(source, units, options, rng)
+    return Learned(s.model, units, features, target, s.history, s.status)
+
+
+def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
+    """Add the sums and moments of some rows to those that wait."""
+    sums = reduce(residual_sums, source, learned.model, learned.units)
+    features, target = moments_of(source)
+    n = source.X.shape[0]
+    if pending is None:
+        return Pending(n, sums, features, target)
+    return Pending(
+        pending.rows + n,
+        pending.sums + sums,
+        pending.features + features,
+        pending.target + target,
+    )
+
+
+def learn(learned: Learned, pending: Pending, options: Options, make_units: UnitsMaker) -> Learned:
+    """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
+
+    Each batch's step alone would land at the truth plus that batch's noise; the running mean
+    averages the noise away at the rate of all rows together.
+    """
+    model, units = learned.model, learned.units
+    features, target = learned.features + pending.features, learned.target + pending.target
+    share = pending.sums.weight / features.weight
+    parts = (options.fit_linear, options.fit_intercept)
+    directions = family(model, mes.tangent_step(pending.sums, model.U, units), None, units, *parts)
+    P0 = pending.sums.p0 / pending.sums.weight
+    alpha = [1.0] + [1.0] * options.fit_linear + [-P0] * options.fit_intercept
+    xp = namespace(model.U)
+    steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
+    moved = tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)
+    loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
+    last = learned.history[-1]
+    new_units = make_units(features, target)
+    return Learned(
+        in_units(moved, units, new_units),
+        new_units,
+        features,
+        target,
+        (*learned.history, Record(last.step + 1, last.passes, loss)),
+        learned.status,
+    )
+
+
+def stands_out(learned: Learned, rows: int) -> bool:
+    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
+
+    The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
+    """
+    xp = namespace(learned.model.s)
+    d = learned.model.U.shape[0]
+    sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
+    weakest = float(xp.min(xp.abs(learned.model.s)))
+    return bool(weakest > SIGNIFICANT * sd * (d / rows) ** 0.5)
+
+
+class Stream:
+    """A model that learns from batches of `batch_size` rows, each row seen once.
+
+    Later batches only refine what the first one found, so where noise hides some of M in it, the
+    first batch is doubled until M stands out, at most to `first_limit` rows.
+
+    Memory: O(kd), and the rows of the first batch until it is complete.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        batch_size: int,
+        first_limit: int,
+        make_units: UnitsMaker,
+        seed: int,
+        learned: Learned | None = None,
+        rows: int = 0,
+    ) -> None:
+        self.options = options
+        self.batch_size = self.goal = batch_size
+        self.first_limit = first_limit
+        self.make_units = make_units
+        self.seed = seed
+        self.learned = learned
+        self.waiting: list[Chunk] = []  # rows of the first batch
+        self.pending: Pending | None = None  # sums of a later one
+        self.rows = rows
+        self._current: Learned | None = learned
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take in some rows, learning whenever a batch is complete."""
+        n, start = chunk.X.shape[0], 0
+        while start < n:
+            stop = min(n, start + self.goal - self._gathered)
+            part = slice(start, stop)
+            self._take(
+                Chunk(
+                    chunk.X[part, :],
+                    chunk.y[part],
+                    None if chunk.weight is None else chunk.weight[part],
+                )
+            )
+            start = stop
+        self.rows += n
+
+    @property
+    def current(self) -> Learned:
+        """Return what is known now, the incomplete batch included."""
+        if self._current is None:
+            self._current = self._learn_pending()
+        return self._current
+
+    @property
+    def example(self) -> Array:
+        """Return an array that lives where the model lives."""
+        return self.waiting[0].y if self.learned is None else self.learned.model.w
+
+    @property
+    def _gathered(self) -> int:
+        if self.learned is None:
+            return sum(chunk.X.shape[0] for chunk in self.waiting)
+        return 0 if self.pending is None else self.pending.rows
+
+    def _take(self, chunk: Chunk) -> None:
+        self._current = None
+        if self.learned is None:
+            # A view would keep the caller's whole array alive, and see it change.
+            self.waiting.append(_copied(chunk))
+        else:
+            self.pending = gather(self.pending, _source(chunk), self.learned)
+        rows = self._gathered
+        if rows < self.goal:
+            return
+        self._current = self._learn_pending()
+        may_grow = self.learned is None and 2 * rows <= self.first_limit
+        if may_grow and not stands_out(self._current, rows):
+            self.goal = 2 * rows
+            return
+        self.learned, self.goal = self._current, self.batch_size
+        self.waiting, self.pending = [], None
+
+    def _learn_pending(self) -> Learned:
+        if self.learned is None:
+            # A new generator each time: looking at an incomplete batch must not change the rest.
+            rng = np.random.default_rng(self.seed)
+            return learn_first(_joined(self.waiting), self.options, self.make_units, rng)
+        if self.pending is None or self.pending.sums.weight == 0:
+            return self.learned
+        return learn(self.learned, self.pending, self.options, self.make_units)
+
+
+def _source(chunk: Chunk) -> MemorySource:
+    return MemorySource(chunk.X, chunk.y, chunk.weight)
+
+
+def _copied(chunk: Chunk) -> Chunk:
+    def copy(a: Array) -> Array:
+        return a.copy() if issparse(a) else namespace(a).asarray(a, copy=True)
+
+    return Chunk(*(None if a is None else copy(a) for a in (chunk.X, chunk.y, chunk.weight)))
+
+
+def _joined(chunks: list[Chunk]) -> MemorySource:
+    if len(chunks) == 1:
+        return _source(chunks[0])
+    xp = namespace(chunks[0].y)
+    sparse = issparse(chunks[0].X)
+    X = (vstack if sparse else xp.concat)([c.X for c in chunks])
+    y = xp.concat([c.y for c in chunks])
+    weight = None
+    if any(c.weight is not None for c in chunks):
+        weight = xp.concat([xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks])
+    return MemorySource(X.tocsr() if sparse else X, y, weight)

@@ -1,0 +1,47 @@
+"""What several test files draw their rows from."""
+
+import numpy as np
+
+from quadlin.design import Target, units_of
+from quadlin.model import Model
+from quadlin.moments import Moments
+from quadlin.sources import Chunk
+
+KINDS = ("gaussian", "truncated", "bernoulli", "uniform", "mixed")
+
+
+def draw(kind, n, d, rng):
+    from quadlin.datasets import _features
+
+    return _features(rng, n, d, kind, None)
+
+
+def population_units(kind, d, dtype=np.float64):
+    """Units with the moments of the distribution itself, from very many draws of a column."""
+    X = draw(kind, 4_000_000, 2, np.random.default_rng(99))
+    m = Moments.of(X)
+    columns = np.arange(d) % 2
+    m = Moments(1.0, m.mean[columns], m.var[columns], m.kappa[columns], m.phi[columns])
+    return units_of(m, m.tau >= 0.05, Target(0.0, 1.0, 0.0, 1.0), dtype)
+
+
+def random_model(d, k, free, rng, c=0.3):
+    U = np.linalg.qr(rng.standard_normal((d, k)))[0]
+    s = np.where(np.arange(k) % 2, -1.0, 1.0) * rng.uniform(0.5, 1.5, k)
+    return Model(U, s, rng.standard_normal(d), c, free)
+
+
+def dense_m(model):
+    """M with its diagonal left out where it is not modelled, formed outright."""
+    M = (model.U * model.s) @ model.U.T
+    return M - np.diag((1 - model.free) * np.diag(M))
+
+
+def dense_predict(model, Z):
+    """f(z) by the d×d matrix, independently of the library."""
+    M = dense_m(model)
+    return model.c + Z @ model.w + np.einsum("ni,ij,nj->n", Z, M, Z) - np.trace(M)
+
+
+def chunk_of(X, y, weight=None):
+    return Chunk(X, y, weight)

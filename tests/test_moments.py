@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse, stats
+
+from quadlin import Moments, mip_report
+
+
+def assert_same(a, b, rtol=1e-9):
+    for name in ("weight", "mean", "var", "kappa", "phi"):
+        np.testing.assert_allclose(
+            getattr(a, name), getattr(b, name), rtol=rtol, atol=rtol, err_msg=name
+        )
+
+
+def test_moments_agree_with_scipy():
+    X = np.random.default_rng(0).gamma(2.0, size=(500, 3))
+    m = Moments.of(X)
+    np.testing.assert_allclose(m.mean, X.mean(0))
+    np.testing.assert_allclose(m.var, X.var(0))
+    np.testing.assert_allclose(m.kappa, stats.skew(X))
+    np.testing.assert_allclose(m.phi, stats.kurtosis(X, fisher=False))
+
+
+@given(
+    seed=st.integers(0, 1000),
+    cut=st.integers(1, 59),
+    shift=st.sampled_from([0.0, 10.0, -1e3]),
+    scale=st.sampled_from([1e-30, 1.0, 1e30]),
+)
+def test_moments_of_two_halves_add_to_the_whole(seed, cut, shift, scale):
+    X = scale * (shift + np.random.default_rng(seed).standard_normal((60, 3)) ** 3)
+    assert_same_scaled(Moments.of(X[:cut]) + Moments.of(X[cut:]), Moments.of(X))
+
+
+def assert_same_scaled(a, b):
+    np.testing.assert_allclose(a.mean, b.mean, rtol=1e-12)
+    np.testing.assert_allclose(a.var, b.var, rtol=1e-9)
+    np.testing.assert_allclose(a.kappa, b.kappa, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(a.phi, b.phi, rtol=1e-8)
+
+
+def test_a_large_mean_beside_a_small_spread_loses_nothing():
+    # 1e6 ± 1e-3: x itself is rounded to 1e-10, i.e. to 1e-7 of its spread, so that is the bar.
+    z = np.random.default_rng(0).standard_normal((4000, 2))
+    X = 1e6 + 1e-3 * z
+    parts = [Moments.of(part) for part in np.array_split(X, 7)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    exact = Moments.of((X - 1e6) * 1e3)
+    np.testing.assert_allclose(total.var * 1e6, exact.var, rtol=1e-6)
+    np.testing.assert_allclose(total.kappa, exact.kappa, atol=1e-6)
+    np.testing.assert_allclose(total.phi, exact.phi, rtol=1e-6)
+
+
+@given(seed=st.integers(0, 1000))
+def test_weights_equal_repetition(seed):
+    rng = np.random.default_rng(seed)
+    X, weight = rng.standard_normal((20, 2)), rng.integers(0, 4, 20)
+    if weight.sum() == 0:
+        weight[0] = 1
+    assert_same(Moments.of(X, weight), Moments.of(np.repeat(X, weight, axis=0)))
+
+
+@given(seed=st.integers(0, 1000), density=st.floats(0.0, 1.0))
+def test_sparse_rows_have_the_moments_of_dense_ones(seed, density):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((30, 4)) * (rng.uniform(size=(30, 4)) < density)
+    weight = rng.uniform(size=30)
+    assert_same(Moments.of(sparse.csr_array(X), weight), Moments.of(X, weight))
+
+
+def test_a_block_without_weight_changes_nothing():
+    X = np.random.default_rng(0).standard_normal((10, 2))
+    m = Moments.of(X)
+    assert_same(m + Moments.of(X, np.zeros(10)), m)
+    assert_same(Moments.of(X, np.zeros(10)) + m, m)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.1, 0.001])
+def test_tau_is_zero_for_two_values_only(q):
+    rng = np.random.default_rng(0)
+    two = (rng.uniform(size=20_000) < q) * 7.0 - 3.0
+    three = two + 3.0 * (np.arange(20_000) % 1000 == 0)
+    m = Moments.of(np.column_stack([two, three, np.ones(20_000)]))
+    assert m.two_valued.tolist() == [True, False, False]
+    assert m.tau[0] < 1e-6 * m.phi[0]
+    assert mip_report(m).kind[0] == "two-valued"
+    assert mip_report(m).kind[2] == "constant"
+
+
+def test_the_moments_of_known_distributions():
+    # 200,000 draws: the standard error of φ is at most √(E z⁸/n) ≈ .03 for these.
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal(200_000), rng.uniform(size=200_000)])
+    m = Moments.of(X)
+    np.testing.assert_allclose(m.phi, [3.0, 1.8], atol=0.1)
+    np.testing.assert_allclose(m.tau, [2.0, 0.8], atol=0.1)

@@ -1,0 +1,202 @@
+"""Exact recovery, the guard's promise, and how a fit ends."""
+
+import warnings
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
+from quadlin.datasets import make_second_order
+from quadlin.metrics import nmse
+
+KINDS = ["gaussian", "truncated", "bernoulli", "mixed"]
+
+
+def dense(model, d):
+    M = np.array([model.interactions_.row(j) for j in range(d)])
+    return M
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_recovery_in_raw_units_with_nothing_tuned(kind, dtype):
+    d, k = 200, 5
+    data = make_second_order(30 * k * d, d, rank=k, distribution=kind, n_test=2000, random_state=1)
+    shift = np.where(np.arange(d) % 3 == 0, 2.0, 0.0)  # unstandardised on top
+    scale = np.where(np.arange(d) % 5 == 0, 10.0, 1.0)
+    binary = ~data.has_diagonal
+    shift[binary], scale[binary] = 0.0, 1.0
+    X, X_test = ((A * scale + shift).astype(dtype) for A in (data.X, data.X_test))
+    model = SecondOrderRegressor(rank=k, max_iter=25, tol=1e-3, random_state=0)
+    with warnings.catch_warnings():  # whether 25 steps end at rounding or just above is no matter
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, data.y)
+    assert nmse(data.y_test, model.predict(X_test)) <= (1e-10 if dtype == np.float64 else 1e-8)
+    loss = np.array([record.loss for record in model.history_]) / np.var(data.y)
+    floor = 1e-20 if dtype == np.float64 else 1e-11
+    falling = loss[3:][loss[3:] > floor]
+    assert np.all(falling[:-1] / falling[1:] >= 4)
+    if dtype == np.float64:
+        M = (data.components.T * data.eigenvalues) @ data.components
+        M -= np.diag(np.where(data.has_diagonal, 0, np.diag(M)))
+        M = M / np.outer(scale, scale)
+        w = data.coef / scale - 2 * M @ shift
+        b = data.intercept - data.coef / scale @ shift + shift @ M @ shift
+        np.testing.assert_allclose(dense(model, d), M, atol=1e-6)
+        np.testing.assert_allclose(model.coef_, w, atol=1e-6)
+        assert model.intercept_ == pytest.approx(b, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_parameter"), [("ar1", 20), ("gaussian", 4), ("bernoulli", 4), ("gaussian", 1)]
+)
+def test_the_guarded_loss_never_rises(kind, per_parameter):
+    d, k = 60, 3
+    data = make_second_order(per_parameter * k * d, d, rank=k, distribution=kind, random_state=0)
+    with pytest.warns(ConvergenceWarning) if per_parameter == 1 else nullcontext():
+        model = SecondOrderRegressor(rank=k, max_iter=100, random_state=0).fit(data.X, data.y)
+    loss = np.array([record.loss for record in model.history_])
+    assert np.all(np.isfinite(loss))
+    assert np.all(np.diff(loss) < 0)
+    assert np.mean((model.predict(data.X) - data.y) ** 2) == pytest.approx(loss[-1], abs=1e-12)
+
+
+def test_the_plain_step_converges_where_the_paper_says_and_is_slower():
+    data = make_second_order(9000, 50, rank=3, distribution="truncated", random_state=0)
+    plain, guarded = (
+        SecondOrderRegressor(rank=3, step=step, max_iter=12, random_state=0, tol=0.0)
+        for step in ("plain", "guarded")
+    )
+    with pytest.warns(ConvergenceWarning):
+        plain.fit(data.X, data.y)
+    with pytest.warns(ConvergenceWarning):
+        guarded.fit(data.X, data.y)
+    first = plain.history_[0].loss
+    assert guarded.history_[-1].loss < plain.history_[-1].loss < 1e-6 * first
+
+
+def test_the_plain_step_that_diverges_says_so_and_keeps_the_best():
+    data = make_second_order(3000, 60, rank=3, distribution="ar1", parameter=0.8, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="diverged"):
+        model = SecondOrderRegressor(rank=3, step="plain", random_state=0).fit(data.X, data.y)
+    assert model.status_ is Status.diverged
+    assert model.score(data.X, data.y) >= -1e-9
+
+
+def test_rank_one_phase_retrieval():
+    rng = np.random.default_rng(0)
+    u = rng.standard_normal(40)
+    X = rng.standard_normal((800, 40))
+    model = SecondOrderRegressor(
+        rank=1, fit_linear=False, fit_intercept=False, psd=True, random_state=0
+    ).fit(X, (X @ u) ** 2)
+    np.testing.assert_allclose(model.coef_, 0, atol=1e-8)
+    assert model.intercept_ == pytest.approx(0, abs=1e-8)
+    found = np.sqrt(model.eigenvalues_[0]) * model.components_[0]
+    assert min(np.abs(found - u).max(), np.abs(found + u).max()) < 1e-8
+
+
+def test_matrix_sensing_without_a_linear_part_on_shifted_features():
+    data = make_second_order(4000, 30, rank=2, random_state=0)
+    X = data.X + 0.7
+    y = ((X @ data.components.T) ** 2) @ data.eigenvalues + 3.0
+    model = SecondOrderRegressor(rank=2, fit_linear=False, random_state=0).fit(X, y)
+    assert model.score(X, y) > 1 - 1e-12
+    np.testing.assert_allclose(model.coef_, 0, atol=1e-8)
+    assert model.intercept_ == pytest.approx(3.0, abs=1e-6)
+
+
+def test_a_model_without_intercept():
+    data = make_second_order(4000, 20, rank=2, random_state=0)
+    X = data.X + 0.5
+    y = X @ data.coef + ((X @ data.components.T) ** 2) @ data.eigenvalues
+    model = SecondOrderRegressor(rank=2, fit_intercept=False, random_state=0).fit(X, y)
+    assert model.score(X, y) > 1 - 1e-12
+    assert model.intercept_ == pytest.approx(0, abs=1e-8)
+
+
+def test_psd_holds_the_eigenvalues_positive():
+    data = make_second_order(2000, 15, rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, psd=True, random_state=0).fit(data.X, data.y)
+    assert np.all(model.eigenvalues_ >= 0)
+    assert 0.2 < model.score(data.X, data.y) < 0.9  # the truth is indefinite
+    assert SecondOrderRegressor(rank=2).fit(data.X, data.y).score(data.X, data.y) > 0.999
+
+
+def test_a_factorization_machine_has_no_squares():
+    data = make_second_order(6000, 20, rank=2, diagonal=False, n_test=500, random_state=0)
+    model = FactorizationMachineRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    assert nmse(data.y_test, model.predict(data.X_test)) < 1e-10
+    assert model.interaction(3, 3) == 0
+    assert not np.any(model.has_diagonal_)
+
+
+def test_full_rank_is_the_dense_least_squares():
+    # rank ≥ d is no restriction: the optimum is that of d² parameters by linear least squares.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 5))
+    y = np.sin(X[:, 0] * X[:, 1]) + X[:, 2] ** 3 + 0.3 * rng.standard_normal(400)
+    i, j = np.triu_indices(5)
+    F = np.column_stack([np.ones(400), X, X[:, i] * X[:, j]])
+    best = np.mean((F @ np.linalg.lstsq(F, y, rcond=None)[0] - y) ** 2)
+    model = SecondOrderRegressor(rank=9, max_iter=300, tol=1e-10, random_state=0).fit(X, y)
+    assert model.history_[-1].loss == pytest.approx(best, rel=1e-6)
+    assert model.components_.shape == (5, 5)
+
+
+def test_the_fit_lands_on_a_stationary_point_of_the_loss():
+    """Finite differences of the loss over the raw parameters vanish."""
+    data = make_second_order(2000, 8, rank=2, noise=1.0, random_state=0)
+    model = SecondOrderRegressor(rank=2, max_iter=300, tol=1e-13, random_state=0).fit(
+        data.X, data.y
+    )
+    L = model.components_.T * np.sqrt(np.abs(model.eigenvalues_))
+    signs = np.sign(model.eigenvalues_)
+
+    def loss(theta):
+        b, w, A = theta[0], theta[1:9], theta[9:].reshape(8, 2)
+        return np.mean((b + data.X @ w + ((data.X @ A) ** 2) @ signs - data.y) ** 2)
+
+    theta = np.concatenate([[model.intercept_], model.coef_, L.ravel()])
+    step = 1e-5
+    gradient = [
+        (loss(theta + step * e) - loss(theta - step * e)) / (2 * step) for e in np.eye(len(theta))
+    ]
+    assert np.max(np.abs(gradient)) < 1e-4 * loss(theta)
+
+
+def test_an_interrupted_fit_leaves_the_last_model():
+    class Impatient:
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+        def on_fit_task_end(self, estimator, context):
+            if context.task_id == 3:
+                raise KeyboardInterrupt
+
+    data = make_second_order(3000, 20, rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0).set_callbacks(Impatient())
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data.X, data.y)
+    assert model.status_ is Status.interrupted
+    assert 0.9 < model.score(data.X, data.y) < 1
+
+
+def test_the_same_seed_gives_the_same_model():
+    data = make_second_order(500, 10, rank=2, noise=0.5, random_state=0)
+    a, b = (SecondOrderRegressor(rank=2, random_state=3).fit(data.X, data.y) for _ in range(2))
+    assert np.array_equal(a.components_, b.components_)
+
+
+def test_warm_start_goes_on_where_the_last_fit_ended():
+    data = make_second_order(3000, 20, rank=2, noise=0.1, random_state=0)
+    model = SecondOrderRegressor(rank=2, warm_start=True, random_state=0).fit(data.X, data.y)
+    first = model.history_[-1].loss
+    model.fit(data.X, data.y)
+    assert model.n_iter_ <= 2
+    assert model.history_[-1].loss <= first * (1 + 1e-9)
+    wider = model.set_params(rank=4).fit(data.X * 2 + 1, data.y)
+    assert wider.history_[-1].loss <= first * (1 + 1e-9)
+    assert wider.components_.shape == (4, 20)
