@@ -34,7 +34,8 @@ def test_the_factored_prediction_is_the_dense_one(seed):
 def test_the_raw_model_predicts_the_same_in_the_users_units(seed):
     X, units, model = problem(seed)
     raw = to_raw(model, units)
-    M = (raw.components.T * raw.eigenvalues) @ raw.components - np.diag(raw.left_out)
+    M = (raw.components.T * raw.eigenvalues) @ raw.components
+    M -= np.diag((1 - units.free) * np.diag(M))
     y = raw.intercept + X @ raw.coef + np.einsum("ni,ij,nj->n", X, M, X)
     f = predict(model, Rows(X, units))
     # x²·M reaches 1e10 here (a mean of 1e4) before it cancels: 1e10 · 1e-16 is what is left.

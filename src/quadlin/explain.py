@@ -21,7 +21,7 @@ class Interaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Interactions:
-    """A view of M = A diag(s) Aᵀ, its diagonal left out where it has none: any entry, row or the strongest ones.
+    """A view of M = A diag(s) Aᵀ, less the diagonals not modelled: any entry, row or the strongest.
 
     Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
     time, and far less when few features carry M, because pairs are visited by falling bound.

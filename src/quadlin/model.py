@@ -1,9 +1,12 @@
 r"""The model in standardised units, what it predicts, and what it says in the user's units."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from quadlin.arrays import Array, diagonal, lead, namespace, orthonormal
 from quadlin.design import Rows, Units
+
+T = TypeVar("T", "Model", Units)
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,15 @@ class Model:
 
 @dataclass(frozen=True)
 class RawModel:
-    r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors."""
+    r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
+
+    Where the diagonal is not modelled, that of the low-rank part is to be left out of M.
+    """
 
     intercept: float
     coef: Array  # (d,)
     components: Array  # (k, d), orthonormal rows
     eigenvalues: Array  # (k,), signed, by falling size
-    left_out: Array  # (d,), the diagonal of the low-rank part where M has none
 
 
 def predict(model: Model, rows: Rows) -> Array:
@@ -84,8 +89,13 @@ def apply_m(model: Model, v: Array) -> Array:
 
 
 def to_raw(model: Model, units: Units) -> RawModel:
-    """Say the model in the user's units."""
+    """Say the model in the user's units.
+
+    In float64 throughout, and the eigenvalues stay so: σ⁻² leaves the range of float32 early.
+    """
     xp = namespace(model.U)
+    dtype = model.U.dtype
+    model, units = _in_float64(model), _in_float64(units)
     y = units.target.scale
     D, nu = units.scale, units.nu
     m = (model.U * model.U) @ model.s
@@ -100,11 +110,18 @@ def to_raw(model: Model, units: Units) -> RawModel:
     signs = xp.sign(xp.take_along_axis(components, peak[:, None], axis=1))
     return RawModel(
         units.target.mean + y * intercept,
-        y * coef,
-        components * xp.where(signs == 0, 1.0, signs),
+        xp.astype(y * coef, dtype),
+        xp.astype(components * xp.where(signs == 0, 1.0, signs), dtype),
         y * values,
-        y * (1 - model.free) * D * D * m,
     )
+
+
+def _in_float64(parts: T) -> T:
+    """Return a model or units with every array in float64."""
+    arrays = {f.name: getattr(parts, f.name) for f in fields(parts)}
+    arrays = {name: a for name, a in arrays.items() if hasattr(a, "shape")}
+    xp = namespace(*arrays.values())
+    return replace(parts, **{name: xp.astype(a, xp.float64) for name, a in arrays.items()})
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:

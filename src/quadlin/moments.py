@@ -40,11 +40,16 @@ class Moments:
     @classmethod
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
-        return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever uses them looks for infinities
+            return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
 
     def __add__(self, other: "Moments") -> "Moments":
         if self.weight == 0 or other.weight == 0:
             return self if other.weight == 0 else other
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._merged(other)
+
+    def _merged(self, other: "Moments") -> "Moments":
         xp = namespace(self.mean)
         total = self.weight + other.weight
         p, q = self.weight / total, other.weight / total

@@ -164,7 +164,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         warm: Learned | None = None
         if self.warm_start and self.__sklearn_is_fitted__():
             warm = self._fitted.current
-        chunk = self._checked(X, y, sample_weight, reset=True)
+        chunk = self._checked(X, y, sample_weight, reset=True, least=2)
         options, maker, source = self._options(), self._units_maker(chunk.X), _source(chunk)
         features, target = moments_of(source)
         units = maker(features, target)
@@ -294,7 +294,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def interactions_(self) -> Interactions:
         """Return a view of M in the user's units."""
         learned = self._learned("interactions_")
-        model, scale = learned.model, to_numpy(learned.units.scale)
+        model, scale = learned.model, to_numpy(learned.units.scale).astype(np.float64)
         return Interactions(
             to_numpy(model.U) * scale[:, None],
             to_numpy(model.s) * learned.units.target.scale,
@@ -324,7 +324,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
 
-    def _checked(self, X: Any, y: Any, weight: Any, reset: bool) -> Chunk:
+    def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
         refuse_text_columns(X)
         X, y = validate_data(
             self,
@@ -333,7 +333,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             accept_sparse="csr",
             dtype=_float_types(X),
             y_numeric=True,
-            ensure_min_samples=2 if reset else 1,
+            ensure_min_samples=least,
             reset=reset,
         )
         if not reset:

@@ -1,0 +1,348 @@
+"""The estimators as a user of scikit-learn meets them."""
+
+import pickle
+import warnings
+
+import array_api_strict
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.callback import ProgressBar, ScoringMonitor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
+from quadlin.datasets import make_second_order
+
+DATA = make_second_order(2000, 8, rank=2, distribution="mixed", noise=0.2, random_state=0)
+
+
+@parametrize_with_checks([SecondOrderRegressor(), FactorizationMachineRegressor()])
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def fitted(X=DATA.X, y=DATA.y, **options):
+    return SecondOrderRegressor(**{"rank": 2, "random_state": 0, **options}).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "form", [sparse.csr_array, sparse.csc_matrix, np.asfortranarray, pd.DataFrame, sparse.coo_array]
+)
+def test_every_form_of_the_rows_gives_the_same_model(form):
+    np.testing.assert_allclose(
+        fitted(form(DATA.X)).predict(form(DATA.X)), fitted().predict(DATA.X), rtol=1e-7, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
+def test_torch_and_strict_arrays_go_through_the_same_lines(asarray):
+    X, y = asarray(DATA.X), asarray(DATA.y)
+    with sklearn.config_context(array_api_dispatch=True):
+        model = fitted(X, y)
+        predicted = model.predict(X)
+        model.partial_fit(X, y)
+    assert type(predicted) is type(X)
+    np.testing.assert_allclose(np.asarray(predicted), fitted().predict(DATA.X), atol=1e-8)
+    assert model.interactions_.top(3)[0].first == fitted().interactions_.top(3)[0].first
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_float32_in_float32_through(form):
+    model = fitted(form(DATA.X.astype(np.float32)), DATA.y)
+    for part in (model.coef_, model.components_, model.predict(form(DATA.X.astype("f4")))):
+        assert part.dtype == np.float32
+    np.testing.assert_allclose(model.coef_, fitted().coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_bring_their_names(frame):
+    names = [f"f{j}" for j in range(8)]
+    table = frame(dict(zip(names, DATA.X.T, strict=True)))
+    model = fitted(table)
+    assert model.feature_names_in_.tolist() == names
+    assert model.interaction("f1", "f2") == model.interaction(1, 2)
+    assert model.interactions_.top(1)[0].first.startswith("f")
+    np.testing.assert_allclose(model.predict(table), fitted().predict(DATA.X))
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 100))
+def test_weights_equal_repetition(seed):
+    weight = np.random.default_rng(seed).integers(0, 3, 2000)
+    repeated = np.repeat(np.arange(2000), weight)
+    a = SecondOrderRegressor(rank=2, random_state=0).fit(DATA.X, DATA.y, sample_weight=weight)
+    b = fitted(DATA.X[repeated], DATA.y[repeated])
+    np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 100))
+def test_permuting_and_rescaling_features_permutes_and_rescales_the_answer(seed):
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(8)
+    scale, shift = 10.0 ** rng.integers(-6, 7, 8), rng.standard_normal(8)
+    a = fitted(tol=1e-12, max_iter=200)
+    b = fitted((DATA.X * scale + shift)[:, order], tol=1e-12, max_iter=200)
+    # Both end at the least-squares optimum; they get there from different random starts.
+    np.testing.assert_allclose(
+        a.predict(DATA.X), b.predict((DATA.X * scale + shift)[:, order]), atol=1e-3
+    )
+    i, j = int(np.argwhere(order == 1)[0, 0]), int(np.argwhere(order == 3)[0, 0])
+    assert b.interaction(i, j) * scale[1] * scale[3] == pytest.approx(a.interaction(1, 3), abs=1e-3)
+
+
+def test_the_units_of_the_target_do_not_matter():
+    a, b = fitted(), fitted(y=1e6 * DATA.y - 3e9)
+    np.testing.assert_allclose(b.predict(DATA.X), 1e6 * a.predict(DATA.X) - 3e9, rtol=1e-9)
+
+
+def test_clone_pickle_repr_pipeline_and_grid_search():
+    model = fitted()
+    assert clone(model).get_params() == model.get_params()
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(DATA.X), model.predict(DATA.X))
+    streamed = SecondOrderRegressor(rank=2, random_state=0).partial_fit(DATA.X, DATA.y)
+    pickle.loads(pickle.dumps(streamed)).partial_fit(DATA.X, DATA.y)
+    assert "SecondOrderRegressor" in model._repr_html_()
+    pipeline = make_pipeline(StandardScaler(), SecondOrderRegressor(random_state=0))
+    search = GridSearchCV(pipeline, {"secondorderregressor__rank": [1, 2]}, cv=3)
+    search.fit(DATA.X, DATA.y)
+    assert search.best_params_["secondorderregressor__rank"] == 2
+
+
+def test_progress_and_scores_are_one_line_each(capsys):
+    monitor = ScoringMonitor(scoring="r2")
+    model = SecondOrderRegressor(rank=2, random_state=0).set_callbacks(monitor, ProgressBar())
+    model.fit(DATA.X, DATA.y)
+    whole, *steps = monitor.get_logs().data_as_pandas["r2"]
+    assert whole == steps[-1] == pytest.approx(model.score(DATA.X, DATA.y))
+    assert np.all(np.diff(steps) > 0)
+    assert "100%" in capsys.readouterr().out
+
+
+def test_a_callback_can_stop_the_fit():
+    class Stop:
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+        def on_fit_task_end(self, estimator, context):
+            return context.task_name == "step" and context.task_id == 1
+
+    model = SecondOrderRegressor(rank=2, random_state=0).set_callbacks(Stop())
+    assert model.fit(DATA.X, DATA.y).status_ is Status.stopped
+    assert model.n_iter_ == 2
+
+
+def test_nothing_is_printed_by_default(capsys):
+    fitted()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_before_fit_there_is_nothing_to_read():
+    model = SecondOrderRegressor()
+    assert not hasattr(model, "coef_")
+    with pytest.raises(NotFittedError, match="components_"):
+        _ = model.components_
+    with pytest.raises(NotFittedError):
+        model.predict(DATA.X)
+
+
+# --- bad input -------------------------------------------------------------------------------
+
+
+def sane(model, X, y):
+    """No NaN, and no worse on the training rows than the mean."""
+    predicted = model.predict(X)
+    assert np.all(np.isfinite(predicted))
+    for part in (model.coef_, model.components_, model.eigenvalues_, [model.intercept_]):
+        assert np.all(np.isfinite(part))
+    y = np.asarray(y, dtype=float)
+    assert np.mean((predicted - y) ** 2) <= np.var(y) * (1 + 1e-6)
+    return model
+
+
+def quietly(X, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return sane(SecondOrderRegressor(**{"random_state": 0, **options}).fit(X, y), X, y)
+
+
+RNG = np.random.default_rng(0)
+X0 = RNG.standard_normal((60, 4))
+Y0 = X0[:, 0] * X0[:, 1] + 0.1 * RNG.standard_normal(60)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_refused(bad):
+    X, y = X0.copy(), Y0.copy()
+    X[3, 1] = bad
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        fitted(X, y)
+    y[0] = bad
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        fitted(X0, y)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "words"),
+    [
+        (np.empty((0, 3)), np.empty(0), "sample"),
+        (np.ones((1, 3)), np.ones(1), "1 sample"),
+        (np.ones((4, 0)), np.ones(4), "feature"),
+        (X0, Y0[:-1], "inconsistent"),
+        (X0, np.column_stack([Y0, Y0]), "y should be a 1d array"),
+        (X0[0], Y0, "2D"),
+        (pd.DataFrame({"a": [1.0, 2.0], "city": ["x", "y"]}), [1.0, 2.0], "'city'"),
+        (pl.DataFrame({"a": [1.0, 2.0], "city": ["x", "y"]}), [1.0, 2.0], "'city'"),
+        (np.array([["a", "b"], ["c", "d"]], dtype=object), [1.0, 2.0], "could not convert"),
+        (X0 * 1e200, Y0, "overflow"),
+        (X0, Y0 * 1e200, "overflow"),
+    ],
+)
+def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
+    with pytest.raises(ValueError, match=words):
+        fitted(X, y)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank": 0},
+        {"rank": -1},
+        {"rank": 2.5},
+        {"rank": True},
+        {"max_iter": 0},
+        {"tol": -1},
+        {"tol": "small"},
+        {"step": "bold"},
+        {"diagonal": "none"},
+        {"diagonal": [True]},
+        {"batch_size": 1},
+        {"batch_size": "huge"},
+    ],
+)
+def test_options_that_make_no_sense_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        fitted(X0, Y0, **options)
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [(-np.ones(60), "negative"), (np.zeros(60), "zero"), (np.ones(5), "inconsistent"),
+     (np.full(60, np.nan), "NaN"), (np.ones((60, 2)), "one number a row")],
+)  # fmt: skip
+def test_bad_weights_are_refused(weight, words):
+    with pytest.raises(ValueError, match=words):
+        SecondOrderRegressor().fit(X0, Y0, sample_weight=weight)
+
+
+def test_two_valued_features_have_no_free_diagonal():
+    X = X0.copy()
+    X[:, 2] = X[:, 2] > 0
+    table = pd.DataFrame(X, columns=["age", "income", "is_member", "height"])
+    with pytest.raises(ValueError, match="'is_member' takes two values"):
+        fitted(table, Y0, diagonal="free")
+    with pytest.raises(ValueError, match="'is_member'"):
+        fitted(table, Y0, diagonal=[True] * 4)
+    model = fitted(table, Y0, diagonal=[True, True, False, False])
+    assert model.has_diagonal_.tolist() == [True, True, False, False]
+    assert fitted(table, Y0).has_diagonal_.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (X0[:, :1], X0[:, 0] ** 2),  # one feature
+        (X0[:2], Y0[:2]),  # two rows
+        (X0[:3], Y0[:3]),
+        (RNG.standard_normal((20, 50)), RNG.standard_normal(20)),  # fewer rows than features
+        (np.column_stack([X0, np.full(60, 7.0)]), Y0),  # a constant column
+        (np.full((60, 3), 2.0), Y0),  # nothing but
+        (np.column_stack([X0, X0]), Y0),  # every column twice
+        (np.column_stack([X0, X0 * (1 + 1e-9)]), Y0),
+        (X0, np.full(60, 3.0)),  # a constant target
+        (X0, np.zeros(60)),
+        (X0 * 1e30, Y0),
+        (X0 * 1e-30, Y0),
+        (X0, Y0 * 1e30),
+        (X0, Y0 * 1e-30),
+        (X0 * [1e30, 1e-30, 1, 1e6], Y0),
+        (np.where(RNG.uniform(size=(60, 4)) < 0.02, 1e30, X0), Y0),  # wild outliers
+        (X0, np.where(np.arange(60) == 3, 1e30, Y0)),
+        (1e6 + 1e-3 * X0, Y0),
+        (X0.astype(np.float16), Y0),
+        ((10 * X0).astype(int), (10 * Y0).astype(int)),
+        (X0 > 0, Y0),
+        (np.round(X0).astype(object), Y0),
+        (RNG.standard_cauchy((60, 4)), RNG.standard_cauchy(60)),
+        (np.eye(60), Y0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [None, np.float32])
+def test_odd_but_legal_rows_give_a_sane_model(X, y, dtype):
+    if dtype is not None:
+        X = np.asarray(X).astype(dtype)
+    model = quietly(X, y)
+    assert isinstance(model.status_, Status)
+
+
+def test_rank_above_the_features_is_no_restriction():
+    assert quietly(X0, Y0, rank=50).components_.shape == (4, 4)
+
+
+def test_too_few_rows_are_said():
+    with pytest.warns(ConvergenceWarning, match="fewer rows than the model has parameters"):
+        model = fitted(X0[:12], Y0[:12], rank=4)
+    assert model.status_ is Status.too_few_rows
+
+
+def test_a_stream_of_other_width_or_dtype():
+    model = SecondOrderRegressor(random_state=0).partial_fit(X0, Y0)
+    with pytest.raises(ValueError, match="4 features"):
+        model.partial_fit(X0[:, :3], Y0)
+    model.partial_fit(X0.astype(np.float32), Y0)
+    assert model.coef_.dtype == np.float64
+
+
+@settings(max_examples=25)
+@given(
+    n=st.integers(2, 40),
+    d=st.integers(1, 12),
+    rank=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+    kind=st.sampled_from(["normal", "cauchy", "binary", "integers", "constant", "twins"]),
+    linear=st.booleans(),
+    intercept=st.booleans(),
+)
+def test_random_tables_never_raise_the_loss(n, d, rank, seed, kind, linear, intercept):
+    rng = np.random.default_rng(seed)
+    X = {
+        "normal": lambda: rng.standard_normal((n, d)),
+        "cauchy": lambda: rng.standard_cauchy((n, d)),
+        "binary": lambda: rng.integers(0, 2, (n, d)).astype(float),
+        "integers": lambda: rng.integers(-3, 4, (n, d)).astype(float),
+        "constant": lambda: np.ones((n, d)),
+        "twins": lambda: np.repeat(rng.standard_normal((n, 1)), d, axis=1),
+    }[kind]()
+    y = rng.standard_cauchy(n)
+    model = SecondOrderRegressor(rank, fit_linear=linear, fit_intercept=intercept, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    loss = np.array([record.loss for record in model.history_])
+    assert np.all(np.isfinite(loss))
+    assert np.all(np.diff(loss) <= 0)
+    assert np.all(np.isfinite(model.predict(X)))
+    if intercept:
+        sane(model, X, y)

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quadlin.explain import Interactions
+
+
+def view(seed, d=12, k=3):
+    rng = np.random.default_rng(seed)
+    factor = rng.standard_normal((d, k)) * rng.exponential(size=(d, 1)) ** 3
+    has_diagonal = rng.uniform(size=d) < 0.5
+    sd = rng.exponential(size=d)
+    signs = rng.standard_normal(k)
+    M = (factor * signs) @ factor.T
+    M[~has_diagonal, ~has_diagonal] = 0
+    return Interactions(factor, signs, has_diagonal, sd, [f"f{j}" for j in range(d)]), M, sd
+
+
+@given(seed=st.integers(0, 500), count=st.integers(1, 20), squares=st.booleans())
+def test_the_strongest_pairs_are_those_of_the_whole_matrix(seed, count, squares):
+    interactions, M, sd = view(seed)
+    strength = np.abs(M * np.outer(sd, sd)) * (2 - np.eye(12))
+    i, j = np.triu_indices(12, 0 if squares else 1)
+    expected = np.sort(strength[i, j])[::-1][:count]
+    found = interactions.top(count, squares=squares)
+    np.testing.assert_allclose([abs(p.strength) for p in found], expected[expected > 0], rtol=1e-9)
+
+
+def test_entries_rows_and_names_agree():
+    interactions, M, _ = view(0)
+    np.testing.assert_allclose(interactions.row("f3"), M[3])
+    assert interactions["f3", "f5"] == pytest.approx(M[3, 5])
+    assert interactions[3, -1] == pytest.approx(M[3, 11])
+    np.testing.assert_allclose([interactions[j, j] for j in range(12)], np.diag(M))
+
+
+def test_an_unknown_feature_is_named():
+    interactions, _, _ = view(0)
+    with pytest.raises(KeyError, match="'income'"):
+        interactions["income", "f1"]
+    with pytest.raises(IndexError, match="12 features"):
+        interactions[0, 12]
+
+
+def test_a_model_without_interactions_has_no_strongest():
+    empty = Interactions(np.zeros((3, 1)), np.zeros(1), np.ones(3, bool), np.ones(3), list("abc"))
+    assert empty.top(5) == []
