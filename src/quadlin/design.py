@@ -118,6 +118,20 @@ class Rows:
             return product
         return product - 2 * self.offset * (self.S.T @ r) + self.offset**2 * r.sum()
 
+    def gram(self, weight: Array | None) -> Array:
+        """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""
+        S, o = self.S, self.offset
+        if o is None:
+            xp = namespace(S)
+            return (S if weight is None else S * xp.astype(weight, S.dtype)[:, None]).T @ S
+        omega = np.ones(S.shape[0], S.dtype) if weight is None else weight.astype(S.dtype)
+        scaled = csr_array(
+            (S.data * np.repeat(omega, np.diff(S.indptr)), S.indices, S.indptr), shape=S.shape
+        )
+        total = S.T @ omega
+        product = (S.T @ scaled).toarray() - np.outer(total, o) - np.outer(o, total)
+        return product + omega.sum() * np.outer(o, o)
+
     @property
     def _squares(self) -> Array:
         S = self.S

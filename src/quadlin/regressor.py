@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from math import inf
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -22,11 +23,14 @@ from quadlin.frames import refuse_text_columns
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import in_units, predict, with_rank
 from quadlin.moments import Moments
-from quadlin.solve import Options, Record, Solution, Status, solve
+from quadlin.polish import fit_rows
+from quadlin.solve import Options, Record, Solution, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, moments_of
+from quadlin.whiten import Identity, Whitener
 
+NOT_WHITENED = Identity()
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 
@@ -37,8 +41,13 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
               \qquad M = M^\top,\ \mathrm{rank}\,M \le k
 
-    fitted by least squares with the moment estimation sequence: no gradient, no learning rate.
-    Features are standardised internally; whatever is fitted is reported in the user's units.
+    fitted by least squares, optionally penalised,
+
+    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+
+    from a start by moment estimates: no learning rate, and the objective never rises. Features are
+    standardised internally, and the penalty is on standardised ones; whatever is fitted is
+    reported in the user's units.
 
     Parameters
     ----------
@@ -48,20 +57,31 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
         :math:`x_j`, which they cannot for a feature with two values; "free" everywhere; "zero"
         nowhere (factorization machine); or one boolean a feature.
+    alpha : float or (float, float), default=0.0
+        Ridge penalty, for w and M together or one each. It weighs the coefficients of
+        standardised features, and of their products, against a sum over rows, as in `Ridge`.
     fit_linear : bool, default=True
         Whether w is fitted, else it is zero.
     fit_intercept : bool, default=True
         Whether b is fitted, else it is zero.
     psd : bool, default=False
         Whether the low-rank part is held positive semi-definite.
+    whiten : {"auto", "full", "lowrank", "none"}, default="auto"
+        Whether correlated features are decorrelated inside `fit`: "full" by a d×d matrix,
+        "lowrank" by O(50 d) numbers, "auto" if one pass of random probes finds any correlation
+        ("full" up to 2,000 features). It changes the path, not the optimum.
+    polish : bool, default=True
+        Whether `fit` goes on to the least-squares optimum by Gauss–Newton. False is the moment
+        estimation sequence alone, for many rows of independent features.
     step : {"guarded", "plain"}, default="guarded"
-        "guarded" goes to the least-squares best along each step and never raises the training
-        loss; "plain" is the paper's step of full length, which needs many rows and independent
-        features and diverges otherwise.
+        The step with ``polish=False``: "guarded" goes to the least-squares best along each step
+        and never raises the training loss; "plain" is the paper's step of full length, which
+        needs many rows and independent features and diverges otherwise.
     max_iter : int, default=50
-        Most steps of `fit`, at two passes over the rows each (the first takes six).
+        Most steps of `fit`; a Gauss–Newton step may take some twelve passes over the rows, one of
+        the moment estimation sequence takes two.
     tol : float, default=1e-6
-        `fit` stops when a step lowers the loss by less than this share of it.
+        `fit` stops when a step promises to lower the objective by less than this share of it.
     batch_size : int or "auto", default="auto"
         Rows that `partial_fit` gathers for a step. "auto" takes ten a parameter, at most 2²⁵
         entries of X, and doubles the first batch while noise hides the quadratic part in it.
@@ -100,8 +120,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Time: O(nnz(X)·k) a pass, six passes for the first step and two for each other. Memory beside
-    X: O(kd) and a block of rows; X is never copied (CSC becomes CSR once). float32 stays float32.
+    Time: O(nnz(X)·k) a pass; some 50 passes with 30 rows a parameter, 80 with four, 150 with two.
+    Memory beside X: O((k + 8)d), a block of rows, and d×d with full whitening; X is never copied
+    (CSC becomes CSR once). float32 stays float32.
 
     Examples
     --------
@@ -122,9 +143,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         rank: int = 5,
         *,
         diagonal: str | Sequence[bool] = "auto",
+        alpha: float | tuple[float, float] = 0.0,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
+        whiten: str = "auto",
+        polish: bool = True,
         step: str = "guarded",
         max_iter: int = 50,
         tol: float = 1e-6,
@@ -134,9 +158,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     ) -> None:
         self.rank = rank
         self.diagonal = diagonal
+        self.alpha = alpha
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
+        self.whiten = whiten
+        self.polish = polish
         self.step = step
         self.max_iter = max_iter
         self.tol = tol
@@ -172,15 +199,14 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if warm is not None and warm.model.w.shape == units.scale.shape:
             start = with_rank(in_units(warm.model, warm.units, units), options.rank)
 
-        def fitted(solution: Solution) -> Stream:
-            learned = Learned(
-                solution.model, units, features, target, solution.history, solution.status
-            )
-            return self._stream(options, maker, learned, rows=chunk.X.shape[0])
+        def fitted(solution: Solution, white: Whitener = NOT_WHITENED) -> Stream:
+            known = (solution.model, units, features, target, solution.history, solution.status)
+            return self._stream(options, maker, Learned(*known, white), rows=chunk.X.shape[0])
 
         hook, end = step_hook(self, X, y, lambda solution: {"_fitted": fitted(solution)})
-        solution = solve(source, units, options, np.random.default_rng(self._seed()), start, hook)
-        self._fitted = fitted(_with_row_count(solution, chunk))
+        rng = np.random.default_rng(self._seed())
+        solution, white = fit_rows(source, units, options, features.weight, rng, start, hook)
+        self._fitted = fitted(_with_row_count(solution, chunk, options), white)
         end()
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(self.status_.value)
@@ -363,6 +389,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             psd=bool(self.psd),
             max_iter=int(self.max_iter),
             tol=float(self.tol),
+            polish=bool(self.polish),
+            whiten=self.whiten,
+            alpha=_alphas(self.alpha),
         )
 
     def _units_maker(self, X: Array) -> UnitsMaker:
@@ -403,7 +432,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
 
     Parameters
     ----------
-    rank, fit_linear, fit_intercept, psd, step, max_iter, tol, batch_size, warm_start, random_state
+    rank, alpha, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, \
+    warm_start, random_state
         As for :class:`SecondOrderRegressor`.
 
     Notes
@@ -427,9 +457,12 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self,
         rank: int = 5,
         *,
+        alpha: float | tuple[float, float] = 0.0,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
+        whiten: str = "auto",
+        polish: bool = True,
         step: str = "guarded",
         max_iter: int = 50,
         tol: float = 1e-6,
@@ -438,9 +471,12 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         random_state: Any = None,
     ) -> None:
         self.rank = rank
+        self.alpha = alpha
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
+        self.whiten = whiten
+        self.polish = polish
         self.step = step
         self.max_iter = max_iter
         self.tol = tol
@@ -460,12 +496,12 @@ def _source(chunk: Chunk) -> MemorySource:
     return MemorySource(chunk.X, chunk.y, chunk.weight)
 
 
-def _with_row_count(solution: Solution, chunk: Chunk) -> Solution:
+def _with_row_count(solution: Solution, chunk: Chunk, options: Options) -> Solution:
     """Say so when there are fewer rows than parameters."""
     xp = namespace(chunk.y)
     rows = chunk.X.shape[0] if chunk.weight is None else int(xp.sum(chunk.weight > 0))
     d, k = solution.model.U.shape
-    few = rows < degrees_of_freedom(d, k)
+    few = rows < degrees_of_freedom(d, k) and not any(options.alpha)
     if few and solution.status in (Status.converged, Status.out_of_steps):
         return Solution(solution.model, solution.units, Status.too_few_rows, solution.history)
     return solution
@@ -489,6 +525,16 @@ def _checked_weight(weight: Any, y: Array) -> Array | None:
     return weight
 
 
+def _alphas(alpha: float | tuple[float, float]) -> tuple[float, float]:
+    """Return the penalties of the linear and of the quadratic part."""
+    pair = (alpha, alpha) if isinstance(alpha, int | float) else tuple(alpha)
+    if len(pair) != 2 or not all(isinstance(a, Real) and 0 <= a < inf for a in pair):
+        raise ValueError(
+            f"alpha={alpha!r} must be a number ≥ 0, or a pair of them for w and for M."
+        )
+    return float(pair[0]), float(pair[1])
+
+
 def _check_options(estimator: SecondOrderRegressor) -> None:
     """Refuse parameters that make no sense, saying what would."""
 
@@ -503,10 +549,14 @@ def _check_options(estimator: SecondOrderRegressor) -> None:
         whole("batch_size", 2)
     if not isinstance(estimator.tol, Real) or not 0 <= estimator.tol < 1:
         raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
-    for name, allowed in {
+    if not estimator.polish and any(_alphas(estimator.alpha)):
+        raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
+    words = {
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
-    }.items():
+        "whiten": ("auto", "full", "lowrank", "none"),
+    }
+    for name, allowed in words.items():
         value = getattr(estimator, name)
-        if (name == "step" or isinstance(value, str)) and value not in allowed:
+        if (name != "diagonal" or isinstance(value, str)) and value not in allowed:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")

@@ -15,7 +15,7 @@ from quadlin.model import Model, constant_model, tied
 from quadlin.sources import Chunk
 from quadlin.sums import Sums, residual_sums
 
-EXACT = 64.0  # times the squared rounding unit: a loss this small is no more than rounding
+EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
 DIVERGED = 100.0  # a loss this many times that of the constant model is lost
 RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
 
@@ -57,6 +57,9 @@ class Options:
     psd: bool = False
     max_iter: int = 50
     tol: float = 1e-6
+    polish: bool = True
+    whiten: str = "auto"  # or "full", "lowrank", "none"
+    alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,10 @@ class Problem:
     rng: np.random.Generator
     passes: int = field(default=0)
 
-    def sums(self, model: Model, Q: Array | None = None) -> Sums:
+    def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one pass for the residual's sums."""
         self.passes += 1
-        return reduce(residual_sums, self.source, model, self.units, Q)
+        return reduce(residual_sums, self.source, model, self.units, Q, squares)
 
     def gram(self, family: guard.Family) -> guard.Gram:
         """Take one pass for the products of the family's predictions."""
@@ -146,6 +149,12 @@ def solve(
     return solution(Status.out_of_steps)
 
 
+def smallest_loss(units: Units) -> float:
+    """Return the loss below which there is nothing but rounding to gain."""
+    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
+    return max(EXACT, 64 * eps**2)
+
+
 def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> State:
     """Take one pass for all that the next step asks of the model's residual."""
     options = problem.options
@@ -174,8 +183,7 @@ def guarded_step(problem: Problem, state: State) -> State:
     """Go to the best model in the span of the step and the momentum; never to a worse one."""
     options, units, model = problem.options, problem.units, state.model
     parts = (options.fit_linear, options.fit_intercept)
-    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
-    if state.loss <= EXACT * eps**2:
+    if state.loss <= smallest_loss(units):
         return replace(state, done=Status.converged)
     if state.sums is None:
         family = guard.rank_k_family(model, *first_estimate(problem), units, *parts)

@@ -17,10 +17,12 @@ from quadlin.engine import reduce
 from quadlin.guard import family, member
 from quadlin.model import Model, RawModel, in_units, tied, to_raw
 from quadlin.moments import Moments
-from quadlin.solve import Options, Record, Solution, Status, solve
+from quadlin.polish import fit_rows
+from quadlin.solve import Options, Record, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.sums import Sums, residual_sums
+from quadlin.whiten import Whitener
 
 SIGNIFICANT = 1.5
 
@@ -35,6 +37,7 @@ class Learned:
     target: Moments
     history: tuple[Record, ...]
     status: Status
+    white: Whitener
 
     @cached_property
     def raw(self) -> RawModel:
@@ -68,8 +71,8 @@ def learn_first(
     """Fit the first batch as a table of its own."""
     features, target = moments_of(source)
     units = make_units(features, target)
-    s: Solution = solve(source, units, options, rng)
-    return Learned(s.model, units, features, target, s.history, s.status)
+    s, white = fit_rows(source, units, options, features.weight, rng)
+    return Learned(s.model, units, features, target, s.history, s.status, white)
 
 
 def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
@@ -113,6 +116,7 @@ def learn(learned: Learned, pending: Pending, options: Options, make_units: Unit
         target,
         (*learned.history, Record(last.step + 1, last.passes, loss)),
         learned.status,
+        learned.white,
     )
 
 

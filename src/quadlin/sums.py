@@ -21,6 +21,16 @@ class Sums(Additive):
     action: Array  # (d, q), Zᵀ(ω∘r∘ZQ)
 
 
+@dataclass(frozen=True)
+class Step:
+    """A change of the model within the tangent space: M + E Hᵀ + H Eᵀ, w + w, c + c."""
+
+    E: Array  # (d, k), the model's own factor
+    H: Array  # (d, k)
+    w: Array  # (d,)
+    c: float
+
+
 def standardised_target(chunk: Chunk, units: Units) -> Array:
     """Return (y − mean)/scale in the dtype of the model, subtracted in the dtype of y."""
     xp = namespace(chunk.y)
@@ -30,7 +40,10 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
 def residual_sums(
     chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
 ) -> Sums:
-    """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway."""
+    """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway.
+
+    `squares=False` leaves P2 out, for those who need it for no feature.
+    """
     xp = namespace(model.U)
     k = model.U.shape[1]
     rows = Rows(chunk.X, units)
@@ -39,14 +52,33 @@ def residual_sums(
     ZU, Zw = products[:, :k], products[:, k]
     ZQ = ZU if Q is None else products[:, k + 1 :]
     r = evaluate(model, rows, ZU, Zw) - standardised_target(chunk, units)
-    if chunk.weight is None:
-        weight, weighted = float(r.shape[0]), r
+    return _sums(rows, r, ZQ, chunk.weight, squares)
+
+
+def dual_sums(chunk: Chunk, step: Step, units: Units, squares: bool) -> Sums:
+    """Sum what `residual_sums` sums, of the change q of the predictions along a tangent step."""
+    xp = namespace(step.E)
+    k = step.E.shape[1]
+    rows = Rows(chunk.X, units)
+    products = rows.matmul(xp.concat([step.E, step.H, step.w[:, None]], axis=1))
+    ZE, ZH = products[:, :k], products[:, k : 2 * k]
+    m = 2 * xp.sum(step.E * step.H, axis=1)
+    q = step.c + products[:, -1] + 2 * xp.sum(ZE * ZH, axis=1) - xp.sum(units.free * m)
+    if squares:
+        q = q - rows.squares_matmul(((1 - units.free) * m)[:, None])[:, 0]
+    return _sums(rows, q, ZE, chunk.weight, squares)
+
+
+def _sums(rows: Rows, r: Array, ZQ: Array, weight: Array | None, squares: bool) -> Sums:
+    xp = namespace(r)
+    if weight is None:
+        total, weighted = float(r.shape[0]), r
     else:
-        omega = xp.astype(chunk.weight, r.dtype)
-        weight, weighted = float(xp.sum(xp.astype(omega, xp.float64))), omega * r
+        total = float(xp.sum(weight))
+        weighted = xp.astype(weight, r.dtype) * r
     back = rows.rmatmul(xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1))
     return Sums(
-        weight,
+        total,
         float(xp.sum(xp.astype(weighted * r, xp.float64))),
         float(xp.sum(xp.astype(weighted, xp.float64))),
         back[:, -1],
