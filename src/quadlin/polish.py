@@ -37,7 +37,7 @@ BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
 class Tangent:
     """A change (c, w = B v, M = B(UGᵀ + GUᵀ)Bᵀ), or a gradient with respect to one."""
 
-    c: float
+    c: float  # the mean of the change of the predictions
     v: Array  # (d,)
     G: Array  # (d, k)
 
@@ -55,7 +55,7 @@ class Tangent:
 class Point:
     """A model in whitened coordinates with what one pass said of its residual."""
 
-    c: float
+    c: float  # the mean of the predictions, as far as whitening tells
     v: Array  # (d,)
     U: Array  # (d, k), orthonormal
     s: Array  # (k,)
@@ -74,12 +74,16 @@ class Task:
         self.squares = bool(xp.any(self.units.free == 0))
         self.budget = PASSES_PER_STEP * self.options.max_iter
 
+    def model(self, c: float, v: Array, U: Array, s: Array) -> Model:
+        """Return the model that these whitened coordinates mean; its U is not orthonormal."""
+        E = self.white.apply(U)
+        own = c - mean_of_quadratic(s, E)
+        model = Model(E, s, self.white.apply(v), own, self.units.free)
+        return tied(model, self.units, self.options.fit_linear, self.options.fit_intercept)
+
     def point(self, c: float, v: Array, U: Array, s: Array) -> Point:
         """Evaluate a model: one pass, which also delivers the gradient."""
-        o, B = self.options, self.white.apply
-        model = tied(
-            Model(B(U), s, B(v), c, self.units.free), self.units, o.fit_linear, o.fit_intercept
-        )
+        model = self.model(c, v, U, s)
         sums = self.problem.sums(model, squares=self.squares)
         return Point(c, v, U, s, model, sums, sums.loss / sums.weight + self.penalty(model, sums))
 
@@ -99,7 +103,7 @@ class Task:
         E = p.model.U
         w = first * p.model.w if first and self.options.fit_linear else None
         ME = 2 * second * (E @ (p.s[:, None] * (E.T @ E))) if second else None
-        return self._pulled_back(p.sums, E, w, ME)
+        return self.pulled_back(p.sums, p.U, E, w, ME)
 
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return the Gauss–Newton matrix times a tangent vector: one pass."""
@@ -110,7 +114,7 @@ class Task:
         E, H = step.E, step.H
         w = first * step.w if first and self.options.fit_linear else None
         ME = 2 * second * (E @ (H.T @ E) + H @ (E.T @ E)) if second else None
-        return self._pulled_back(sums, E, w, ME)
+        return self.pulled_back(sums, p.U, E, w, ME)
 
     def _pushed_forward(self, p: Point, t: Tangent) -> Step:
         """Return the step in standardised units, with the parts that are tied to others."""
@@ -122,19 +126,30 @@ class Task:
         along = E @ (H.T @ nu) + H @ (E.T @ nu) - (1 - free) * m * nu  # dM ν
         if not self.options.fit_linear:
             w = 2 * along
-        if not self.options.fit_intercept:
+        if self.options.fit_intercept:
+            # t.c is the mean of the change: E zᵀdMz = 2 tr UᵀG for whitened z, and Σm is taken
+            # off by the model itself. Otherwise c and M would be tied by correlated features.
+            c = c - 2 * float(xp.sum(p.U * t.G)) + float(xp.sum(m))
+        else:
             c = float(xp.sum(free * m) + nu @ w - nu @ along)
         return Step(E, H, w, c)
 
-    def _pulled_back(
-        self, sums: Sums, E: Array, ridge_w: Array | None, ridge_ME: Array | None
+    def pulled_back(
+        self,
+        sums: Sums,
+        U: Array,
+        E: Array,
+        ridge_w: Array | None = None,
+        ridge_ME: Array | None = None,
     ) -> Tangent:
         """Return the mean of q ∂f, plus the ridge's part, as a tangent vector: the adjoint."""
         free, nu = self.units.free, self.units.nu
         n = sums.weight
         c, w = sums.p0 / n, sums.p1 / n
         ME = (sums.action - ((1 - free) * sums.p2 + free * sums.p0)[:, None] * E) / n
-        if not self.options.fit_intercept:
+        if self.options.fit_intercept:
+            ME = ME + c * E
+        else:
             ME = ME + c * ((free + (1 - free) * nu**2)[:, None] * E - nu[:, None] * (nu @ E))
             w, c = w + c * nu, 0.0
         if not self.options.fit_linear:
@@ -144,7 +159,13 @@ class Task:
         w = w if ridge_w is None else w + ridge_w
         ME = ME if ridge_ME is None else ME + ridge_ME
         B = self.white.transpose
-        return Tangent(c, B(w), 2 * B(ME))
+        return Tangent(c, B(w), 2 * (B(ME) - c * U))
+
+
+def mean_of_quadratic(s: Array, E: Array) -> float:
+    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: what the model does not take off."""
+    xp = namespace(E)
+    return float(xp.sum(s) - xp.sum((E * E) @ s))
 
 
 def preconditioned(U: Array, h: Tangent) -> Tangent:
@@ -178,14 +199,19 @@ def conjugate_gradients(
 
 
 def retracted(task: Task, p: Point, t: Tangent, size: float, rank: int) -> Point:
-    """Go a step and truncate M to the rank, by size in whitened coordinates."""
-    xp = namespace(p.U)
-    V, R = xp.linalg.qr(xp.concat([p.U, size * t.G], axis=1))
-    k = p.U.shape[1]
-    u, g = R[:, :k], R[:, k:]
+    """Go a step, truncate M to the rank and evaluate."""
+    U, s = truncated(p.U, p.s, size * t.G, rank, task.options.psd)
+    return task.point(p.c + size * t.c, p.v + size * t.v, U, s)
+
+
+def truncated(U: Array, s: Array, G: Array, rank: int, psd: bool) -> tuple[Array, Array]:
+    """Return the rank-k part, by size of eigenvalues, of U diag(s) Uᵀ + U Gᵀ + G Uᵀ."""
+    xp = namespace(U)
+    V, R = xp.linalg.qr(xp.concat([U, G], axis=1))
+    u, g = R[:, : U.shape[1]], R[:, U.shape[1] :]
     cross = u @ g.T
-    s, vectors = lead((u * p.s) @ u.T + cross + cross.T, rank, task.options.psd)
-    return task.point(p.c + size * t.c, p.v + size * t.v, V @ vectors, s)
+    values, vectors = lead((u * s) @ u.T + cross + cross.T, rank, psd)
+    return V @ vectors, values
 
 
 def descended(
@@ -214,7 +240,9 @@ def spectral_start(task: Task, rank: int) -> Point:
     if options.psd and sizes[0] < 0:
         sizes[0] = 0.0
     linear = sizes[1] if options.fit_linear else 0.0
-    return task.point(sizes[-1] if options.fit_intercept else 0.0, linear * v, U, sizes[0] * s)
+    s = sizes[0] * s
+    c = sizes[-1] + mean_of_quadratic(s, E) if options.fit_intercept else 0.0
+    return task.point(c, linear * v, U, s)
 
 
 def leading_directions(task: Task, model: Model, rank: int) -> tuple[Array, Array, Array]:
@@ -331,7 +359,7 @@ def polish(
         if warm is None:
             start = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
         else:
-            start = task.point(warm.c, *whitened(warm, white))
+            start = task.point(*whitened(warm, white))
         if note(start):
             return solution(Status.stopped)
         p, status, stuck = refined(task, start, note)
@@ -361,6 +389,19 @@ def fit_rows(
     return polish(Problem(source, units, options, rng, passes), white, warm, on_step), white
 
 
+def averaged_step(
+    model: Model, sums: Sums, size: float, units: Units, options: Options, white: Whitener
+) -> Model:
+    """Take a share of the Newton step that some rows' sums (at U) ask for, Σ known by `white`."""
+    task = Task(Problem((), units, options, np.random.default_rng()), white)
+    c, v, U, s = whitened(model, white)
+    E = white.apply(U)
+    sums = replace(sums, action=sums.action @ (model.U.T @ E))
+    t = preconditioned(U, task.pulled_back(sums, U, E))
+    U, s = truncated(U, s, -size * t.G, s.shape[0], options.psd)
+    return orthonormalised(task.model(c - size * t.c, v - size * t.v, U, s))
+
+
 def orthonormalised(model: Model) -> Model:
     """Return the same model with orthonormal U, sorted by size."""
     V, R = namespace(model.U).linalg.qr(model.U)
@@ -368,8 +409,10 @@ def orthonormalised(model: Model) -> Model:
     return replace(model, U=V @ vectors, s=s)
 
 
-def whitened(model: Model, white: Whitener) -> tuple[Array, Array, Array]:
-    """Return (v, U, s) of a model in whitened coordinates."""
+def whitened(model: Model, white: Whitener) -> tuple[float, Array, Array, Array]:
+    """Return (c, v, U, s) of a model in whitened coordinates."""
     V, R = namespace(model.U).linalg.qr(white.inverse(model.U))
     s, vectors = lead((R * model.s) @ R.T, model.s.shape[0])
-    return white.inverse(model.w), V @ vectors, s
+    U = V @ vectors
+    c = model.c + mean_of_quadratic(s, white.apply(U))
+    return c, white.inverse(model.w), U, s

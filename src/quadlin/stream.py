@@ -4,7 +4,7 @@ From the second batch on no row is kept, only its O(kd) sums, so that how the ca
 changes nothing but rounding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,14 +17,15 @@ from quadlin.engine import reduce
 from quadlin.guard import family, member
 from quadlin.model import Model, RawModel, in_units, tied, to_raw
 from quadlin.moments import Moments
-from quadlin.polish import fit_rows
+from quadlin.polish import averaged_step, fit_rows
 from quadlin.solve import Options, Record, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.sums import Sums, residual_sums
-from quadlin.whiten import Whitener
+from quadlin.whiten import Identity, Whitener
 
 SIGNIFICANT = 1.5
+RISE = 2.0  # a loss on new rows that grows by more than this undoes the step before
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Learned:
     history: tuple[Record, ...]
     status: Status
     white: Whitener
+    pace: float = 1.0  # of the steps, halved when one went wrong
+    before: tuple[Model, Units] | None = None  # the last step, to go back to
 
     @cached_property
     def raw(self) -> RawModel:
@@ -94,30 +97,42 @@ def learn(learned: Learned, pending: Pending, options: Options, make_units: Unit
     """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
 
     Each batch's step alone would land at the truth plus that batch's noise; the running mean
-    averages the noise away at the rate of all rows together.
+    averages the noise away at the rate of all rows together. A step that new rows find to have
+    doubled the loss is undone, and the pace halved.
     """
     model, units = learned.model, learned.units
     features, target = learned.features + pending.features, learned.target + pending.target
-    share = pending.sums.weight / features.weight
-    parts = (options.fit_linear, options.fit_intercept)
-    directions = family(model, mes.tangent_step(pending.sums, model.U, units), None, units, *parts)
-    P0 = pending.sums.p0 / pending.sums.weight
-    alpha = [1.0] + [1.0] * options.fit_linear + [-P0] * options.fit_intercept
-    xp = namespace(model.U)
-    steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
-    moved = tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)
     loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
     last = learned.history[-1]
-    new_units = make_units(features, target)
-    return Learned(
-        in_units(moved, units, new_units),
-        new_units,
-        features,
-        target,
-        (*learned.history, Record(last.step + 1, last.passes, loss)),
-        learned.status,
-        learned.white,
+    grown = replace(
+        learned,
+        features=features,
+        target=target,
+        history=(*learned.history, Record(last.step + 1, last.passes, loss)),
     )
+    if learned.before is not None and not loss <= RISE * last.loss:
+        # New rows are the judge: features more correlated than the step believes, say.
+        model, units = learned.before
+        return replace(grown, model=model, units=units, pace=learned.pace / 2, before=None)
+    share = learned.pace * pending.sums.weight / features.weight
+    if isinstance(learned.white, Identity):
+        new_units = make_units(features, target)
+        moved = in_units(_moment_step(learned, pending.sums, share, options), units, new_units)
+    else:  # the covariance is that of the first batch, and so are the units it is told in
+        new_units = units
+        moved = averaged_step(model, pending.sums, share, units, options, learned.white)
+    return replace(grown, model=moved, units=new_units, before=(model, units))
+
+
+def _moment_step(learned: Learned, sums: Sums, share: float, options: Options) -> Model:
+    """Take a share of the tangent step, with each feature's own κ and φ."""
+    model, units = learned.model, learned.units
+    xp = namespace(model.U)
+    parts = (options.fit_linear, options.fit_intercept)
+    directions = family(model, mes.tangent_step(sums, model.U, units), None, units, *parts)
+    alpha = [1.0] + [1.0] * options.fit_linear + [-sums.p0 / sums.weight] * options.fit_intercept
+    steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
+    return tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)
 
 
 def stands_out(learned: Learned, rows: int) -> bool:
