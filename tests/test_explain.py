@@ -14,7 +14,10 @@ def view(seed, d=12, k=3):
     signs = rng.standard_normal(k)
     M = (factor * signs) @ factor.T
     M[~has_diagonal, ~has_diagonal] = 0
-    return Interactions(factor, signs, has_diagonal, sd, [f"f{j}" for j in range(d)]), M, sd
+    field = rng.integers(-1, 3, d)
+    together = (field[:, None] == field) & (field >= 0) & ~np.eye(d, dtype=bool)
+    M[together] = 0
+    return Interactions(factor, signs, has_diagonal, field, sd, [f"f{j}" for j in range(d)]), M, sd
 
 
 @given(seed=st.integers(0, 500), count=st.integers(1, 20), squares=st.booleans())
@@ -44,5 +47,7 @@ def test_an_unknown_feature_is_named():
 
 
 def test_a_model_without_interactions_has_no_strongest():
-    empty = Interactions(np.zeros((3, 1)), np.zeros(1), np.ones(3, bool), np.ones(3), list("abc"))
+    empty = Interactions(
+        np.zeros((3, 1)), np.zeros(1), np.ones(3, bool), np.full(3, -1), np.ones(3), list("abc")
+    )
     assert empty.top(5) == []

@@ -26,6 +26,11 @@ def moved(a: Array, like: Array) -> Array:
     return xp.astype(xp.asarray(a, device=device), xp.float64)
 
 
+def is_numpy(a: Array) -> bool:
+    """Tell whether `a` is a numpy array or one of scipy's sparse ones."""
+    return namespace(a) is numpy_namespace
+
+
 def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
     return np.asarray(a.cpu() if hasattr(a, "cpu") else a)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,8 @@ class Interactions:
     --------
     >>> import numpy as np
     >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
-    ...                     np.ones(3, dtype=bool), np.ones(3), ["a", "b", "c"])
+    ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
+    ...                     ["a", "b", "c"])
     >>> float(view["a", "b"])
     6.0
     >>> view.top(1)
@@ -40,13 +41,14 @@ class Interactions:
     factor: np.ndarray  # (d, k)
     signs: np.ndarray  # (k,), s
     has_diagonal: np.ndarray  # (d,), bool
+    field: np.ndarray  # (d,), number of the one-hot group, −1 where there is none
     sd: np.ndarray  # (d,), of the features
     names: Sequence[str]
 
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
         """Return M_ij by position or name; the product x_i·x_j has coefficient 2 M_ij."""
         i, j = (self._position(feature) for feature in pair)
-        if i == j and not self.has_diagonal[i]:
+        if (i == j and not self.has_diagonal[i]) or (i != j and self._together(i, j)):
             return 0.0
         return float(self.factor[i] * self.signs @ self.factor[j])
 
@@ -54,7 +56,9 @@ class Interactions:
         """Return the row of M that belongs to one feature."""
         i = self._position(feature)
         entries = self.factor @ (self.signs * self.factor[i])
-        entries[i] *= self.has_diagonal[i]
+        own = entries[i] * self.has_diagonal[i]
+        entries[self._together(i, slice(None))] = 0.0  # one of them is always zero
+        entries[i] = own
         return np.asarray(entries)
 
     def top(self, count: int = 10, squares: bool = False) -> list[Interaction]:
@@ -74,8 +78,11 @@ class Interactions:
                     break
                 continue
             values = 2 * (A[last:stop] * signs) @ A[p]
+            together = self._together(order[p], order[last:stop])
             if squares:
                 values[0] *= self.has_diagonal[order[p]] / 2
+                together[0] = False
+            values[together] = 0.0
             best = np.argsort(-np.abs(values), kind="stable")[:count]
             for q in best:
                 item = (abs(float(values[q])), int(order[p]), int(order[last + q]))
@@ -83,22 +90,29 @@ class Interactions:
                     (heappush if len(heap) < count else heappushpop)(heap, item)
         return [self._interaction(*sorted((i, j))) for _, i, j in sorted(heap, reverse=True)]
 
+    def _together(self, i: int, others: Any) -> Any:
+        """Tell which features are of the same field as feature i, so that products vanish."""
+        return (self.field[others] == self.field[i]) & (self.field[i] >= 0)
+
     def _interaction(self, i: int, j: int) -> Interaction:
         coefficient = self[i, j] * (1 if i == j else 2)
         strength = coefficient * float(self.sd[i] * self.sd[j])
         return Interaction(self.names[i], self.names[j], coefficient, strength)
 
     def _position(self, feature: Name) -> int:
-        d = len(self.names)
-        if isinstance(feature, str):
-            if feature not in self.names:
-                raise KeyError(
-                    f"There is no feature {feature!r}; the features are {_some(self.names)}."
-                )
-            return list(self.names).index(feature)
-        if not -d <= feature < d:
-            raise IndexError(f"There is no feature {feature}: the model has {d} features.")
-        return int(feature) % d
+        return positions(self.names, feature)
+
+
+def positions(names: Sequence[str], feature: Name) -> int:
+    """Return the position of a feature that is given by position or name."""
+    d = len(names)
+    if isinstance(feature, str):
+        if feature not in names:
+            raise KeyError(f"There is no feature {feature!r}; the features are {_some(names)}.")
+        return list(names).index(feature)
+    if not -d <= feature < d:
+        raise IndexError(f"There is no feature {feature}: the model has {d} features.")
+    return int(feature) % d
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,35 +2,34 @@
 
 import warnings
 from collections.abc import Sequence
-from math import inf
-from numbers import Integral, Real
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 from scipy.sparse import issparse
-from sklearn import get_config
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from quadlin.arrays import Array, moved, namespace, to_numpy
+from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
+from quadlin.checks import alphas, check_options, checked_weight, float_types
 from quadlin.design import Rows
-from quadlin.explain import Interactions, Name
-from quadlin.frames import refuse_text_columns
+from quadlin.diagnose import diagnosis, listed, residual_edge
+from quadlin.encode import TableEncoder
+from quadlin.explain import Interactions, Name, positions
+from quadlin.fields import find_fields
 from quadlin.metrics import degrees_of_freedom
-from quadlin.model import in_units, predict, with_rank
+from quadlin.model import predict
 from quadlin.moments import Moments
-from quadlin.polish import fit_rows
-from quadlin.solve import Options, Record, Solution, Status
+from quadlin.robust import learn_robustly
+from quadlin.solve import Options, Record, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import Learned, Stream, moments_of
-from quadlin.whiten import Identity, Whitener
+from quadlin.stream import Learned, Stream, learn_table
+from quadlin.uncertainty import Uncertainty, uncertainty_of
 
-NOT_WHITENED = Identity()
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 
@@ -60,6 +59,13 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     alpha : float or (float, float), default=0.0
         Ridge penalty, for w and M together or one each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`.
+    loss : {"squared", "huber"}, default="squared"
+        "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
+        linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
+    fields : "auto", None or list of lists of features, default="auto"
+        Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
+        group are always zero, so M has no entries there. "auto" finds them. Text and categorical
+        columns of a frame become such groups by themselves.
     fit_linear : bool, default=True
         Whether w is fitted, else it is zero.
     fit_intercept : bool, default=True
@@ -85,6 +91,10 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     batch_size : int or "auto", default="auto"
         Rows that `partial_fit` gathers for a step. "auto" takes ten a parameter, at most 2²⁵
         entries of X, and doubles the first batch while noise hides the quadratic part in it.
+    uncertainty : bool, default=False
+        Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
+        `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
+        the size of the parameters up to 1,500 of them, some 30 passes and 400·k·d numbers beyond.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
@@ -137,6 +147,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     """
 
     _fitted: Stream
+    _fields: np.ndarray  # (d,), the number of each feature's field
+    _encoder: TableEncoder | None
+    _law: Uncertainty | None
 
     def __init__(
         self,
@@ -144,6 +157,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         *,
         diagonal: str | Sequence[bool] = "auto",
         alpha: float | tuple[float, float] = 0.0,
+        loss: str = "squared",
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -153,12 +168,15 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        uncertainty: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.rank = rank
         self.diagonal = diagonal
         self.alpha = alpha
+        self.loss = loss
+        self.fields = fields
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -168,6 +186,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -192,28 +211,30 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if self.warm_start and self.__sklearn_is_fitted__():
             warm = self._fitted.current
         chunk = self._checked(X, y, sample_weight, reset=True, least=2)
-        options, maker, source = self._options(), self._units_maker(chunk.X), _source(chunk)
-        features, target = moments_of(source)
-        units = maker(features, target)
-        start = None
-        if warm is not None and warm.model.w.shape == units.scale.shape:
-            start = with_rank(in_units(warm.model, warm.units, units), options.rank)
+        options, maker = self._options(chunk.X), self._units_maker(chunk.X)
+        fields = self._field_numbers(chunk)
 
-        def fitted(solution: Solution, white: Whitener = NOT_WHITENED) -> Stream:
-            known = (solution.model, units, features, target, solution.history, solution.status)
-            return self._stream(options, maker, Learned(*known, white), rows=chunk.X.shape[0])
+        def fitted(learned: Learned) -> dict[str, Any]:
+            stream = self._stream(options, maker, learned, rows=chunk.X.shape[0])
+            known = {"_fields": fields, "_encoder": self._encoder, "_law": None}
+            return {"_fitted": stream, **known}
 
-        hook, end = step_hook(self, X, y, lambda solution: {"_fitted": fitted(solution)})
-        rng = np.random.default_rng(self._seed())
-        solution, white = fit_rows(source, units, options, features.weight, rng, start, hook)
-        self._fitted = fitted(_with_row_count(solution, chunk, options), white)
+        hook, end = step_hook(self, X, y, fitted)
+        seed = self._seed()
+
+        def learn(source: MemorySource, warm: Learned | None) -> Learned:
+            return learn_table(source, options, maker, seed, warm, hook)
+
+        source = MemorySource(chunk.X, chunk.y, chunk.weight)
+        learned = learn_robustly(source, learn) if self.loss == "huber" else learn(source, warm)
+        self.__dict__.update(fitted(_with_row_count(learned, chunk, options)))
+        self._law = self._law_of(learned, source, options) if self.uncertainty else None
         end()
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(self.status_.value)
         if self.status_ not in (Status.converged, Status.stopped):
-            warnings.warn(
-                f"{self.status_.name}: {self.status_.value}", ConvergenceWarning, stacklevel=3
-            )
+            message = f"{self.status_.name}: {self.status_.value}"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -235,35 +256,91 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         first = not self.__sklearn_is_fitted__()
         chunk = self._checked(X, y, sample_weight, reset=first)
         if first:
-            self._fitted = self._stream(self._options(), self._units_maker(chunk.X))
+            self._fitted = self._stream(self._options(chunk.X), self._units_maker(chunk.X))
+            self._fields = self._field_numbers(chunk)
+        self._law = None  # of a model that is about to move
         self._fitted.feed(chunk)
         return self
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Predict the targets of some rows.
 
         Parameters
         ----------
         X : array, sparse matrix or frame (n_samples, n_features)
             Rows.
+        return_std : bool, default=False
+            Whether to return the standard deviation of a new observation as well, noise
+            included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``.
 
         Returns
         -------
-        array (n_samples,)
+        array (n_samples,), or a pair of them
         """
         check_is_fitted(self)
-        refuse_text_columns(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=_float_types(X), reset=False)
+        law = self._known_law() if return_std else None
+        if self._encoder is not None:
+            X = self._encoded(X, reset=False)
+        else:
+            X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
         X = self._at_home(X, "predict")
         learned = self._fitted.current
-        xp, units = namespace(learned.model.U), learned.units
-        parts = [predict(learned.model, Rows(c.X, units)) for c in MemorySource(X)]
-        f = xp.astype(xp.concat(parts), xp.float64)
-        return xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
+        model, units, xp = learned.model, learned.units, namespace(learned.model.U)
+        f = xp.concat([predict(model, Rows(c.X, units)) for c in MemorySource(X)])
+        f = xp.astype(f, xp.float64)
+        y = xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
+        if law is None:
+            return y
+        source = MemorySource(X)
+        std = xp.concat([law.predict_std(Rows(c.X, units), predictive=True) for c in source])
+        return y, units.target.scale * std
+
+    def diagnose(self, X: Any = None, y: Any = None) -> str:
+        """Say in words what there is to know about the fit, and what to change.
+
+        Parameters
+        ----------
+        X, y : rows and targets, or None
+            With rows it is also tested whether the residual holds more components, i.e. whether
+            the rank is too low: four passes.
+
+        Returns
+        -------
+        str
+            Lines on status, features, correlation, rows, and rank.
+        """
+        check_is_fitted(self)
+        learned, edge = self._fitted.current, None
+        if X is not None:
+            chunk = self._checked(X, y, None, reset=False)
+            source = MemorySource(chunk.X, chunk.y, chunk.weight)
+            edge = residual_edge(source, learned, self._fitted.options, self._seed())
+        penalised = any(self._fitted.options.alpha)
+        return diagnosis(learned, self._fitted.rows, self._names(), penalised, edge)
 
     def interaction(self, first: Name, second: Name) -> float:
         """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
         return self.interactions_[first, second]
+
+    def interaction_std(self, first: Name, second: Name) -> float:
+        """Return the standard error of M_ij. Needs ``uncertainty=True``."""
+        names = self._names()
+        return self._known_law().interaction_std(positions(names, first), positions(names, second))
+
+    @property
+    def noise_(self) -> float:
+        """Return the standard deviation of the noise. Needs ``uncertainty=True``."""
+        return self._known_law().noise * self._fitted.current.units.target.scale
+
+    @property
+    def coef_std_(self) -> Array:
+        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
+        return self._known_law().coef_std()[0]
+
+    @property
+    def intercept_std_(self) -> float:
+        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
+        return self._known_law().coef_std()[1]
 
     @property
     def coef_(self) -> Array:
@@ -325,6 +402,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             to_numpy(model.U) * scale[:, None],
             to_numpy(model.s) * learned.units.target.scale,
             to_numpy(learned.units.free) > 0,
+            self._fields,
             np.sqrt(to_numpy(learned.features.var)),
             self._names(),
         )
@@ -346,26 +424,76 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return self._fitted.current
 
+    def _known_law(self) -> Uncertainty:
+        self._learned("standard error")
+        if self._law is None:
+            raise AttributeError(
+                "Standard errors are known after `fit` with uncertainty=True, and not after "
+                "`partial_fit`. Set uncertainty=True and fit."
+            )
+        return self._law
+
+    def _law_of(self, learned: Learned, source: MemorySource, options: Options) -> Uncertainty:
+        rng = np.random.default_rng(self._seed())
+        return uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
+
     def _names(self) -> list[str]:
+        if self._encoder is not None:
+            return list(self._encoder.names)
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
 
     def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
-        refuse_text_columns(X)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=_float_types(X),
-            y_numeric=True,
-            ensure_min_samples=least,
-            reset=reset,
-        )
+        if reset:
+            self._encoder = TableEncoder.learn(X)
+        checks = {
+            "accept_sparse": "csr",
+            "dtype": float_types(X),
+            "y_numeric": True,
+            "ensure_min_samples": least,
+        }
+        if self._encoder is not None:
+            X, y = check_X_y(self._encoded(X, reset), y, **checks)
+        else:
+            X, y = validate_data(self, X, y, reset=reset, **checks)
         if not reset:
             X = self._at_home(X, "partial_fit")
         y = moved(y, X)
-        return Chunk(X, y, _checked_weight(weight, y))
+        return Chunk(X, y, checked_weight(weight, y))
+
+    def _encoded(self, frame: Any, reset: bool) -> Array:
+        """Turn the text columns of a frame into one-hot fields."""
+        assert self._encoder is not None
+        if not hasattr(frame, "columns"):
+            raise ValueError(
+                "The model was fitted to a frame with text columns; give it a frame with the "
+                f"columns {listed(self._encoder.input_names)}."
+            )
+        validate_data(self, frame, skip_check_array=True, reset=reset)
+        X, unseen = self._encoder.encode(frame)
+        if unseen:
+            counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
+            warnings.warn(
+                f"Levels that fit did not see count as none of the known ones: {counts}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return X
+
+    def _field_numbers(self, chunk: Chunk) -> np.ndarray:
+        """Number each feature by its field, −1 where it has none."""
+        numbers = np.full(chunk.X.shape[1], -1)
+        if self._encoder is not None:
+            fields: Any = self._encoder.fields
+        elif isinstance(self.fields, str):
+            # Only numbers are reported by fields, and they are reported in numpy.
+            fields = find_fields(chunk.X, chunk.weight) if is_numpy(chunk.X) else ()
+        else:
+            names = self._names()
+            fields = [[positions(names, f) for f in field] for field in self.fields or ()]
+        for number, field in enumerate(fields):
+            numbers[np.asarray(field, dtype=int)] = number
+        return numbers
 
     def _at_home(self, X: Array, method: str) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
@@ -379,10 +507,10 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
 
-    def _options(self) -> Options:
-        _check_options(self)
+    def _options(self, X: Array) -> Options:
+        check_options(self)
         return Options(
-            rank=min(int(self.rank), self.n_features_in_),
+            rank=min(int(self.rank), X.shape[1]),
             step=self.step,
             fit_linear=bool(self.fit_linear),
             fit_intercept=bool(self.fit_intercept),
@@ -391,24 +519,24 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             tol=float(self.tol),
             polish=bool(self.polish),
             whiten=self.whiten,
-            alpha=_alphas(self.alpha),
+            alpha=alphas(self.alpha),
         )
 
     def _units_maker(self, X: Array) -> UnitsMaker:
         diagonal = self.diagonal
         if not isinstance(diagonal, str):
             diagonal = [bool(free) for free in diagonal]
-            if len(diagonal) != self.n_features_in_:
+            if len(diagonal) != X.shape[1]:
                 raise ValueError(
-                    f"diagonal has {len(diagonal)} entries but X has {self.n_features_in_} "
-                    "features. Give one boolean a feature."
+                    f"diagonal has {len(diagonal)} entries but X has {X.shape[1]} features. "
+                    "Give one boolean a feature."
                 )
         return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names())
 
     def _stream(
         self, options: Options, maker: UnitsMaker, learned: Learned | None = None, rows: int = 0
     ) -> Stream:
-        d = self.n_features_in_
+        d = len(maker.names)
         most = max(2, BATCH_ELEMENTS // d)
         if self.batch_size == "auto":
             size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
@@ -458,6 +586,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         rank: int = 5,
         *,
         alpha: float | tuple[float, float] = 0.0,
+        loss: str = "squared",
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -467,11 +597,14 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        uncertainty: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.rank = rank
         self.alpha = alpha
+        self.loss = loss
+        self.fields = fields
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -481,82 +614,18 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
 
 
-def _float_types(X: Any) -> tuple[Any, Any]:
-    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in."""
-    array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
-    xp = namespace(X) if array_api else np
-    return (xp.float64, xp.float32)
-
-
-def _source(chunk: Chunk) -> MemorySource:
-    return MemorySource(chunk.X, chunk.y, chunk.weight)
-
-
-def _with_row_count(solution: Solution, chunk: Chunk, options: Options) -> Solution:
+def _with_row_count(learned: Learned, chunk: Chunk, options: Options) -> Learned:
     """Say so when there are fewer rows than parameters."""
     xp = namespace(chunk.y)
-    rows = chunk.X.shape[0] if chunk.weight is None else int(xp.sum(chunk.weight > 0))
-    d, k = solution.model.U.shape
-    few = rows < degrees_of_freedom(d, k) and not any(options.alpha)
-    if few and solution.status in (Status.converged, Status.out_of_steps):
-        return Solution(solution.model, solution.units, Status.too_few_rows, solution.history)
-    return solution
-
-
-def _checked_weight(weight: Any, y: Array) -> Array | None:
-    if weight is None:
-        return None
-    xp = namespace(y)
-    if isinstance(weight, Real):
-        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
-    weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
-    weight = moved(weight, y)
-    if weight.ndim != 1:
-        raise ValueError(f"sample_weight must be one number a row; its shape is {weight.shape}.")
-    check_consistent_length(y, weight)
-    if bool(xp.any(weight < 0)):
-        raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
-    if not bool(xp.any(weight > 0)):
-        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
-    return weight
-
-
-def _alphas(alpha: float | tuple[float, float]) -> tuple[float, float]:
-    """Return the penalties of the linear and of the quadratic part."""
-    pair = (alpha, alpha) if isinstance(alpha, int | float) else tuple(alpha)
-    if len(pair) != 2 or not all(isinstance(a, Real) and 0 <= a < inf for a in pair):
-        raise ValueError(
-            f"alpha={alpha!r} must be a number ≥ 0, or a pair of them for w and for M."
-        )
-    return float(pair[0]), float(pair[1])
-
-
-def _check_options(estimator: SecondOrderRegressor) -> None:
-    """Refuse parameters that make no sense, saying what would."""
-
-    def whole(name: str, least: int) -> None:
-        value = getattr(estimator, name)
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}.")
-
-    whole("rank", 1)
-    whole("max_iter", 1)
-    if estimator.batch_size != "auto":
-        whole("batch_size", 2)
-    if not isinstance(estimator.tol, Real) or not 0 <= estimator.tol < 1:
-        raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
-    if not estimator.polish and any(_alphas(estimator.alpha)):
-        raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
-    words = {
-        "step": ("guarded", "plain"),
-        "diagonal": ("auto", "free", "zero"),
-        "whiten": ("auto", "full", "lowrank", "none"),
-    }
-    for name, allowed in words.items():
-        value = getattr(estimator, name)
-        if (name != "diagonal" or isinstance(value, str)) and value not in allowed:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")
+    rows = chunk.X.shape[0]
+    if chunk.weight is not None:
+        rows = int(xp.sum(xp.astype(chunk.weight > 0, xp.int64)))
+    few = rows < degrees_of_freedom(*learned.model.U.shape) and not any(options.alpha)
+    if few and learned.status in (Status.converged, Status.out_of_steps):
+        return replace(learned, status=Status.too_few_rows)
+    return learned

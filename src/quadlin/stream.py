@@ -4,6 +4,7 @@ From the second batch on no row is kept, only its O(kd) sums, so that how the ca
 changes nothing but rounding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,10 +16,10 @@ from quadlin.arrays import Array, namespace
 from quadlin.design import Units
 from quadlin.engine import reduce
 from quadlin.guard import family, member
-from quadlin.model import Model, RawModel, in_units, tied, to_raw
+from quadlin.model import Model, RawModel, in_units, tied, to_raw, with_rank
 from quadlin.moments import Moments
 from quadlin.polish import averaged_step, fit_rows
-from quadlin.solve import Options, Record, Status
+from quadlin.solve import Options, Record, Solution, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.sums import Sums, residual_sums
@@ -68,14 +69,27 @@ def moments_of(source: MemorySource) -> tuple[Moments, Moments]:
     return features, reduce(target, source)
 
 
-def learn_first(
-    source: MemorySource, options: Options, make_units: UnitsMaker, rng: np.random.Generator
+def learn_table(
+    source: MemorySource,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    warm: Learned | None = None,
+    on_step: Callable[[Learned], bool] | None = None,
 ) -> Learned:
-    """Fit the first batch as a table of its own."""
+    """Fit rows that are all there, from scratch or from what is known already."""
     features, target = moments_of(source)
     units = make_units(features, target)
-    s, white = fit_rows(source, units, options, features.weight, rng)
-    return Learned(s.model, units, features, target, s.history, s.status, white)
+    start = None
+    if warm is not None and warm.model.w.shape == units.scale.shape:
+        start = with_rank(in_units(warm.model, warm.units, units), options.rank)
+
+    def learned(s: Solution, white: Whitener) -> Learned:
+        return Learned(s.model, units, features, target, s.history, s.status, white)
+
+    hook = None if on_step is None else lambda solution: on_step(learned(solution, Identity()))
+    rng = np.random.default_rng(seed)
+    return learned(*fit_rows(source, units, options, features.weight, rng, start, hook))
 
 
 def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
@@ -231,9 +245,7 @@ class Stream:
 
     def _learn_pending(self) -> Learned:
         if self.learned is None:
-            # A new generator each time: looking at an incomplete batch must not change the rest.
-            rng = np.random.default_rng(self.seed)
-            return learn_first(_joined(self.waiting), self.options, self.make_units, rng)
+            return learn_table(_joined(self.waiting), self.options, self.make_units, self.seed)
         if self.pending is None or self.pending.sums.weight == 0:
             return self.learned
         return learn(self.learned, self.pending, self.options, self.make_units)

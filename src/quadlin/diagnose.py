@@ -1,0 +1,124 @@
+"""What a person should know about a fit, in words and numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quadlin.arrays import namespace, to_numpy
+from quadlin.metrics import degrees_of_freedom
+from quadlin.moments import mip_report
+from quadlin.polish import Task, leading_directions
+from quadlin.solve import Options, Problem
+from quadlin.sources import MemorySource
+from quadlin.stream import SIGNIFICANT, Learned
+from quadlin.whiten import SHRINKAGE, Full, Identity
+
+COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
+
+
+def diagnosis(
+    learned: Learned,
+    rows: int,
+    names: Sequence[str],
+    penalised: bool,
+    residual_edge: tuple[float, float] | None,
+) -> str:
+    """Say what there is to say about features, rows, rank and how the fit ended.
+
+    `residual_edge` is the leading eigenvalue that the residual still has, and its noise level;
+    known only when there are rows to compute it from.
+    """
+    d, k = learned.model.U.shape
+    lines = [f"status: {learned.status.name}. {learned.status.value}"]
+    lines += _features(learned, names)
+    lines += _correlation(learned, names)
+    lines += _rows(rows, degrees_of_freedom(d, k), penalised)
+    lines += _rank(learned, rows, residual_edge)
+    return "\n".join(lines)
+
+
+def residual_edge(
+    source: MemorySource, learned: Learned, options: Options, seed: int
+) -> tuple[float, float]:
+    """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
+    xp = namespace(learned.model.s)
+    problem = Problem(source, learned.units, options, np.random.default_rng(seed))
+    _, s, _ = leading_directions(Task(problem, learned.white), learned.model, 1)
+    residual = problem.sums(learned.model, squares=False)
+    d, n = learned.model.U.shape[0], residual.weight
+    return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
+
+
+def _features(learned: Learned, names: Sequence[str]) -> list[str]:
+    report = mip_report(learned.features, names)
+    lines = []
+    says = {
+        "constant": "carry no information and were left out",
+        "two-valued": "have no square of their own: M has no diagonal there",
+        "nearly two-valued": "have squares that can hardly be told from the linear term",
+    }
+    for kind, meaning in says.items():
+        found = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
+        if found:
+            lines.append(f"features: {len(found)} {kind} ({listed(found)}) {meaning}.")
+    return lines or ["features: all vary and have squares of their own."]
+
+
+def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
+    if isinstance(learned.white, Identity):
+        return ["correlation: none that matters, or none looked for."]
+    if not isinstance(learned.white, Full):
+        return ["correlation: found, and whitened by a low-rank model of it."]
+    values, vectors = np.linalg.eigh(to_numpy(learned.white.root))
+    values = values**2  # of the correlation matrix, shrunk
+    values = values - SHRINKAGE * values.mean() / (1 + SHRINKAGE)
+    varies = to_numpy(learned.units.scale) > 0
+    null = [
+        v for e, v in zip(values, vectors.T, strict=True) if e < COLLINEAR and np.any(v[varies])
+    ]
+    condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
+    lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
+    null = [v for v in null if np.linalg.norm(v[varies]) > 0.5]
+    if null:
+        heavy = [names[int(j)] for j in np.argsort(-np.abs(null[0]))[:4] if abs(null[0][j]) > 0.1]
+        lines.append(
+            f"collinear: {len(null)} linear dependence(s) among the features, e.g. between "
+            f"{listed(heavy)}. Predictions are fine; single coefficients there are not unique. "
+            "Drop a column, or use alpha > 0."
+        )
+    return lines
+
+
+def _rows(rows: int, dof: int, penalised: bool) -> list[str]:
+    ratio = rows / dof
+    line = f"rows: {rows} for {dof} parameters, {ratio:.1f} each."
+    if ratio < 1 and not penalised:
+        return [line + " Too few to determine them: lower `rank`, or use alpha > 0."]
+    if ratio < 4 and not penalised:
+        return [line + " Few when there is noise: try alpha > 0, or SecondOrderRegressorCV."]
+    return [line]
+
+
+def _rank(learned: Learned, rows: int, residual_edge: tuple[float, float] | None) -> list[str]:
+    xp = namespace(learned.model.s)
+    d, k = learned.model.U.shape
+    sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
+    edge = sd * (d / rows) ** 0.5
+    strong = int(xp.sum(xp.astype(xp.abs(learned.model.s) > SIGNIFICANT * edge, xp.int64)))
+    lines = []
+    if strong < k:
+        lines.append(
+            f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "
+            f"Try rank={max(1, strong)}, or alpha > 0."
+        )
+    if residual_edge is not None and residual_edge[0] > SIGNIFICANT * residual_edge[1]:
+        lines.append(
+            f"rank: the residual still has a component of {residual_edge[0] / residual_edge[1]:.1f}"
+            f" times the noise level; the rank is too low. Try rank={k + 1} or more."
+        )
+    return lines or [f"rank: all {k} components stand out of the noise."]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
