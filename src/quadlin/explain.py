@@ -115,5 +115,13 @@ def positions(names: Sequence[str], feature: Name) -> int:
     return int(feature) % d
 
 
+def numbered(fields: Sequence[np.ndarray], d: int) -> np.ndarray:
+    """Number each of d features by its field, −1 where it has none."""
+    numbers = np.full(d, -1)
+    for number, field in enumerate(fields):
+        numbers[field] = number
+    return numbers
+
+
 def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")

@@ -18,7 +18,7 @@ from quadlin.checks import alphas, check_options, checked_weight, float_types
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, listed, residual_edge
 from quadlin.encode import TableEncoder
-from quadlin.explain import Interactions, Name, positions
+from quadlin.explain import Interactions, Name, numbered, positions
 from quadlin.fields import find_fields
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
@@ -64,7 +64,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
-        group are always zero, so M has no entries there. "auto" finds them. Text and categorical
+        group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
+        rows). Text and categorical
         columns of a frame become such groups by themselves.
     fit_linear : bool, default=True
         Whether w is fitted, else it is zero.
@@ -147,7 +148,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     """
 
     _fitted: Stream
-    _fields: np.ndarray  # (d,), the number of each feature's field
+    _fields: tuple[np.ndarray, ...]  # the positions of the features of each field
     _encoder: TableEncoder | None
     _law: Uncertainty | None
 
@@ -212,7 +213,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             warm = self._fitted.current
         chunk = self._checked(X, y, sample_weight, reset=True, least=2)
         options, maker = self._options(chunk.X), self._units_maker(chunk.X)
-        fields = self._field_numbers(chunk)
+        fields = self._known_fields(chunk)
 
         def fitted(learned: Learned) -> dict[str, Any]:
             stream = self._stream(options, maker, learned, rows=chunk.X.shape[0])
@@ -257,7 +258,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         chunk = self._checked(X, y, sample_weight, reset=first)
         if first:
             self._fitted = self._stream(self._options(chunk.X), self._units_maker(chunk.X))
-            self._fields = self._field_numbers(chunk)
+            self._fields = self._known_fields(chunk)
         self._law = None  # of a model that is about to move
         self._fitted.feed(chunk)
         return self
@@ -402,7 +403,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             to_numpy(model.U) * scale[:, None],
             to_numpy(model.s) * learned.units.target.scale,
             to_numpy(learned.units.free) > 0,
-            self._fields,
+            numbered(self._fields, len(scale)),
             np.sqrt(to_numpy(learned.features.var)),
             self._names(),
         )
@@ -480,20 +481,15 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return X
 
-    def _field_numbers(self, chunk: Chunk) -> np.ndarray:
-        """Number each feature by its field, −1 where it has none."""
-        numbers = np.full(chunk.X.shape[1], -1)
+    def _known_fields(self, chunk: Chunk) -> tuple[np.ndarray, ...]:
+        """Return the positions of the features of each field."""
         if self._encoder is not None:
-            fields: Any = self._encoder.fields
-        elif isinstance(self.fields, str):
-            # Only numbers are reported by fields, and they are reported in numpy.
-            fields = find_fields(chunk.X, chunk.weight) if is_numpy(chunk.X) else ()
-        else:
-            names = self._names()
-            fields = [[positions(names, f) for f in field] for field in self.fields or ()]
-        for number, field in enumerate(fields):
-            numbers[np.asarray(field, dtype=int)] = number
-        return numbers
+            return self._encoder.fields
+        if isinstance(self.fields, str):
+            return find_fields(chunk.X, chunk.weight) if is_numpy(chunk.X) else ()
+        names = self._names()
+        fields = [[positions(names, feature) for feature in f] for f in self.fields or ()]
+        return tuple(np.asarray(field, dtype=int) for field in fields)
 
     def _at_home(self, X: Array, method: str) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
