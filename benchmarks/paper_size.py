@@ -51,7 +51,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--steps", type=int, default=12)
-    rows, steps = vars(parser.parse_args()).values()
+    parser.add_argument("--polish", action="store_true", help="the default fit, not MES alone")
+    rows, steps, polish = vars(parser.parse_args()).values()
     d, k = 1000, 10
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.standard_normal((d, k)))[0].astype(np.float32)
@@ -65,7 +66,8 @@ def main():
     y, y_test = target(X), target(X_test)
     before = peak_bytes()
     watch = Watch(X_test, y_test)
-    model = SecondOrderRegressor(rank=k, max_iter=steps, random_state=0).set_callbacks(watch)
+    model = SecondOrderRegressor(rank=k, polish=polish, max_iter=steps, random_state=0)
+    model.set_callbacks(watch)
     start = time.perf_counter()
     model.fit(X, y)
     seconds = time.perf_counter() - start - watch.spent

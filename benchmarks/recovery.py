@@ -70,6 +70,14 @@ def hard_case(n, d, k, seed):
     return split(X, target(X, rng, k), n)
 
 
+def seen_levels(n, d, k, seed):
+    """The hard case, tested on rows whose levels were all seen at least 20 times."""
+    X, y, X_test, y_test = hard_case(n, d, k, seed)
+    rare = X[:, :80].sum(axis=0) < 20
+    keep = ~np.any(X_test[:, :80][:, rare] > 0, axis=1)
+    return X, y, X_test[keep], y_test[keep]
+
+
 def split(X, y, n):
     return X[:n], y[:n], X[n:], y[n:]
 
@@ -90,6 +98,8 @@ CASES = [
     ("rank 3 times too high", drawn("gaussian"), (20, "kd"), {"fit_rank": 3}, 1e-8),
     ("hard case", hard_case, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
     ("hard case", hard_case, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
+    ("hard case, levels seen 20 times", seen_levels, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
+    ("hard case, levels seen 20 times", seen_levels, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
 ]
 
 

@@ -219,7 +219,7 @@ def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
 @pytest.mark.parametrize(
     "options",
     [
-        {"rank": 0},
+        {"rank": "best"},
         {"rank": -1},
         {"rank": 2.5},
         {"rank": True},

@@ -27,9 +27,8 @@ def stream(chunks):
     return model
 
 
-# The batch itself, twice while its pieces are joined, a block of standardised rows with its
-# square (2 × 4 MB) and one for scikit-learn's checks; then the state.
-LIMIT = 2 * BATCH * D * 8 + 3 * (1 << 19) * 8 + STATE
+# One batch, a block of standardised rows with its temporaries (3 × 4 MB), and the state.
+LIMIT = BATCH * D * 8 + 3 * (1 << 19) * 8 + STATE
 
 
 @pytest.mark.limit_memory(f"{LIMIT} B")

@@ -11,10 +11,10 @@ from problems import draw
 from quadlin import SecondOrderRegressor
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows, Target, units_of
+from quadlin.gauss_newton import Tangent, Task, retracted
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.model import predict
 from quadlin.moments import Moments
-from quadlin.polish import Tangent, Task, retracted
 from quadlin.solve import Options, Problem
 from quadlin.sources import MemorySource
 from quadlin.whiten import whitener

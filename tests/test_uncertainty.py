@@ -9,9 +9,10 @@ from scipy.sparse import csr_array
 from problems import draw
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows
+from quadlin.gauss_newton import Tangent, conjugate_gradients, whitened
 from quadlin.model import predict, to_raw
 from quadlin.moments import Moments
-from quadlin.polish import Tangent, conjugate_gradients, fit_rows, whitened
+from quadlin.polish import fit_rows
 from quadlin.solve import Options, Problem
 from quadlin.sources import MemorySource
 from quadlin.standardise import UnitsMaker

@@ -2,6 +2,7 @@
 
 from quadlin.moments import Moments, mip_report
 from quadlin.regressor import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin.selection import SecondOrderRegressorCV
 from quadlin.solve import Status
 
 __version__ = "0.1.0"
@@ -10,6 +11,7 @@ __all__ = [
     "FactorizationMachineRegressor",
     "Moments",
     "SecondOrderRegressor",
+    "SecondOrderRegressorCV",
     "Status",
     "mip_report",
 ]

@@ -57,7 +57,8 @@ def check_options(estimator: Any) -> None:
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}.")
 
-    whole("rank", 1)
+    if estimator.rank != "auto":
+        whole("rank", 0)
     whole("max_iter", 1)
     if estimator.batch_size != "auto":
         whole("batch_size", 2)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from quadlin.arrays import namespace, to_numpy
+from quadlin.gauss_newton import Task
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
-from quadlin.polish import Task, leading_directions
+from quadlin.polish import leading_directions
 from quadlin.solve import Options, Problem
 from quadlin.sources import MemorySource
 from quadlin.stream import SIGNIFICANT, Learned

@@ -8,7 +8,7 @@ import numpy as np
 from quadlin.arrays import Array, namespace, symmetric
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
-from quadlin.polish import Point, Tangent, Task
+from quadlin.gauss_newton import Point, Tangent, Task
 from quadlin.sources import Chunk, MemorySource
 from quadlin.sums import Sums
 from quadlin.whiten import FULL_LIMIT

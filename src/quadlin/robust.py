@@ -40,7 +40,7 @@ def learn_robustly(
         scale = MAD * _median(np.abs(residual), given)
         if scale <= 1e-12 * float(np.max(np.abs(y), initial=0.0)):
             break  # an exact fit of most rows, or a constant target
-        new = np.minimum(1.0, BEND * scale / np.maximum(np.abs(residual), np.finfo(float).tiny))
+        new = BEND * scale / np.maximum(np.abs(residual), BEND * scale)
         if learned is not None and np.max(np.abs(new - factor)) <= SETTLED:
             break
         factor = new

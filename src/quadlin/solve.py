@@ -159,7 +159,10 @@ def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> 
     """Take one pass for all that the next step asks of the model's residual."""
     options = problem.options
     model = tied(model, problem.units, options.fit_linear, options.fit_intercept)
-    sums = problem.sums(model)
+    # The guarded step asks for P2 only where the diagonal is not modelled.
+    free = problem.units.free
+    squares = options.step == "plain" or bool(namespace(free).any(free == 0))
+    sums = problem.sums(model, squares=squares)
     return State(model, sums.loss / sums.weight, sums, previous)
 
 

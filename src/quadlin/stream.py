@@ -4,7 +4,7 @@ From the second batch on no row is kept, only its O(kd) sums, so that how the ca
 changes nothing but rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,11 +14,12 @@ from scipy.sparse import issparse, vstack
 from quadlin import mes
 from quadlin.arrays import Array, namespace
 from quadlin.design import Units
-from quadlin.engine import reduce
+from quadlin.engine import Additive, reduce
+from quadlin.gauss_newton import averaged_step
 from quadlin.guard import family, member
 from quadlin.model import Model, RawModel, in_units, tied, to_raw, with_rank
 from quadlin.moments import Moments
-from quadlin.polish import averaged_step, fit_rows
+from quadlin.polish import fit_rows
 from quadlin.solve import Options, Record, Solution, Status
 from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
@@ -59,14 +60,22 @@ class Pending:
     target: Moments
 
 
-def moments_of(source: MemorySource) -> tuple[Moments, Moments]:
+@dataclass(frozen=True)
+class Both(Additive):
+    """The moments of the features and of the target."""
+
+    features: Moments
+    target: Moments
+
+
+def moments_of(source: Iterable[Chunk]) -> tuple[Moments, Moments]:
     """Take the moments of the features and of the target in one pass."""
 
-    def target(chunk: Chunk) -> Moments:
-        return Moments.of(chunk.y[:, None], chunk.weight)
+    def both(chunk: Chunk) -> Both:
+        return Both(Moments.of(chunk.X, chunk.weight), Moments.of(chunk.y[:, None], chunk.weight))
 
-    features = reduce(lambda chunk: Moments.of(chunk.X, chunk.weight), source)
-    return features, reduce(target, source)
+    total = reduce(both, source)
+    return total.features, total.target
 
 
 def learn_table(
@@ -149,6 +158,45 @@ def _moment_step(learned: Learned, sums: Sums, share: float, options: Options) -
     return tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)
 
 
+class Buffer:
+    """Rows copied as they come (the caller's arrays may change), dense ones into one array."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.X: Array = None  # (capacity, d), or a list of sparse pieces
+        self.y: Array = None  # (capacity,)
+        self.weight: Array = None  # (capacity,)
+
+    def append(self, chunk: Chunk, capacity: int) -> None:
+        """Copy a chunk to the end; `capacity` is how many rows are to come in all."""
+        start, stop = self.rows, self.rows + chunk.X.shape[0]
+        self.y = self._room(self.y, chunk.y, capacity)
+        self.weight = self._room(self.weight, chunk.y, capacity)
+        self.y[start:stop] = chunk.y
+        self.weight[start:stop] = 1.0 if chunk.weight is None else chunk.weight
+        if issparse(chunk.X):
+            self.X = [*(self.X or []), chunk.X.copy()]
+        else:
+            self.X = self._room(self.X, chunk.X, capacity)
+            self.X[start:stop, ...] = chunk.X
+        self.rows = stop
+
+    def source(self) -> MemorySource:
+        """Return the rows gathered so far."""
+        X = vstack(self.X).tocsr() if isinstance(self.X, list) else self.X[: self.rows, ...]
+        return MemorySource(X, self.y[: self.rows], self.weight[: self.rows])
+
+    def _room(self, old: Array, like: Array, capacity: int) -> Array:
+        """Return an array for so many rows, with those of the old one in it."""
+        if old is not None and old.shape[0] >= capacity:
+            return old
+        xp = namespace(like)
+        new = xp.empty((capacity, *like.shape[1:]), dtype=like.dtype, device=like.device)
+        if old is not None:
+            new[: self.rows, ...] = old[: self.rows, ...]
+        return new
+
+
 def stands_out(learned: Learned, rows: int) -> bool:
     """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
 
@@ -186,7 +234,7 @@ class Stream:
         self.make_units = make_units
         self.seed = seed
         self.learned = learned
-        self.waiting: list[Chunk] = []  # rows of the first batch
+        self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
         self.rows = rows
         self._current: Learned | None = learned
@@ -217,19 +265,18 @@ class Stream:
     @property
     def example(self) -> Array:
         """Return an array that lives where the model lives."""
-        return self.waiting[0].y if self.learned is None else self.learned.model.w
+        return self.waiting.y if self.learned is None else self.learned.model.w
 
     @property
     def _gathered(self) -> int:
         if self.learned is None:
-            return sum(chunk.X.shape[0] for chunk in self.waiting)
+            return self.waiting.rows
         return 0 if self.pending is None else self.pending.rows
 
     def _take(self, chunk: Chunk) -> None:
         self._current = None
         if self.learned is None:
-            # A view would keep the caller's whole array alive, and see it change.
-            self.waiting.append(_copied(chunk))
+            self.waiting.append(chunk, self.goal)
         else:
             self.pending = gather(self.pending, _source(chunk), self.learned)
         rows = self._gathered
@@ -241,11 +288,12 @@ class Stream:
             self.goal = 2 * rows
             return
         self.learned, self.goal = self._current, self.batch_size
-        self.waiting, self.pending = [], None
+        self.waiting, self.pending = Buffer(), None
 
     def _learn_pending(self) -> Learned:
         if self.learned is None:
-            return learn_table(_joined(self.waiting), self.options, self.make_units, self.seed)
+            source = self.waiting.source()
+            return learn_table(source, self.options, self.make_units, self.seed)
         if self.pending is None or self.pending.sums.weight == 0:
             return self.learned
         return learn(self.learned, self.pending, self.options, self.make_units)
@@ -253,23 +301,3 @@ class Stream:
 
 def _source(chunk: Chunk) -> MemorySource:
     return MemorySource(chunk.X, chunk.y, chunk.weight)
-
-
-def _copied(chunk: Chunk) -> Chunk:
-    def copy(a: Array) -> Array:
-        return a.copy() if issparse(a) else namespace(a).asarray(a, copy=True)
-
-    return Chunk(*(None if a is None else copy(a) for a in (chunk.X, chunk.y, chunk.weight)))
-
-
-def _joined(chunks: list[Chunk]) -> MemorySource:
-    if len(chunks) == 1:
-        return _source(chunks[0])
-    xp = namespace(chunks[0].y)
-    sparse = issparse(chunks[0].X)
-    X = (vstack if sparse else xp.concat)([c.X for c in chunks])
-    y = xp.concat([c.y for c in chunks])
-    weight = None
-    if any(c.weight is not None for c in chunks):
-        weight = xp.concat([xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks])
-    return MemorySource(X.tocsr() if sparse else X, y, weight)

@@ -30,9 +30,9 @@ import numpy as np
 from quadlin.arrays import Array, namespace, symmetric
 from quadlin.design import Rows, Units
 from quadlin.engine import reduce
+from quadlin.gauss_newton import Point, Tangent, conjugate_gradients, whitened
 from quadlin.many import ELEMENTS, Many, Steps, beside, changes, noise_sums
 from quadlin.model import Model
-from quadlin.polish import Point, Tangent, conjugate_gradients, whitened
 from quadlin.solve import Options, Problem
 from quadlin.sources import Chunk
 from quadlin.whiten import Whitener

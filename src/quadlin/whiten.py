@@ -102,7 +102,11 @@ class Covariance(Additive):
 def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
     """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
     rows = Rows(chunk.X, units)
-    weight = float(chunk.X.shape[0]) if chunk.weight is None else float(chunk.weight.sum())
+    weight = (
+        float(chunk.X.shape[0])
+        if chunk.weight is None
+        else float(namespace(chunk.weight).sum(chunk.weight))
+    )
     if Q is None:
         return Covariance(weight, rows.gram(chunk.weight))
     ZQ = rows.matmul(Q)

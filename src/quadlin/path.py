@@ -1,0 +1,148 @@
+"""Models of many ranks and penalties on the same rows, each started from its neighbours."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.arrays import Array, namespace
+from quadlin.design import Rows, Units
+from quadlin.exact import (
+    EXACT_COLUMNS,
+    EXACT_ENTRIES,
+    EXACT_FEATURES,
+    EXACT_ROWS,
+    Alpha,
+    Exact,
+)
+from quadlin.model import Model, constant_model, predict, with_rank
+from quadlin.moments import Moments
+from quadlin.polish import polish
+from quadlin.solve import Options, Problem, Solution, Status
+from quadlin.sources import Chunk
+from quadlin.sums import standardised_target
+from quadlin.whiten import Whitener, whitener
+
+PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
+
+Point = tuple[int, Alpha]  # rank and penalties
+
+
+class Path:
+    """Models of many ranks and penalties on the same rows, each started from its neighbours."""
+
+    def __init__(
+        self,
+        source: Iterable[Chunk],
+        units: Units,
+        options: Options,
+        rows: int,
+        weight: float,
+        seed: int,
+    ) -> None:
+        self.source, self.units, self.options = source, units, options
+        self.rows, self.weight, self.seed, self.passes = rows, weight, seed, 0
+        self.models: dict[Point, Model] = {}
+        self.moments: tuple[Moments, Moments]  # of features and target, for those who need them
+        self._white: dict[float, Whitener] = {}
+        self._exact: dict[bool, Exact | None] = {}
+        self.plain = options.fit_linear and options.fit_intercept and not options.psd
+
+    def exact(self, linear: bool) -> Exact | None:
+        """Return the solver for rank 0 or d, where there is one."""
+        if linear not in self._exact:
+            d = self.units.scale.shape[0]
+            columns = d if linear else d + d * (d + 1) // 2
+            dual = self.rows <= EXACT_ROWS and self.rows * d <= EXACT_ENTRIES
+            fits = columns <= min(self.rows, EXACT_COLUMNS) or dual
+            fits = fits and self.plain and (linear or d <= EXACT_FEATURES)
+            self._exact[linear] = (
+                Exact(self.source, self.units, self.rows, linear) if fits else None
+            )
+            self.passes += fits
+        return self._exact[linear]
+
+    def model(self, rank: int, alpha: Alpha) -> Model:
+        """Return the model at a point of the path, from that of a neighbour if there is one."""
+        point = (rank, alpha)
+        if point not in self.models:
+            d = self.units.scale.shape[0]
+            exact = self.exact(rank == 0) if rank in (0, d) and min(alpha) > 0 else None
+            if exact is not None:
+                self.models[point] = exact.model(alpha, rank)
+            else:
+                loose = replace(
+                    self.options,
+                    tol=max(PATH_TOL, self.options.tol),
+                    max_iter=min(PATH_STEPS, self.options.max_iter),
+                )
+                self.models[point] = self.solution(loose, rank, alpha)[0].model
+        return self.models[point]
+
+    def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
+        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch."""
+        white = self.whitener(alpha)
+        rng = np.random.default_rng(self.seed)
+        options = replace(options, rank=rank, alpha=alpha)
+        problem = Problem(self.source, self.units, options, rng)
+        starts = list(self._neighbours(rank, alpha))
+        if len(starts) > 1:
+            starts.sort(key=lambda model: self._objective(problem, model))
+        solution = polish(problem, white, starts[0] if starts else None)
+        self.passes += problem.passes
+        if solution.status is Status.interrupted:
+            raise KeyboardInterrupt(solution.status.value)
+        return solution, white
+
+    def whitener(self, alpha: Alpha) -> Whitener:
+        """Return the whitener for a penalty on w."""
+        if alpha[0] not in self._white:
+            ridge = alpha[0] / self.weight
+            rng = np.random.default_rng(self.seed)
+            white, passes = whitener(self.source, self.units, self.options.whiten, ridge, rng)
+            self._white[alpha[0]] = white
+            self.passes += passes
+        return self._white[alpha[0]]
+
+    def forget(self) -> None:
+        """Drop the large matrices, which can be had again for a pass."""
+        d = self.units.scale.shape[0]
+        self._exact.clear()
+        self.models = {p: model for p, model in self.models.items() if 0 < p[0] < d}
+
+    def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
+        """Yield the same point, or the same rank's last one and higher ranks truncated."""
+        if (rank, alpha) in self.models:
+            yield self.models[rank, alpha]
+            return
+        if rank == 0:
+            yield constant_model(self.units, 0, self.units.target.centre)
+            return
+        same = [point for point in self.models if point[0] == rank]
+        if same:
+            yield self.models[same[-1]]
+        full = self.exact(False) if min(alpha) > 0 else None
+        if full is not None:
+            d = self.units.scale.shape[0]
+            yield with_rank(self.model(d, alpha), rank)
+        higher = [point for point in self.models if point[0] > rank and point[1] == alpha]
+        if higher:
+            yield with_rank(self.models[min(higher)], rank)
+
+    def _objective(self, problem: Problem, model: Model) -> float:
+        xp = namespace(model.w)
+        sums = problem.sums(model, squares=False)
+        first, second = problem.options.alpha
+        penalty = first * float(model.w @ model.w) + 2 * second * float(xp.sum(model.s**2))
+        return float(sums.loss + penalty)
+
+
+def squared_errors(model: Model, units: Units, source: Iterable[Chunk]) -> tuple[Array, Array]:
+    """Return (r², ω) for the rows, in standardised units: one pass."""
+    xp = namespace(model.w)
+    errors, weights = [], []
+    for chunk in source:
+        r = predict(model, Rows(chunk.X, units)) - standardised_target(chunk, units)
+        errors.append(xp.astype(r, xp.float64) ** 2)
+        weights.append(xp.ones_like(errors[-1]) if chunk.weight is None else chunk.weight)
+    return xp.concat(errors), xp.concat(weights)

@@ -1,0 +1,333 @@
+r"""Ranks and penalties chosen by cross-validation along a path.
+
+Rank 0 is ridge regression and rank d has no restriction; both are linear in their parameters and
+are solved exactly where a p×p or n×n matrix fits. In between every model starts from a neighbour.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import isfinite, log10
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+
+from quadlin.arrays import Array, moved, namespace
+from quadlin.checks import alphas as checked_alphas
+from quadlin.design import Rows, Units
+from quadlin.exact import Alpha, Reweighted, rows_of
+from quadlin.explain import Name
+from quadlin.model import Model, predict
+from quadlin.path import Path, Point
+from quadlin.rank import MOST_RANK
+from quadlin.regressor import SecondOrderRegressor
+from quadlin.sources import Chunk, MemorySource
+from quadlin.stream import Learned, moments_of
+
+FOLDS = 5
+LOW_RANKS = (1, 2, 4, 8)
+TIE = 1e-6  # of the score: what is closer counts as equal
+OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
+
+
+class Search:
+    """Cross-validated scores of ranks and penalties, and the order in which they are tried."""
+
+    def __init__(self, inner: SecondOrderRegressor, chunk: Chunk, cv: Any, scoring: Any) -> None:
+        self.inner, self.chunk = inner, chunk
+        self.options, self.maker, self.seed = (
+            inner._options(chunk.X),
+            inner._units_maker(chunk.X),
+            inner._seed(),
+        )
+        self.scorer = None if scoring is None else get_scorer(scoring)
+        self.n, self.d = chunk.X.shape
+        self.folds: list[tuple[Path, Chunk]] = []  # training rows by weight, test rows outright
+        self.scores: dict[Point, list[float]] = {}
+        splitter, everyone = check_cv(min(FOLDS, self.n) if cv is None else cv), np.arange(self.n)
+        for train, test in splitter.split(np.empty((self.n, 1)), chunk.y):
+            held = rows_of(chunk, everyone[test])
+            if held.weight is None or bool(namespace(held.y).any(held.weight > 0)):
+                self.folds.append((self.path(np.bincount(everyone[train], minlength=self.n)), held))
+        if not self.folds:
+            raise ValueError("No fold of cv has test rows of positive weight.")
+
+    def path(self, counts: np.ndarray) -> Path:
+        """Return the path on rows repeated so many times."""
+        chunk = self.chunk
+        source: Iterable[Chunk] = MemorySource(chunk.X, chunk.y, chunk.weight)
+        weight = moved(counts.astype(float), chunk.y)
+        if (counts != 1).any():
+            source = Reweighted(source, weight)
+        used = weight if chunk.weight is None else weight * chunk.weight
+        rows = int(namespace(used).count_nonzero(used))
+        features, target = moments_of(source)
+        units = self.maker(features, target)
+        path = Path(source, units, self.options, rows, features.weight, self.seed)
+        path.passes += 1
+        path.moments = features, target
+        return path
+
+    def grid(self, ranks: Sequence[int], alphas: Sequence[float | Alpha]) -> None:
+        """Score every pair of a rank and a penalty."""
+        self.score([(rank, checked_alphas(alpha)) for rank in ranks for alpha in alphas])
+
+    def automatic(self, ranks: Sequence[int] | None) -> None:
+        """Score ridge regression, then all products, then low ranks, then what is near the best."""
+        d, first_path = self.d, self.folds[0][0]
+        rows, weight = first_path.rows, first_path.weight
+        exact = d > 0 and first_path.exact(linear=False) is not None
+        most = min(d - 1, max(1, rows // d))
+        if ranks is None:
+            ranks = [0, *(k for k in LOW_RANKS if k <= most)] + [d] * exact
+        highest = max(1.0, log10(d) + 1)
+        if 0 in ranks:
+            grid = weight * 10.0 ** np.arange(-5, highest + 0.1, 0.5)
+            self.score([(0, (a, a)) for a in grid.tolist()])
+        second = weight * 0.1
+        low = [k for k in ranks if k > 0]
+        if d in ranks and exact:
+            low.remove(d)
+            grid = weight * 10.0 ** np.arange(-4, highest + 0.1)
+            self.score([(d, (a, a)) for a in grid.tolist()])
+            self.nearby(d, first=(1e-3, 1e-2, 0.1, 10.0, 100.0))
+            self.nearby(d, second=(0.1, 0.3, 3.0, 10.0))
+            second = self.best(d)[1][1]
+        first = self.best()[1][0] if self.scores else weight * 1e-3
+        self.score([(k, (first, second * f)) for k in low for f in (10.0, 1.0, 0.1, 0.01)])
+        while low and self.best()[0] == low[-1] and 2 * low[-1] <= min(most, MOST_RANK):
+            low.append(2 * low[-1])
+            _, (first, second) = self.best()
+            self.score([(low[-1], (first, second * f)) for f in (1.0, 0.1)])
+        self.nearby(self.best()[0], first=(0.3, 3.0))
+        self.nearby(self.best()[0], second=(0.3, 3.0))
+
+    def nearby(
+        self, rank: int, first: Sequence[float] = (1.0,), second: Sequence[float] = (1.0,)
+    ) -> None:
+        """Score multiples of the best penalties of a rank."""
+        _, (a, b) = self.best(rank)
+        self.score([(rank, (a * f, b * g)) for f in first for g in (second if rank else (1.0,))])
+
+    def score(self, points: list[Point]) -> None:
+        """Score points that have no score yet: one fold after the other, high ranks first."""
+        new = [p for p in dict.fromkeys(points) if p not in self.scores]
+        new.sort(key=lambda p: (-p[0], p[1][0], -p[1][1]))
+        self.scores.update({p: [] for p in new})
+        for path, test in self.folds:
+            for point in new:
+                self.scores[point].append(self._score(path.model(*point), path.units, test))
+            path.forget()
+
+    def _score(self, model: Model, units: Units, test: Chunk) -> float:
+        xp = namespace(test.y)
+        f = xp.astype(predict(model, Rows(test.X, units)), xp.float64)
+        f = units.target.mean + units.target.scale * f
+        if self.scorer is None:
+            weight = xp.ones_like(test.y) if test.weight is None else test.weight
+            score = -float(weight @ (f - test.y) ** 2) / float(xp.sum(weight))
+        else:
+            more = {} if test.weight is None else {"sample_weight": test.weight}
+            score = float(self.scorer(Predicted(f), test.X, test.y, **more))
+        return score if isfinite(score) else -float("inf")
+
+    def best(self, rank: int | None = None) -> Point:
+        """Return the point of the best mean score, of those as good the smallest model."""
+        means = {p: np.mean(v) for p, v in self.scores.items() if rank is None or p[0] == rank}
+        top = max(means.values())
+        good = [p for p, mean in means.items() if mean >= top - TIE * abs(top)]
+        return min(good, key=lambda p: (p[0], -p[1][1], -p[1][0]))
+
+    def results(self) -> dict[str, Any]:
+        """Return the scores as GridSearchCV does."""
+        table = np.asarray(list(self.scores.values()))
+        mean = table.mean(axis=1)
+        return {
+            "params": [{"rank": rank, "alpha": alpha} for rank, alpha in self.scores],
+            "param_rank": np.asarray([rank for rank, _ in self.scores]),
+            "param_alpha": np.asarray([alpha for _, alpha in self.scores]),
+            **{f"split{i}_test_score": table[:, i] for i in range(table.shape[1])},
+            "mean_test_score": mean,
+            "std_test_score": table.std(axis=1),
+            "rank_test_score": rankdata(-mean, method="min").astype(int),
+        }
+
+    def refit(self, rank: int, alpha: Alpha) -> None:
+        """Fit the inner estimator to all rows, along the path that led to the choice."""
+        path = self.path(np.ones(self.n, dtype=int))
+        walked = [p for p in self.scores if p[0] == rank and p[1][0] == alpha[0]]
+        for point in walked if 0 < rank < self.d else []:
+            if point[1][1] > alpha[1]:
+                path.model(*point)
+        path.model(rank, alpha)
+        solution, white = path.solution(self.options, rank, alpha)
+        self.passes = path.passes + sum(fold.passes for fold, _ in self.folds)
+        known = Learned(
+            solution.model, path.units, *path.moments, solution.history, solution.status, white
+        )
+        options = replace(self.options, rank=rank, alpha=alpha)
+        inner, table = self.inner, MemorySource(self.chunk.X, self.chunk.y, self.chunk.weight)
+        inner._fitted = inner._stream(options, self.maker, known, rows=self.n)
+        inner._law = inner._law_of(known, table, options) if inner.uncertainty else None
+
+
+class Predicted(RegressorMixin, BaseEstimator):
+    """What a scorer asks for predictions that are there already."""
+
+    def __init__(self, f: Array) -> None:
+        self.f = f
+
+    def predict(self, X: Any) -> Array:
+        """Return the predictions."""
+        return self.f
+
+
+class SecondOrderRegressorCV(SecondOrderRegressor):
+    r"""Second order linear model with rank and penalties chosen by cross-validation.
+
+    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2,
+              \qquad \mathrm{rank}\,M \le k
+
+    for k from 0, which is ridge regression, to the number of features, which is ridge regression on
+    all products of two features. As in `RidgeCV` the work is shared: features are standardised and
+    whitened once a fold, both ends of the path are solved exactly for all penalties from one matrix
+    where it fits, and every other model starts from its neighbours on the path.
+
+    Parameters
+    ----------
+    ranks : sequence of int or None, default=None
+        Ranks to try. None tries 0, 1, 2, 4, 8 as far as there are rows for them, more while that
+        helps, and the number of features where the exact solution fits into memory: up to 500
+        features with 3,000 rows, and 53 with any number.
+    alphas : sequence of float or (float, float), or None, default=None
+        Penalties to try with every rank, for w and M together or one each. None searches both:
+        first along α₁ = α₂ for ridge regression without and with products, then apart.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Folds. None makes five, without shuffling. For groups give the splits as an iterable.
+    scoring : str, callable or None, default=None
+        A scorer; None is minus the mean squared error, weighted.
+    diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
+    random_state
+        As for :class:`SecondOrderRegressor`.
+
+    Attributes
+    ----------
+    rank_ : int
+        The rank chosen: that of the best mean score, and of equal ones the lowest.
+    alpha_ : (float, float)
+        The penalties chosen, for w and for M.
+    best_score_ : float
+        Mean score of the choice over the folds.
+    cv_results_ : dict
+        What was tried, as in `GridSearchCV`: "params", "param_rank", "param_alpha", the scores
+        of the splits with mean, standard deviation and rank.
+    n_passes_ : int
+        Passes over the rows that everything together took.
+    coef_, intercept_, components_, eigenvalues_ and all others of SecondOrderRegressor
+        Of the model refitted to all rows.
+
+    Notes
+    -----
+    Time: a fold takes for each low rank and penalty some 5 to 30 passes of O(nnz(X)·k), and where
+    the exact solution fits some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of one
+    fit for each fold, and three matrices of that size.
+
+    Examples
+    --------
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(600, 6, rank=2, noise=0.5, n_test=100, random_state=0)
+    >>> model = SecondOrderRegressorCV(random_state=0).fit(data.X, data.y)
+    >>> model.rank_
+    2
+    >>> model.score(data.X_test, data.y_test) > 0.98
+    True
+    """
+
+    loss, polish, step, batch_size = "squared", True, "guarded", "auto"  # not parameters
+
+    def __init__(
+        self,
+        ranks: Sequence[int] | None = None,
+        alphas: Sequence[float | Alpha] | None = None,
+        cv: Any = None,
+        *,
+        scoring: Any = None,
+        diagonal: str | Sequence[bool] = "auto",
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        uncertainty: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.ranks = ranks
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.diagonal = diagonal
+        self.fields = fields
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.uncertainty = uncertainty
+        self.random_state = random_state
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not here: rows that are gone cannot be held out."""
+        raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Choose the rank and the penalties, then fit to all rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights, in the fits and in the scores.
+
+        Returns
+        -------
+        self
+        """
+        params = self.get_params(deep=False)
+        inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
+        chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
+        ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
+        inner._fields = inner._known_fields(chunk)
+        search = Search(inner, chunk, self.cv, self.scoring)
+        if self.alphas is None:
+            search.automatic(ranks)
+        else:
+            search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], self.alphas)
+        rank, self.alpha_ = search.best()
+        self.best_score_ = float(np.mean(search.scores[rank, self.alpha_]))
+        self.cv_results_ = search.results()
+        search.refit(rank, self.alpha_)
+        self.n_passes_ = search.passes
+        for name, value in vars(inner).items():
+            if name not in inner.get_params(deep=False):
+                setattr(self, name, value)
+        return self
+
+
+def _checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
+    if ranks is None:
+        return None
+    whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
+    if not whole or not all(whole):
+        raise ValueError(f"ranks={ranks!r} must be whole numbers ≥ 0, at least one.")
+    return sorted({min(int(k), d) for k in ranks})
