@@ -13,6 +13,8 @@ from quadlin.model import Model, tied
 from quadlin.sources import Chunk
 from quadlin.sums import standardised_target
 
+STRETCH = 10.0  # a first estimate is never lengthened by more
+
 
 @dataclass(frozen=True)
 class Family:
@@ -145,6 +147,12 @@ def best(g: Gram, directions: int) -> tuple[Array, float]:
     alpha = solved * inverse
     loss = float(g.matrix[-1, -1] + 2 * alpha @ b + alpha @ (G @ alpha)) / g.weight
     return alpha, loss
+
+
+def first_best(g: Gram, directions: int) -> Array:
+    """Return the best α for a first estimate, which is unbiased: α far above 1 is rounding."""
+    xp = namespace(g.matrix)
+    return xp.clip(best(g, directions)[0], min=-STRETCH, max=STRETCH)
 
 
 def member(f: Family, alpha: Array, rank: int, psd: bool) -> Model:

@@ -41,7 +41,7 @@ def spectral_start(task: Task, rank: int) -> Point:
     base = tied(constant_model(units, 1), units, options.fit_linear, options.fit_intercept)
     parts = (options.fit_linear, options.fit_intercept)
     family = guard.rank_k_family(base, E, s, w, units, *parts)
-    alpha, _ = guard.best(task.problem.gram(family), 1 + sum(parts))
+    alpha = guard.first_best(task.problem.gram(family), 1 + sum(parts))
     sizes = [float(alpha[i]) for i in range(alpha.shape[0])]
     if options.psd and sizes[0] < 0:
         sizes[0] = 0.0

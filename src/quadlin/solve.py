@@ -202,6 +202,8 @@ def guarded_step(problem: Problem, state: State) -> State:
     tries = [(everything, 1.0)] + [(without_momentum, share) for share in RETREATS]
     for directions, share in tries[everything == without_momentum :]:
         alpha, _ = guard.best(gram, directions)
+        if state.sums is None:
+            alpha = guard.first_best(gram, directions)
         candidate = guard.member(family, share * alpha, options.rank, options.psd)
         # A first estimate is no place to take momentum from.
         previous = None if state.sums is None else model
