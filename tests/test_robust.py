@@ -149,6 +149,9 @@ def test_the_diagnosis_says_what_to_change():
         few = SecondOrderRegressor(rank=3, random_state=0)
         few.fit(rng.standard_normal((20, 12)), rng.standard_normal(20))
     assert "Too few" in few.diagnose()
+    weight = np.where(np.arange(3000) < 30, 1.0, 1e-6)
+    right.fit(data.X, data.y, sample_weight=weight)
+    assert "effectively 30" in right.diagnose()
 
 
 def test_standard_errors_are_there_when_asked_for():

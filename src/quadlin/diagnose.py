@@ -20,12 +20,14 @@ COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a line
 def diagnosis(
     learned: Learned,
     rows: int,
+    effective: float,
     names: Sequence[str],
     penalised: bool,
     residual_edge: tuple[float, float] | None,
 ) -> str:
     """Say what there is to say about features, rows, rank and how the fit ended.
 
+    `effective` is (Σω)²/Σω², the number of equally weighted rows that say as much.
     `residual_edge` is the leading eigenvalue that the residual still has, and its noise level;
     known only when there are rows to compute it from.
     """
@@ -33,7 +35,7 @@ def diagnosis(
     lines = [f"status: {learned.status.name}. {learned.status.value}"]
     lines += _features(learned, names)
     lines += _correlation(learned, names)
-    lines += _rows(rows, degrees_of_freedom(d, k), penalised)
+    lines += _rows(rows, effective, degrees_of_freedom(d, k), penalised)
     lines += _rank(learned, rows, residual_edge)
     return "\n".join(lines)
 
@@ -90,9 +92,10 @@ def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _rows(rows: int, dof: int, penalised: bool) -> list[str]:
-    ratio = rows / dof
-    line = f"rows: {rows} for {dof} parameters, {ratio:.1f} each."
+def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
+    ratio = effective / dof
+    weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
+    line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
         return [line + " Too few to determine them: lower `rank`, or use alpha > 0."]
     if ratio < 4 and not penalised:

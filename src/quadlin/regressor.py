@@ -227,7 +227,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             options = replace(options, rank=choose_rank(source, units, options, weight, rng))
 
         def fitted(learned: Learned) -> dict[str, Any]:
-            stream = self._stream(options, maker, learned, rows=chunk.X.shape[0])
+            stream = self._stream(options, maker, learned)
+            stream.count(chunk)
             known = {"_fields": fields, "_encoder": self._encoder, "_law": None}
             return {"_fitted": stream, **known}
 
@@ -328,7 +329,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             source = MemorySource(chunk.X, chunk.y, chunk.weight)
             edge = residual_edge(source, learned, self._fitted.options, self._seed())
         penalised = any(self._fitted.options.alpha)
-        return diagnosis(learned, self._fitted.rows, self._names(), penalised, edge)
+        rows, effective = self._fitted.rows, self._fitted.effective_rows
+        return diagnosis(learned, rows, effective, self._names(), penalised, edge)
 
     def interaction(self, first: Name, second: Name) -> float:
         """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
@@ -546,7 +548,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names())
 
     def _stream(
-        self, options: Options, maker: UnitsMaker, learned: Learned | None = None, rows: int = 0
+        self, options: Options, maker: UnitsMaker, learned: Learned | None = None
     ) -> Stream:
         d = len(maker.names)
         most = max(2, BATCH_ELEMENTS // d)
@@ -554,7 +556,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
         else:
             size = most = int(self.batch_size)
-        return Stream(options, size, most, maker, self._seed(), learned, rows)
+        return Stream(options, size, most, maker, self._seed(), learned)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -171,7 +171,8 @@ class Search:
         )
         options = replace(self.options, rank=rank, alpha=alpha)
         inner, table = self.inner, MemorySource(self.chunk.X, self.chunk.y, self.chunk.weight)
-        inner._fitted = inner._stream(options, self.maker, known, rows=self.n)
+        inner._fitted = inner._stream(options, self.maker, known)
+        inner._fitted.count(self.chunk)
         inner._law = inner._law_of(known, table, options) if inner.uncertainty else None
 
 

@@ -226,7 +226,6 @@ class Stream:
         make_units: UnitsMaker,
         seed: int,
         learned: Learned | None = None,
-        rows: int = 0,
     ) -> None:
         self.options = options
         self.batch_size = self.goal = batch_size
@@ -236,7 +235,7 @@ class Stream:
         self.learned = learned
         self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
-        self.rows = rows
+        self.rows, self.weight, self.squared_weight = 0, 0.0, 0.0
         self._current: Learned | None = learned
 
     def feed(self, chunk: Chunk) -> None:
@@ -253,7 +252,20 @@ class Stream:
                 )
             )
             start = stop
+        self.count(chunk)
+
+    def count(self, chunk: Chunk) -> None:
+        """Count rows that were learned from, and their weights."""
+        n = chunk.X.shape[0]
         self.rows += n
+        self.weight += float(n) if chunk.weight is None else float(_total(chunk.weight))
+        squared = float(n) if chunk.weight is None else float(_total(chunk.weight**2))
+        self.squared_weight += squared
+
+    @property
+    def effective_rows(self) -> float:
+        """Return (Σω)²/Σω², the number of equally weighted rows that say as much."""
+        return self.weight**2 / self.squared_weight if self.squared_weight else 0.0
 
     @property
     def current(self) -> Learned:
@@ -301,3 +313,7 @@ class Stream:
 
 def _source(chunk: Chunk) -> MemorySource:
     return MemorySource(chunk.X, chunk.y, chunk.weight)
+
+
+def _total(a: Array) -> Array:
+    return namespace(a).sum(a)
