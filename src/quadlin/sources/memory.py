@@ -8,6 +8,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.arrays import Array
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
+DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class MemorySource:
 def _block_rows(X: Array) -> int:
     n, d = X.shape
     if not issparse(X):
-        return max(1, BLOCK_ELEMENTS // max(int(d), 1))
+        near = "cpu" in str(getattr(X, "device", "cpu")).lower()
+        return max(1, (BLOCK_ELEMENTS if near else DEVICE_ELEMENTS) // max(int(d), 1))
     # A sparse block must outweigh the d-sized results it is turned into.
     per_row = max(X.nnz / max(n, 1), 1e-3)
     return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))
