@@ -213,3 +213,21 @@ def test_a_linear_target_has_rank_zero():
     data.y = data.X @ data.coef + 0.3 * np.random.default_rng(1).standard_normal(600)
     source, units = units_and_source(data)
     assert choose_rank(source, units, Options(rank=1), 600.0, np.random.default_rng(0)) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"alphas": 1.0}, {"alphas": []}, {"ranks": 2}, {"ranks": [-1]}]
+)
+def test_grids_that_are_none_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        SecondOrderRegressorCV(**options).fit(np.eye(6), np.arange(6.0))
+
+
+def test_numbers_of_any_kind_and_no_callbacks():
+    data = make_second_order(200, 4, rank=1, noise=0.3, random_state=0)
+    model = SecondOrderRegressorCV(ranks=[0, 1], alphas=np.array([1, 10]), uncertainty=True)
+    assert model.fit(data.X, data.y).rank_ == 1
+    assert model.noise_ > 0
+    assert not hasattr(model, "set_callbacks")
+    with pytest.raises(ValueError, match="sample_weight"):
+        SecondOrderRegressorCV(scoring="neg_max_error").fit(data.X, data.y, np.ones(200))

@@ -20,7 +20,9 @@ def step_hook(
         getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
     ):
         return None, lambda: None
-    root = estimator._init_callback_context(max_subtasks=estimator.max_iter)
+    # How many rounds of reweighting there will be is not known in advance.
+    steps = estimator.max_iter if estimator.loss == "squared" else None
+    root = estimator._init_callback_context(max_subtasks=steps)
     root.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
 
     def on_step(solution: Any) -> bool:

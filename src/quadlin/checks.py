@@ -1,5 +1,6 @@
 """What the user gave, checked before anything is computed from it."""
 
+from collections.abc import Sequence
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -39,10 +40,11 @@ def checked_weight(weight: Any, y: Array) -> Array | None:
     return weight
 
 
-def alphas(alpha: float | tuple[float, float]) -> tuple[float, float]:
+def alphas(alpha: Any) -> tuple[float, float]:
     """Return the penalties of the linear and of the quadratic part."""
-    pair: tuple[Any, ...] = (alpha, alpha) if isinstance(alpha, int | float) else tuple(alpha)
-    if len(pair) != 2 or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
+    pair = (alpha, alpha) if isinstance(alpha, Real) else alpha
+    good = isinstance(pair, Sequence | np.ndarray) and len(pair) == 2
+    if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
         raise ValueError(
             f"alpha={alpha!r} must be a number ≥ 0, or a pair of them for w and for M."
         )
@@ -64,7 +66,11 @@ def check_options(estimator: Any) -> None:
         whole("batch_size", 2)
     if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
         raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
-    if not estimator.polish and any(alphas(estimator.alpha)):
+    if estimator.rank == "auto" and estimator.loss == "huber":
+        raise ValueError('rank="auto" judges by squared errors: give a rank with loss="huber".')
+    if estimator.uncertainty and estimator.loss == "huber":
+        raise ValueError('Standard errors are those of least squares: use loss="squared".')
+    if any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
     words = {
         "step": ("guarded", "plain"),

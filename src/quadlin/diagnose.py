@@ -12,8 +12,10 @@ from quadlin.polish import leading_directions
 from quadlin.solve import Options, Problem
 from quadlin.sources import MemorySource
 from quadlin.stream import SIGNIFICANT, Learned
-from quadlin.whiten import SHRINKAGE, Full, Identity
+from quadlin.whiten import Full, Identity
 
+LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
+NOTHING_LEFT = 1e-12  # of the constant model's loss
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
@@ -36,7 +38,7 @@ def diagnosis(
     lines += _features(learned, names)
     lines += _correlation(learned, names)
     lines += _rows(rows, effective, degrees_of_freedom(d, k), penalised)
-    lines += _rank(learned, rows, residual_edge)
+    lines += _rank(learned, rows, penalised, residual_edge)
     return "\n".join(lines)
 
 
@@ -72,9 +74,7 @@ def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
         return ["correlation: none that matters, or none looked for."]
     if not isinstance(learned.white, Full):
         return ["correlation: found, and whitened by a low-rank model of it."]
-    values, vectors = np.linalg.eigh(to_numpy(learned.white.root))
-    values = values**2  # of the correlation matrix, shrunk
-    values = values - SHRINKAGE * values.mean() / (1 + SHRINKAGE)
+    values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
     varies = to_numpy(learned.units.scale) > 0
     null = [
         v for e, v in zip(values, vectors.T, strict=True) if e < COLLINEAR and np.any(v[varies])
@@ -103,23 +103,28 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
     return [line]
 
 
-def _rank(learned: Learned, rows: int, residual_edge: tuple[float, float] | None) -> list[str]:
+def _rank(
+    learned: Learned, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
+) -> list[str]:
     xp = namespace(learned.model.s)
     d, k = learned.model.U.shape
     sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
     edge = sd * (d / rows) ** 0.5
     strong = int(xp.sum(xp.astype(xp.abs(learned.model.s) > SIGNIFICANT * edge, xp.int64)))
     lines = []
-    if strong < k:
+    exact = learned.history[-1].loss <= NOTHING_LEFT * learned.history[0].loss
+    if strong < k and not penalised:  # shrunk components say less
         lines.append(
             f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "
-            f"Try rank={max(1, strong)}, or alpha > 0."
+            f"Try rank={strong}, or alpha > 0."
         )
-    if residual_edge is not None and residual_edge[0] > SIGNIFICANT * residual_edge[1]:
-        lines.append(
-            f"rank: the residual still has a component of {residual_edge[0] / residual_edge[1]:.1f}"
-            f" times the noise level; the rank is too low. Try rank={k + 1} or more."
-        )
+    if residual_edge is not None and not exact:
+        times = residual_edge[0] / residual_edge[1]
+        if times > LEFT_OVER:
+            lines.append(
+                f"rank: the residual still has a component of {times:.1f} times the noise level; "
+                f"the rank may be too low (or some features have heavy tails). Try rank={k + 1}."
+            )
     return lines or [f"rank: all {k} components stand out of the noise."]
 
 

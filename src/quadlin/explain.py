@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.arrays import to_numpy
 
 Name = int | str
 
@@ -23,19 +27,22 @@ class Interaction(NamedTuple):
 class Interactions:
     """A view of M = A diag(s) Aᵀ, less the diagonals not modelled: any entry, row or the strongest.
 
-    Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
-    time, and far less when few features carry M, because pairs are visited by falling bound.
+        Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
+        time, and far less when few features carry M, because pairs are visited by falling bound.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
-    ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
-    ...                     ["a", "b", "c"])
-    >>> float(view["a", "b"])
-    6.0
-    >>> view.top(1)
-    [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
+        Examples
+        --------
+        >>> import numpy as np
+    from scipy.sparse import issparse
+
+    from quadlin.arrays import to_numpy
+        >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
+        ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
+        ...                     ["a", "b", "c"])
+        >>> float(view["a", "b"])
+        6.0
+        >>> view.top(1)
+        [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
     """
 
     factor: np.ndarray  # (d, k)
@@ -48,9 +55,13 @@ class Interactions:
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
         """Return M_ij by position or name; the product x_i·x_j has coefficient 2 M_ij."""
         i, j = (self._position(feature) for feature in pair)
-        if (i == j and not self.has_diagonal[i]) or (i != j and self._together(i, j)):
+        if self.vanishes(i, j):
             return 0.0
         return float(self.factor[i] * self.signs @ self.factor[j])
+
+    def vanishes(self, i: int, j: int) -> bool:
+        """Tell whether M has no entry for two features, by position."""
+        return bool(not self.has_diagonal[i] if i == j else self._together(i, j))
 
     def row(self, feature: Name) -> np.ndarray:
         """Return the row of M that belongs to one feature."""
@@ -63,6 +74,8 @@ class Interactions:
 
     def top(self, count: int = 10, squares: bool = False) -> list[Interaction]:
         """Return the strongest interactions, by the size they have for standardised features."""
+        if count < 1:
+            return []
         A = self.factor * self.sd[:, None] * np.sqrt(np.abs(self.signs))
         signs = np.sign(self.signs)
         norms = np.linalg.norm(A, axis=1)
@@ -106,6 +119,8 @@ class Interactions:
 def positions(names: Sequence[str], feature: Name) -> int:
     """Return the position of a feature that is given by position or name."""
     d = len(names)
+    if not isinstance(feature, str | Integral):
+        raise TypeError(f"A feature is given by position or name, not by {feature!r}.")
     if isinstance(feature, str):
         if feature not in names:
             raise KeyError(f"There is no feature {feature!r}; the features are {_some(names)}.")
@@ -113,6 +128,27 @@ def positions(names: Sequence[str], feature: Name) -> int:
     if not -d <= feature < d:
         raise IndexError(f"There is no feature {feature}: the model has {d} features.")
     return int(feature) % d
+
+
+def given_fields(fields: Any, names: Sequence[str], X: Any) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features in each group the user named, once they are one-hot."""
+    try:
+        groups = [
+            np.array([positions(names, f) for f in field], dtype=int) for field in fields or ()
+        ]
+    except TypeError:
+        raise ValueError(
+            f"fields={fields!r} must be a list of groups, each a list of positions or names."
+        ) from None
+    members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
+    if len(np.unique(members)) < len(members):
+        raise ValueError("A feature stands twice in fields; groups must not overlap.")
+    for group in groups:
+        part = to_numpy(X[:, group].toarray() if issparse(X) else X[:, group])
+        if np.any((part != 0) & (part != 1)) or np.any(part.sum(axis=1) > 1):
+            some = ", ".join(names[j] for j in group[:3])
+            raise ValueError(f"The field of {some} is not one-hot: 0/1 with at most one 1 a row.")
+    return tuple(groups)
 
 
 def numbered(fields: Sequence[np.ndarray], d: int) -> np.ndarray:

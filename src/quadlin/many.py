@@ -59,7 +59,7 @@ def changes(rows: Rows, ZE: Array, steps: Steps, free: Array) -> Array:
     """Return how each step changes the predictions, J tᵢ: (n, m)."""
     xp = namespace(ZE)
     d, m, k = steps.H.shape
-    ZH = xp.reshape(rows.matmul(xp.reshape(steps.H, (d, m * k))), (-1, m, k))
+    ZH = xp.reshape(rows.matmul(xp.reshape(steps.H, (d, m * k))), (ZE.shape[0], m, k))
     diagonals = steps.diagonals()
     q = steps.c + rows.matmul(steps.w) + 2 * xp.sum(ZE[:, None, :] * ZH, axis=2) - free @ diagonals
     if bool(xp.any(free == 0)):
@@ -88,7 +88,7 @@ class ManySums(Additive):
         if squares:
             p2 = xp.stack([rows.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
         weight = float(n) if chunk.weight is None else float(xp.sum(chunk.weight))
-        return cls(weight, xp.sum(r, axis=0), p1, p2, xp.reshape(back, (-1, m, k)))
+        return cls(weight, xp.sum(r, axis=0), p1, p2, xp.reshape(back, (back.shape[0], m, k)))
 
     def each(self) -> Iterator[Sums]:
         """Return them one by one."""
@@ -155,13 +155,15 @@ class Many(Task):
         if self.normal is None:
             return 0 * G
         xp, shape = namespace(G), G.shape
-        flat = xp.reshape(G * self.inverse_s, (shape[0], -1))
+        flat = xp.reshape(G * self.inverse_s, (shape[0], shape[1] * shape[2]))
         return 2 * xp.reshape(self.normal @ flat, shape)
 
     def pieces(self, columns: int) -> Iterator[Chunk]:
         """Cut the rows so that a product with this many columns stays a block."""
         for chunk in self.problem.source:
-            yield from MemorySource(chunk.X, chunk.y, chunk.weight, max(1, ELEMENTS // columns))
+            yield from MemorySource(
+                chunk.X, chunk.y, chunk.weight, max(1, ELEMENTS // max(1, columns))
+            )
 
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return (A + share·C)/n times every tangent: one pass for all."""
@@ -176,14 +178,14 @@ class Many(Task):
             w = first * steps.w[:, i] if first else None
             ME = 2 * second * (E @ (H.T @ E) + H @ (E.T @ E)) if second else None
             tangents.append(self.pulled_back(s, p.U, E, w, ME))
-        CG = self.bent(namespace(E).reshape(t.G, (d, -1, k)))
+        CG = self.bent(namespace(E).reshape(t.G, (d, steps.c.shape[0], k)))
         bent = Tangent(0.0, 0 * t.v, namespace(E).reshape(CG, t.G.shape))
         return beside(tangents).plus(self.share, bent)
 
     def steps(self, p: Point, t: Tangent) -> Steps:
         """Return the tangents as steps in standardised units, with the parts tied to others."""
         xp, (d, k) = namespace(p.U), p.U.shape
-        m = t.G.shape[1] // k
+        m = t.v.shape[0] // (d + 1)
         v, G = xp.reshape(t.v[m:], (m, d)), xp.reshape(t.G, (d, m, k))
         tangents = (Tangent(float(t.v[i]), v[i, :], G[:, i, :]) for i in range(m))
         steps = [self._pushed_forward(p, each) for each in tangents]

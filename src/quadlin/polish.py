@@ -22,7 +22,7 @@ from quadlin.gauss_newton import (
 from quadlin.model import Model, constant_model, tied
 from quadlin.solve import Options, Problem, Record, Solution, Status, smallest_loss, solve
 from quadlin.sources import Chunk
-from quadlin.whiten import Identity, Whitener, whitener
+from quadlin.whiten import Full, Identity, Whitener, sharpened, whitener
 
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
 LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
@@ -157,7 +157,12 @@ def polish(
         best = p
         loss = p.objective * units.target.scale**2
         history.append(Record(len(history), problem.passes, loss))
-        return on_step is not None and on_step(solution(Status.stopped))
+        asked = on_step is not None and on_step(solution(Status.stopped))
+        return asked or len(history) > options.max_iter
+
+    def ended() -> Status:
+        """Tell why `note` asked to stop."""
+        return Status.out_of_steps if len(history) > options.max_iter else Status.stopped
 
     if units.target.power == 0:
         return solution(Status.converged)
@@ -167,16 +172,19 @@ def polish(
         else:
             start = task.point(*whitened(warm, white))
         if note(start):
-            return solution(Status.stopped)
+            return solution(ended())
         p, status, stuck = refined(task, start, note)
         for _ in range(ESCAPES):
             if not stuck or rank >= d:
                 break
             other, status, stuck = refined(task, escaped(task, p, rank), note)
             p = other if other.objective < p.objective else p
+        if isinstance(white, Full) and status is Status.converged:
+            sharp = Task(problem, sharpened(white))
+            p, status, _ = refined(sharp, sharp.point(*whitened(p.model, sharp.white)), note)
     except KeyboardInterrupt:
         return solution(Status.interrupted)
-    return solution(status)
+    return solution(ended() if status is Status.stopped else status)
 
 
 def fit_rows(
@@ -188,8 +196,9 @@ def fit_rows(
     warm: Model | None = None,
     on_step: Callable[[Solution], bool] | None = None,
 ) -> tuple[Solution, Whitener]:
-    """Fit rows that can be walked many times, by what the options ask for."""
+    """Fit rows that can be walked many times; also return the whitener for what comes after."""
     if not options.polish:
         return solve(source, units, options, rng, warm, on_step), Identity()
     white, passes = whitener(source, units, options.whiten, options.alpha[0] / weight, rng)
-    return polish(Problem(source, units, options, rng, passes), white, warm, on_step), white
+    solution = polish(Problem(source, units, options, rng, passes), white, warm, on_step)
+    return solution, sharpened(white) if isinstance(white, Full) else white

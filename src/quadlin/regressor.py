@@ -18,7 +18,7 @@ from quadlin.checks import alphas, check_options, checked_weight, float_types
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, listed, residual_edge
 from quadlin.encode import TableEncoder
-from quadlin.explain import Interactions, Name, numbered, positions
+from quadlin.explain import Interactions, Name, given_fields, numbered, positions
 from quadlin.fields import find_fields
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
@@ -62,6 +62,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     alpha : float or (float, float), default=0.0
         Ridge penalty, for w and M together or one each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`.
+        A stream is penalised in its first batch only.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
@@ -124,7 +125,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
     history_ : tuple of Record
-        The loss after each step and the passes taken so far.
+        The objective after each step (mean squared error plus penalty; in a stream the error on
+        each new batch) and the passes taken so far.
     status_ : Status
         How the fit ended; its value is advice.
     n_iter_ : int
@@ -213,6 +215,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
+        check_options(self)  # before anything of the last fit is lost
         warm: Learned | None = None
         if self.warm_start and self.__sklearn_is_fitted__():
             warm = self._fitted.current
@@ -266,11 +269,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         if self.rank == "auto":
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
+        check_options(self)
         first = not self.__sklearn_is_fitted__()
         chunk = self._checked(X, y, sample_weight, reset=first)
         if first:
             self._fitted = self._stream(self._options(chunk.X), self._units_maker(chunk.X))
-            self._fields = self._known_fields(chunk)
+            self._fields = self._known_fields(chunk, streamed=True)
         self._law = None  # of a model that is about to move
         self._fitted.feed(chunk)
         return self
@@ -338,8 +342,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     def interaction_std(self, first: Name, second: Name) -> float:
         """Return the standard error of M_ij. Needs ``uncertainty=True``."""
-        names = self._names()
-        return self._known_law().interaction_std(positions(names, first), positions(names, second))
+        law, names = self._known_law(), self._names()
+        i, j = positions(names, first), positions(names, second)
+        return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
 
     @property
     def noise_(self) -> float:
@@ -454,7 +459,15 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     def _law_of(self, learned: Learned, source: MemorySource, options: Options) -> Uncertainty:
         rng = np.random.default_rng(self._seed())
-        return uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
+        law = uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
+        if not law.noise >= 0:
+            warnings.warn(
+                "Standard errors are not known (nan): there are no more rows than parameters. "
+                "Weights count as repetitions; scale them to a mean of 1.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return law
 
     def _names(self) -> list[str]:
         if self._encoder is not None:
@@ -499,15 +512,16 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return X
 
-    def _known_fields(self, chunk: Chunk) -> tuple[np.ndarray, ...]:
+    def _known_fields(self, chunk: Chunk, streamed: bool = False) -> tuple[np.ndarray, ...]:
         """Return the positions of the features of each field."""
         if self._encoder is not None:
+            if self.fields not in ("auto", None):
+                raise ValueError("Text columns make fields of their own: leave fields as it is.")
             return self._encoder.fields
-        if isinstance(self.fields, str):
-            return find_fields(chunk.X, chunk.weight) if is_numpy(chunk.X) else ()
-        names = self._names()
-        fields = [[positions(names, feature) for feature in f] for f in self.fields or ()]
-        return tuple(np.asarray(field, dtype=int) for field in fields)
+        if isinstance(self.fields, str):  # the first rows of a stream prove nothing
+            found = is_numpy(chunk.X) and not streamed
+            return find_fields(chunk.X, chunk.weight) if found else ()
+        return given_fields(self.fields, self._names(), chunk.X)
 
     def _at_home(self, X: Array, method: str) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
@@ -522,7 +536,6 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
 
     def _options(self, X: Array) -> Options:
-        check_options(self)
         return Options(
             rank=X.shape[1] if self.rank == "auto" else min(int(self.rank), X.shape[1]),
             step=self.step,
@@ -574,8 +587,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
 
     Parameters
     ----------
-    rank, alpha, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, \
-    warm_start, random_state
+    rank, alpha, loss, fields, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, \
+    tol, batch_size, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`.
 
     Notes

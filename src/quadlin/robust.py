@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin.arrays import Array, namespace, to_numpy
+from quadlin.arrays import namespace, to_numpy
 from quadlin.design import Rows
 from quadlin.model import predict
+from quadlin.solve import Status
 from quadlin.sources import MemorySource
 from quadlin.stream import Learned
 
@@ -34,19 +35,25 @@ def learn_robustly(
     xp = namespace(source.y)
     y = to_numpy(source.y)
     given = np.ones(len(y)) if source.weight is None else to_numpy(source.weight)
+    nothing = 1e-12 * float(np.max(np.abs(y), initial=0.0))
     residual, learned = y - _median(y, given), None
     factor = np.ones(len(y))
     for _ in range(ROUNDS):
-        scale = MAD * _median(np.abs(residual), given)
-        if scale <= 1e-12 * float(np.max(np.abs(y), initial=0.0)):
+        size = np.abs(residual)
+        scale = MAD * _median(size, given)
+        if scale <= nothing and learned is None and np.any(given[size > nothing] > 0):
+            # Most of y is one and the same value: let the others tell the scale.
+            scale = MAD * _median(size[size > nothing], given[size > nothing])
+        if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
-        new = BEND * scale / np.maximum(np.abs(residual), BEND * scale)
+        new = BEND * scale / np.maximum(size, BEND * scale)
         if learned is not None and np.max(np.abs(new - factor)) <= SETTLED:
             break
         factor = new
-        learned = learn(
-            _weighted(source, xp.asarray(given * factor, device=source.y.device)), learned
-        )
+        weight = xp.asarray(given * factor, device=source.y.device)
+        learned = learn(replace(source, weight=weight), learned)
+        if learned.status in (Status.interrupted, Status.stopped):
+            break
         residual = residuals(source, learned)
     return learn(source, None) if learned is None else learned
 
@@ -61,10 +68,6 @@ def residuals(source: MemorySource, learned: Learned) -> np.ndarray:
         for chunk in source
     ]
     return np.concatenate(parts)
-
-
-def _weighted(source: MemorySource, weight: Array) -> MemorySource:
-    return replace(source, weight=weight)
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from sklearn.model_selection import check_cv
 
 from quadlin.arrays import Array, moved, namespace
 from quadlin.checks import alphas as checked_alphas
+from quadlin.checks import check_options
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, Reweighted, rows_of
 from quadlin.explain import Name
@@ -72,9 +73,9 @@ class Search:
         path.moments = features, target
         return path
 
-    def grid(self, ranks: Sequence[int], alphas: Sequence[float | Alpha]) -> None:
+    def grid(self, ranks: Sequence[int], alphas: Sequence[Alpha]) -> None:
         """Score every pair of a rank and a penalty."""
-        self.score([(rank, checked_alphas(alpha)) for rank in ranks for alpha in alphas])
+        self.score([(rank, alpha) for rank in ranks for alpha in alphas])
 
     def automatic(self, ranks: Sequence[int] | None) -> None:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""
@@ -132,7 +133,13 @@ class Search:
             score = -float(weight @ (f - test.y) ** 2) / float(xp.sum(weight))
         else:
             more = {} if test.weight is None else {"sample_weight": test.weight}
-            score = float(self.scorer(Predicted(f), test.X, test.y, **more))
+            try:
+                score = float(self.scorer(Predicted(f), test.X, test.y, **more))
+            except TypeError as error:
+                raise ValueError(
+                    f"The scorer refused the rows ({error}). One that takes no sample_weight can "
+                    "only be used without weights."
+                ) from error
         return score if isfinite(score) else -float("inf")
 
     def best(self, rank: int | None = None) -> Point:
@@ -284,6 +291,11 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.random_state = random_state
 
     @property
+    def set_callbacks(self) -> Any:
+        """Not here: there is no single fit to watch."""
+        raise AttributeError("SecondOrderRegressorCV has no callbacks: see cv_results_ afterwards.")
+
+    @property
     def partial_fit(self) -> Any:
         """Not here: rows that are gone cannot be held out."""
         raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
@@ -306,6 +318,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         """
         params = self.get_params(deep=False)
         inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
+        check_options(inner)
         chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
         ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
         inner._fields = inner._known_fields(chunk)
@@ -313,7 +326,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         if self.alphas is None:
             search.automatic(ranks)
         else:
-            search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], self.alphas)
+            alphas = _checked_alphas(self.alphas)
+            search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, self.alpha_ = search.best()
         self.best_score_ = float(np.mean(search.scores[rank, self.alpha_]))
         self.cv_results_ = search.results()
@@ -325,9 +339,17 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         return self
 
 
+def _checked_alphas(alphas: Any) -> list[Alpha]:
+    if not isinstance(alphas, Sequence | np.ndarray) or len(alphas) == 0:
+        raise ValueError(f"alphas={alphas!r} must be a list of penalties, at least one.")
+    return [checked_alphas(alpha) for alpha in alphas]
+
+
 def _checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
     if ranks is None:
         return None
+    if not isinstance(ranks, Sequence | np.ndarray):
+        raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0.")
     whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
     if not whole or not all(whole):
         raise ValueError(f"ranks={ranks!r} must be whole numbers ≥ 0, at least one.")

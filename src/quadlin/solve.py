@@ -43,7 +43,7 @@ class Record:
 
     step: int
     passes: int  # over the rows, so far
-    loss: float  # mean squared error, in the user's units
+    loss: float  # mean squared error plus the penalty, in the user's units
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,9 @@ def stands_out(learned: Learned, rows: int) -> bool:
     The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
     """
     xp = namespace(learned.model.s)
-    d = learned.model.U.shape[0]
+    d, k = learned.model.U.shape
+    if k == 0:
+        return True
     sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
     weakest = float(xp.min(xp.abs(learned.model.s)))
     return bool(weakest > SIGNIFICANT * sd * (d / rows) ** 0.5)

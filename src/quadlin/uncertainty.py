@@ -160,7 +160,7 @@ def inverse_root(task: Many, p: Point) -> tuple[Steps, float, bool]:
     values, V = xp.linalg.eigh(symmetric(A))
     keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
     W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
-    G = xp.permute_dims(xp.reshape(W[1 + d :, :], (d, k, -1)), (0, 2, 1))
+    G = xp.permute_dims(xp.reshape(W[1 + d :, :], (d, k, W.shape[1])), (0, 2, 1))
     x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, task.bent(G), axes=((0, 2), (0, 2)))))
     x = xp.clip(x, min=-1)  # less only short of an optimum
     root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
@@ -196,7 +196,8 @@ def applied_root(task: Many, p: Point, g: Tangent, amount: float) -> tuple[Tange
     t = Tangent(0.0, 0 * g.v, 0 * g.G)
     for task.share in shares:
         part, met = conjugate_gradients(task, p, g, CG_TOL, CG_CAP, 0.0)
-        G = namespace(g.G).reshape(part.G, (p.U.shape[0], -1, p.U.shape[1]))
+        d, k = p.U.shape
+        G = namespace(g.G).reshape(part.G, (d, part.v.shape[0] // (d + 1), k))
         bend = amount * float(namespace(G).sum(G * task.bent(G)))
         # With tᵀ(A + share·C)t = −gᵀt, tᵀ(A + amount·C)t is:
         positive = -part.dot(g) + (1 - task.share / (amount or 1)) * bend >= 0

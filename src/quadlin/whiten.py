@@ -6,7 +6,7 @@ are and B applied to a skinny matrix, so that sparse rows stay sparse.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from quadlin.sources import Chunk
 
 FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
 SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down
+SHARP = 1e-12  # of the mean eigenvalue: what is below counts as zero
 PROBES = 8
 LOWRANK, LOWRANK_BLOCKS = 50, 3
 LOWRANK_ELEMENTS = 1 << 25  # entries of the low-rank factor at most
@@ -45,22 +46,23 @@ class Identity:
 
 @dataclass(frozen=True)
 class Full:
-    """B = V diag(e + shrinkage + ridge)^(−½) Vᵀ from the eigenvectors of the d×d covariance."""
+    """B = V diag(size)^(−1) Vᵀ from the eigenvectors of the d×d covariance, size² ≈ e + ridge."""
 
-    B: Array  # (d, d), symmetric
-    root: Array  # (d, d), its inverse
+    V: Array  # (d, d), orthonormal
+    values: Array  # (d,), e, rising
+    size: Array  # (d,)
 
     def apply(self, Q: Array) -> Array:
         """Return B Q."""
-        return self.B @ Q
+        return self.V @ _scaled(1 / self.size, self.V.T @ Q)
 
     def transpose(self, Q: Array) -> Array:
         """Return Bᵀ Q."""
-        return self.B @ Q
+        return self.apply(Q)
 
     def inverse(self, Q: Array) -> Array:
         """Return B⁻¹ Q."""
-        return self.root @ Q
+        return self.V @ _scaled(self.size, self.V.T @ Q)
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,21 @@ def _full(source: Iterable[Chunk], units: Units, ridge: float) -> Full:
     values, V = xp.linalg.eigh(total.action / total.weight)
     values = xp.clip(values, min=0)
     mean = float(xp.mean(values))
-    root = xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0))
-    return Full((V / root) @ V.T, (V * root) @ V.T)
+    return Full(V, values, xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0)))
+
+
+def sharpened(white: Full) -> Full:
+    """Return the whitener without shrinkage: for the way to an optimum that is near.
+
+    Shrinkage keeps a start sane, and undervalues directions in which the rows hardly vary. Those in
+    which they do not vary at all stay as they are.
+    """
+    xp = namespace(white.values)
+    mean = float(xp.mean(white.values))
+    floor = max(SHARP, 64 * float(xp.finfo(white.values.dtype).eps)) * mean
+    exact = white.size * white.size - SHRINKAGE * mean
+    sharp = xp.sqrt(xp.where(white.values > floor, exact, white.size * white.size))
+    return replace(white, size=sharp)
 
 
 def _low_rank(
