@@ -27,22 +27,19 @@ class Interaction(NamedTuple):
 class Interactions:
     """A view of M = A diag(s) Aᵀ, less the diagonals not modelled: any entry, row or the strongest.
 
-        Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
-        time, and far less when few features carry M, because pairs are visited by falling bound.
+    Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
+    time, and far less when few features carry M, because pairs are visited by falling bound.
 
-        Examples
-        --------
-        >>> import numpy as np
-    from scipy.sparse import issparse
-
-    from quadlin.arrays import to_numpy
-        >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
-        ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
-        ...                     ["a", "b", "c"])
-        >>> float(view["a", "b"])
-        6.0
-        >>> view.top(1)
-        [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
+    Examples
+    --------
+    >>> import numpy as np
+    >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
+    ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
+    ...                     ["a", "b", "c"])
+    >>> float(view["a", "b"])
+    6.0
+    >>> view.top(1)
+    [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
     """
 
     factor: np.ndarray  # (d, k)
