@@ -1,5 +1,6 @@
 """The main job in one go: recover a known model, explain a real table, draw the convergence."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def recover() -> dict[str, SecondOrderRegressor]:
 
 def explain() -> None:
     """Fit a small real table and print which features interact."""
-    table = load_diabetes(as_frame=True)
+    table = load_diabetes()
     model = SecondOrderRegressor(rank=1, max_iter=500, random_state=0)
     print(
         f"\n2. A real table: diabetes, {table.data.shape[0]} rows, {table.data.shape[1]} features"
@@ -57,7 +58,8 @@ def explain() -> None:
     )
     print(f"   {'strongest interactions':<24}{'effect of 1 sd × 1 sd':>24}")
     model.fit(table.data, table.target)
-    for pair in model.interactions_.top(6, squares=True):
+    named = replace(model.interactions_, names=table.feature_names)
+    for pair in named.top(6, squares=True):
         name = f"{pair.first}²" if pair.first == pair.second else f"{pair.first} × {pair.second}"
         print(f"   {name:<24}{pair.strength:>+24.2f}")
 
