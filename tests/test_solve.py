@@ -29,7 +29,7 @@ def test_exact_recovery_in_raw_units_with_nothing_tuned(kind, dtype):
     binary = ~data.has_diagonal
     shift[binary], scale[binary] = 0.0, 1.0
     X, X_test = ((A * scale + shift).astype(dtype) for A in (data.X, data.X_test))
-    model = SecondOrderRegressor(rank=k, polish=False, max_iter=25, tol=1e-3, random_state=0)
+    model = SecondOrderRegressor(rank=k, polish=False, max_iter=25, random_state=0)
     with warnings.catch_warnings():  # whether 25 steps end at rounding or just above is no matter
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, data.y)

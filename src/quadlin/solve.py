@@ -196,7 +196,7 @@ def guarded_step(problem: Problem, state: State) -> State:
     gram = problem.gram(family)
     everything = len(family.cores) - 1
     without_momentum = 1 + sum(parts)
-    alpha, promised = guard.best(gram, everything)
+    _, promised = guard.best(gram, everything)
     if state.loss - promised <= options.tol * state.loss:
         return replace(state, done=Status.converged)
     tries = [(everything, 1.0)] + [(without_momentum, share) for share in RETREATS]
