@@ -11,12 +11,12 @@ import time
 
 import numpy as np
 
+from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows
 from quadlin.model import predict
 from quadlin.polish import fit_rows
 from quadlin.solve import Options
-from quadlin.sources import MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import moments_of
 from quadlin.uncertainty import DENSE_LIMIT, uncertainty_of

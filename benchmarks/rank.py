@@ -15,6 +15,7 @@ from math import sqrt
 
 import numpy as np
 
+from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.exact import Reweighted
 from quadlin.gauss_newton import whitened
@@ -22,7 +23,6 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.path import Path, squared_errors
 from quadlin.rank import as_good, choose_rank
 from quadlin.solve import Options
-from quadlin.sources import MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import moments_of
 

@@ -344,7 +344,7 @@ def test_a_row_of_weight_zero_does_not_count(seed, as_sparse):
 
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_groups_are_found_across_blocks_of_rows(monkeypatch, as_sparse):
-    monkeypatch.setattr("quadlin.sources.memory.BLOCK_ELEMENTS", 50)
+    monkeypatch.setattr("quadlin.chunks.BLOCK_ELEMENTS", 50)
     for seed in range(20):
         X, groups = assorted(seed)
         assert sets(find_fields(sparse.csr_array(X) if as_sparse else X)) == set(groups)

@@ -3,11 +3,11 @@ import pytest
 
 from problems import chunk_of, random_model
 from quadlin import guard
+from quadlin.chunks import MemorySource
 from quadlin.design import Rows, Target, units_of
 from quadlin.engine import reduce
 from quadlin.model import predict
 from quadlin.moments import Moments
-from quadlin.sources import MemorySource
 
 
 def setting(parts=(True, True)):

@@ -7,10 +7,10 @@ from scipy import sparse
 
 from problems import random_model
 from quadlin import guard
+from quadlin.chunks import MemorySource
 from quadlin.design import Target, units_of
 from quadlin.engine import reduce
 from quadlin.moments import Moments
-from quadlin.sources import MemorySource
 from quadlin.sums import residual_sums
 from quadlin.whiten import covariance
 

@@ -9,6 +9,7 @@ from sklearn.linear_model import Ridge
 
 from problems import draw
 from quadlin import SecondOrderRegressor
+from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows, Target, units_of
 from quadlin.gauss_newton import Tangent, Task, retracted
@@ -16,7 +17,6 @@ from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.model import predict
 from quadlin.moments import Moments
 from quadlin.solve import Options, Problem
-from quadlin.sources import MemorySource
 from quadlin.whiten import whitener
 
 

@@ -16,11 +16,11 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.exact import Exact
 from quadlin.rank import choose_rank
 from quadlin.solve import Options
-from quadlin.sources import MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import moments_of
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from problems import draw
+from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows
 from quadlin.gauss_newton import Tangent, conjugate_gradients, whitened
@@ -14,7 +15,6 @@ from quadlin.model import predict, to_raw
 from quadlin.moments import Moments
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Problem
-from quadlin.sources import MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.uncertainty import Many, beside, uncertainty_of
 

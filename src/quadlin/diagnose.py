@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from quadlin.arrays import namespace, to_numpy
+from quadlin.chunks import MemorySource
 from quadlin.gauss_newton import Task
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
 from quadlin.polish import leading_directions
 from quadlin.solve import Options, Problem
-from quadlin.sources import MemorySource
 from quadlin.stream import SIGNIFICANT, Learned
 from quadlin.whiten import Full, Identity
 

@@ -7,10 +7,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.arrays import Array, diagonal, lead, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
 from quadlin.model import Model
-from quadlin.sources import Chunk
 from quadlin.sums import standardised_target
 
 EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # a matrix of this size at most is solved outright

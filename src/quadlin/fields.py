@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.arrays import Array, namespace, to_numpy
-from quadlin.sources import Chunk, MemorySource
+from quadlin.chunks import Chunk, MemorySource
 
 SCATTERED = 1000  # most 0/1 columns among which fields are sought that do not lie side by side
 

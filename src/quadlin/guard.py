@@ -7,10 +7,10 @@ minimum is a small least-squares problem, from sums over one pass. No step size 
 from dataclasses import dataclass
 
 from quadlin.arrays import Array, diagonal, lead, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive
 from quadlin.model import Model, tied
-from quadlin.sources import Chunk
 from quadlin.sums import standardised_target
 
 STRETCH = 10.0  # a first estimate is never lengthened by more

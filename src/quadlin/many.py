@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadlin.arrays import Array, namespace, symmetric
+from quadlin.chunks import Chunk, MemorySource
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import Point, Tangent, Task
-from quadlin.sources import Chunk, MemorySource
 from quadlin.sums import Sums
 from quadlin.whiten import FULL_LIMIT
 

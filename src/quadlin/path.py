@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.arrays import Array, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.exact import (
     EXACT_COLUMNS,
@@ -19,7 +20,6 @@ from quadlin.model import Model, constant_model, predict, with_rank
 from quadlin.moments import Moments
 from quadlin.polish import polish
 from quadlin.solve import Options, Problem, Solution, Status
-from quadlin.sources import Chunk
 from quadlin.sums import standardised_target
 from quadlin.whiten import Whitener, whitener
 

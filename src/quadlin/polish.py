@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin import guard, mes
 from quadlin.arrays import Array, lead, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Units
 from quadlin.gauss_newton import (
     Point,
@@ -21,7 +22,6 @@ from quadlin.gauss_newton import (
 )
 from quadlin.model import Model, constant_model, tied
 from quadlin.solve import Options, Problem, Record, Solution, Status, smallest_loss, solve
-from quadlin.sources import Chunk
 from quadlin.whiten import Full, Identity, Whitener, sharpened, whitener
 
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign

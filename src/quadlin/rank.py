@@ -7,13 +7,13 @@ from math import sqrt
 import numpy as np
 
 from quadlin.arrays import Array, moved, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Units
 from quadlin.exact import Reweighted
 from quadlin.gauss_newton import whitened
 from quadlin.metrics import degrees_of_freedom
 from quadlin.path import Path, squared_errors
 from quadlin.solve import Options
-from quadlin.sources import Chunk
 
 HELD_OUT = 0.2  # of the rows, for `choose_rank`
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
@@ -64,7 +64,7 @@ def choose_rank(
     Examples
     --------
     >>> from quadlin.datasets import make_second_order
-    >>> from quadlin.sources import MemorySource
+    >>> from quadlin.chunks import MemorySource
     >>> from quadlin.standardise import UnitsMaker
     >>> from quadlin.stream import moments_of
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
 from quadlin.checks import alphas, check_options, checked_weight, float_types
+from quadlin.chunks import Chunk, MemorySource
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, listed, residual_edge
 from quadlin.encode import TableEncoder
@@ -26,7 +27,6 @@ from quadlin.moments import Moments
 from quadlin.rank import choose_rank
 from quadlin.robust import learn_robustly
 from quadlin.solve import Options, Record, Status
-from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, learn_table, moments_of
 from quadlin.uncertainty import Uncertainty, uncertainty_of

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.arrays import namespace, to_numpy
+from quadlin.chunks import MemorySource
 from quadlin.design import Rows
 from quadlin.model import predict
 from quadlin.solve import Status
-from quadlin.sources import MemorySource
 from quadlin.stream import Learned
 
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian

@@ -19,6 +19,7 @@ from sklearn.model_selection import check_cv
 from quadlin.arrays import Array, moved, namespace
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
+from quadlin.chunks import Chunk, MemorySource
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, Reweighted, rows_of
 from quadlin.explain import Name
@@ -26,7 +27,6 @@ from quadlin.model import Model, predict
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
-from quadlin.sources import Chunk, MemorySource
 from quadlin.stream import Learned, moments_of
 
 FOLDS = 5

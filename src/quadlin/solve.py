@@ -9,10 +9,10 @@ import numpy as np
 
 from quadlin import guard, mes
 from quadlin.arrays import Array, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Units
 from quadlin.engine import reduce
 from quadlin.model import Model, constant_model, tied
-from quadlin.sources import Chunk
 from quadlin.sums import Sums, residual_sums
 
 EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none

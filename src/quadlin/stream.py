@@ -13,6 +13,7 @@ from scipy.sparse import issparse, vstack
 
 from quadlin import mes
 from quadlin.arrays import Array, namespace
+from quadlin.chunks import Chunk, MemorySource
 from quadlin.design import Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import averaged_step
@@ -21,7 +22,6 @@ from quadlin.model import Model, RawModel, in_units, tied, to_raw, with_rank
 from quadlin.moments import Moments
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Record, Solution, Status
-from quadlin.sources import Chunk, MemorySource
 from quadlin.standardise import UnitsMaker
 from quadlin.sums import Sums, residual_sums
 from quadlin.whiten import Identity, Whitener

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from quadlin.arrays import Array, namespace
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive
 from quadlin.model import Model, evaluate
-from quadlin.sources import Chunk
 
 
 @dataclass(frozen=True)

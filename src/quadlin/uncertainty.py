@@ -28,13 +28,13 @@ from math import cos, nan, pi, sqrt
 import numpy as np
 
 from quadlin.arrays import Array, namespace, symmetric
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import reduce
 from quadlin.gauss_newton import Point, Tangent, conjugate_gradients, whitened
 from quadlin.many import ELEMENTS, Many, Steps, beside, changes, noise_sums
 from quadlin.model import Model
 from quadlin.solve import Options, Problem
-from quadlin.sources import Chunk
 from quadlin.whiten import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadlin.arrays import Array, lead, namespace, orthonormal
+from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
-from quadlin.sources import Chunk
 
 FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
 SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down

@@ -1,0 +1,38 @@
+"""What an experiment is: tasks that yield rows of numbers, pictures of the rows, and a verdict."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Task = Mapping[str, Any]  # plain numbers and strings only: it is written to the results as JSON
+Row = dict[str, Any]  # one line of the results: plain numbers and strings
+Frame = Any  # a pandas DataFrame of the rows of all tasks, the task's own entries as columns
+
+SIZES = ("tiny", "quick", "full")  # for tests; under three minutes in all; the paper's
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was measured, in a line of words and numbers, and whether the claim holds."""
+
+    measured: str
+    holds: str  # "yes", "no" or "in part"
+    words: str  # a frank paragraph: where the claim holds, where not, and why
+
+
+@dataclass(frozen=True)
+class Study:
+    """One figure or claim.
+
+    A task is the unit of resuming: it runs on its own, in any order, and the same task gives the
+    same rows (but for columns whose names begin with ``seconds`` or ``bytes``, which are measured).
+    """
+
+    name: str  # of its files, and for `--only`
+    title: str
+    claim: str  # what is claimed and where, in our own words
+    setting: str  # how it is measured
+    tasks: Callable[[str], Sequence[Task]]  # for a size
+    run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
+    figures: Callable[[Frame], Mapping[str, Any]]  # by name: Displays, not yet drawn
+    verdict: Callable[[Frame], Verdict]
