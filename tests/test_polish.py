@@ -28,7 +28,9 @@ def task(seed, linear=True, intercept=True, mode="full", alpha=(0.3, 0.7)):
     y, weight = rng.standard_normal(n), rng.uniform(0.5, 2.0, n)
     source = MemorySource(X, y, weight, block_rows=17)
     m = Moments.of(X, weight)
-    units = units_of(m, m.tau >= 0.05, Target(0.1, 1.3, 0.0, 1.0), np.float64)
+    # Feature 2 as one of a one-hot field: its share of the penalty is another.
+    one_hot = np.arange(d) == 2
+    units = units_of(m, m.tau >= 0.05, Target(0.1, 1.3, 0.0, 1.0), np.float64, one_hot)
     options = Options(rank=k, fit_linear=linear, fit_intercept=intercept, alpha=alpha)
     white, _ = whitener(source, units, mode, 0.01, rng)
     t = Task(Problem(source, units, options, rng), white)
@@ -68,6 +70,21 @@ def test_the_curvature_is_that_of_the_linearised_predictions(linear, intercept):
     ) / (2 * h)
     expected = np.sum(weight * q**2) / np.sum(weight)
     assert move.dot(t.curvature(p, move)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_curvature_of_the_ridge_is_that_of_the_penalty():
+    # The penalty is quadratic in w and M, so its second difference along M + t(E Hᵀ + H Eᵀ) is
+    # twice what the curvature with the ridge has more than the one without.
+    with_ridge, p, move = task(5)
+    without, q, _ = task(5, alpha=(0.0, 0.0))
+    gained = move.dot(with_ridge.curvature(p, move)) - move.dot(without.curvature(q, move))
+    step, rho = with_ridge._pushed_forward(p, move), with_ridge.units.burden
+    dM = step.E @ step.H.T + step.H @ step.E.T
+    first, second = with_ridge.options.alpha
+    penalty = first * np.sum((rho * step.w) ** 2) + 2 * second * np.sum(
+        (np.outer(rho, rho) * dM) ** 2
+    )
+    assert gained == pytest.approx(penalty / p.sums.weight)
 
 
 def test_the_curvature_is_symmetric():

@@ -41,6 +41,26 @@ def test_without_noise_outliers_are_ignored_altogether():
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-6
 
 
+def test_the_penalty_of_a_stream_is_that_of_all_its_rows():
+    # The first batch is shrunk by α/n₁, and has a share n₁/N in the running mean: α/N in all, up
+    # to the second order and the shape of the steps, which is why the margin is wide.
+    data = make_second_order(12000, 20, rank=2, noise=1.0, random_state=0)
+
+    def moved(alpha, streamed):
+        model = SecondOrderRegressor(2, alpha=alpha, batch_size=2000, tol=1e-8, random_state=0)
+        if streamed:
+            for part in np.split(np.arange(12000), 24):
+                model.partial_fit(data.X[part], data.y[part])
+        else:
+            model.fit(data.X, data.y)
+        M = model.components_.T * model.eigenvalues_ @ model.components_
+        return np.concatenate([M[np.triu_indices(20)], model.coef_])
+
+    table, stream = (moved(200.0, s) - moved(0.0, s) for s in (False, True))
+    assert np.linalg.norm(stream) == pytest.approx(np.linalg.norm(table), rel=0.3)
+    assert table @ stream > 0.8 * np.linalg.norm(stream) * np.linalg.norm(table)
+
+
 def test_huber_is_least_squares_for_weights_that_repeat():
     data = make_second_order(400, 5, rank=1, noise=0.5, random_state=0)
     weight = np.random.default_rng(0).integers(0, 3, 400)
@@ -197,9 +217,29 @@ def test_near_twins_reach_the_dense_optimum():
     assert model.history_[-1].loss == pytest.approx(best, rel=1e-4)
 
 
-def test_standard_errors_are_not_given_for_what_they_do_not_hold():
-    with pytest.raises(ValueError, match="least squares"):
-        SecondOrderRegressor(loss="huber", uncertainty=True).fit(np.eye(9), np.arange(9.0))
+def test_standard_errors_with_gross_errors_are_those_of_refits():
+    # An error from 120 refits is itself uncertain by 1/√240 = 6.5%, so 30% is more than four of
+    # its sigmas; the mean over the seven is steadier.
+    data = make_second_order(400, 5, rank=1, random_state=0, n_test=1)
+    rng = np.random.default_rng(1)
+    coefs, errors, noises, covered = [], [], [], []
+    for seed in range(120):
+        y = data.y + 0.5 * rng.standard_normal(400)
+        dirty = with_outliers(y, share=0.05, size=50.0, seed=seed)
+        model = SecondOrderRegressor(1, loss="huber", uncertainty=True, random_state=0)
+        model.fit(data.X, dirty)
+        coefs.append([*model.coef_, model.intercept_, model.interaction(0, 1)])
+        errors.append([*model.coef_std_, model.intercept_std_, model.interaction_std(0, 1)])
+        noises.append(model.noise_)
+        f, std = model.predict(data.X[:50], return_std=True)
+        fresh = data.y[:50] + 0.5 * rng.standard_normal(50)
+        covered.append(np.mean(np.abs(fresh - f) < 1.96 * std))
+    ratio = np.mean(errors, axis=0) / np.std(coefs, axis=0)
+    np.testing.assert_allclose(ratio, 1, atol=0.3)
+    assert np.mean(ratio) == pytest.approx(1, abs=0.1)
+    # The median of |r| counts the 5% of gross errors as well, which widens σ by about 6%.
+    assert np.mean(noises) == pytest.approx(0.53, abs=0.03)
+    assert 0.93 < np.mean(covered) < 0.98
 
 
 def test_huber_finds_a_scale_when_most_of_y_is_one_value():

@@ -43,10 +43,10 @@ def loop(make, X=DATA.X, y=DATA.y, alphas=ALPHAS):
     return [cross_val_score(make(a), X, y, cv=FOLDS, scoring=SQUARES).mean() for a in alphas]
 
 
-def units_and_source(data, weight=None, diagonal="auto"):
+def units_and_source(data, weight=None, diagonal="auto", fields=()):
     source = MemorySource(data.X, data.y, weight)
     names = [f"x{j}" for j in range(data.X.shape[1])]
-    return source, UnitsMaker(diagonal, True, data.X.dtype, names)(*moments_of(source))
+    return source, UnitsMaker(diagonal, True, data.X.dtype, names, fields)(*moments_of(source))
 
 
 def products(Z):
@@ -83,7 +83,8 @@ def test_full_rank_is_ridge_regression_on_products(rows):
 def test_products_and_kernel_give_the_same_model(kind):
     data = make_second_order(60, 5, rank=2, distribution=kind, noise=0.3, random_state=1)
     weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
-    source, units = units_and_source(data, weight)
+    fields = [np.array([0, 2])] if kind == "mixed" else []  # two-valued, and penalised as such
+    source, units = units_and_source(data, weight, fields=fields)
     primal = Exact(source, units, rows=60, linear=False).model((2.0, 0.5), 5)
     dual = Exact(source, units, rows=2, linear=False)
     assert not dual.primal
@@ -93,6 +94,28 @@ def test_products_and_kernel_give_the_same_model(kind):
     np.testing.assert_allclose(
         (primal.U * primal.s) @ primal.U.T, (dual.U * dual.s) @ dual.U.T, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("rank", [0, 7])
+def test_levels_are_shrunk_as_by_ridge_regression_on_columns_scaled_by_their_rarity(rank):
+    # Five levels, the rarest seen in some 2% of the rows, beside two standardised numbers.
+    rng = np.random.default_rng(0)
+    level = rng.choice(5, 400, p=[0.5, 0.3, 0.12, 0.06, 0.02])
+    one_hot, numbers = np.eye(5)[level], rng.standard_normal((400, 2)) * 3 + 1
+    X = np.column_stack([one_hot, numbers])
+    y = one_hot @ rng.standard_normal(5) * numbers[:, 0] + rng.standard_normal(400)
+    levels = (one_hot - one_hot.mean(0)) / np.sqrt(one_hot.std(0))
+    Z = np.column_stack([levels, StandardScaler().fit_transform(numbers)])
+    peer = make_pipeline(FunctionTransformer(products if rank else None), Ridge(30.0))
+    if rank:  # the squares of 0/1 columns are not modelled
+        names = PolynomialFeatures(2, include_bias=False).fit(Z).get_feature_names_out()
+        keep = [name not in {f"x{j}^2" for j in range(5)} for name in names]
+        peer = make_pipeline(FunctionTransformer(lambda Z: products(Z)[:, keep]), Ridge(30.0))
+    expected = peer.fit(Z, y).predict(Z)
+    cv = SecondOrderRegressorCV(ranks=[rank], alphas=[30.0], tol=1e-12).fit(X, y)
+    one = SecondOrderRegressor(rank, alpha=30.0, tol=1e-13, max_iter=300, random_state=0).fit(X, y)
+    np.testing.assert_allclose(cv.predict(X), expected, atol=1e-6)
+    np.testing.assert_allclose(one.predict(X), expected, atol=1e-4)
 
 
 def test_the_path_agrees_with_a_loop_over_single_fits():

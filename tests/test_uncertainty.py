@@ -25,12 +25,13 @@ class Fit:
     """A polished fit and its uncertainty, with the pieces that tests ask for."""
 
     def __init__(self, X, y, rank, weight=None, diagonal="auto", block_rows=None,
-                 dense_limit=1500, draws=64, tol=1e-12, max_iter=300, **options):  # fmt: skip
+                 dense_limit=1500, draws=64, tol=1e-12, max_iter=300, fields=(),
+                 **options):  # fmt: skip
         self.options = Options(rank=rank, tol=tol, max_iter=max_iter, **options)
         self.source = MemorySource(X, y, weight, block_rows)
         moments = Moments.of(X, weight)
         names = [f"x{j}" for j in range(X.shape[1])]
-        maker = UnitsMaker(diagonal, self.options.fit_intercept, X.dtype, names)
+        maker = UnitsMaker(diagonal, self.options.fit_intercept, X.dtype, names, fields)
         self.units = maker(moments, Moments.of(y[:, None], weight))
         rng = np.random.default_rng(0)
         solution, self.white = fit_rows(self.source, self.units, self.options, moments.weight, rng)
@@ -136,10 +137,11 @@ def test_diagonals_that_are_not_modelled_have_no_error_and_need_no_parameters():
 def test_with_a_ridge_they_are_those_of_the_posterior(alpha):
     # Standardised products scaled so that the penalty is |θ|²: see test_polish.
     X, y = table()
-    fit = Fit(X, y, 4, alpha=alpha)
+    fit = Fit(X, y, 4, alpha=alpha, fields=[np.array([1])])  # a level, with its own share
     first, second = alpha
     i, j = np.triu_indices(4)
-    R = np.diag([0.0, *[first] * 4, *np.where(i == j, 2 * second, second)])
+    rho = np.where(np.arange(4) == 1, 1 / X.std(axis=0), 1.0)
+    R = np.diag([0.0, *(first * rho), *(np.where(i == j, 2, 1) * second * rho[i] * rho[j])])
 
     def columns(X):
         Z = (X - fit.units.mean) * fit.units.scale
@@ -204,7 +206,8 @@ def test_draws_agree_with_the_exact_form(linear, intercept, alpha, weighted):
     X[:, 2] = rng.uniform(size=300) < 0.4
     y = X[:, 0] * X[:, 1] - X[:, 3] + X[:, 2] * X[:, 4] + rng.standard_normal(300)
     weight = rng.uniform(0.5, 2.0, 300) if weighted else None
-    fit = Fit(X, y, 2, weight, alpha=(alpha, alpha), fit_linear=linear, fit_intercept=intercept)
+    parts = {"fit_linear": linear, "fit_intercept": intercept}
+    fit = Fit(X, y, 2, weight, alpha=(alpha, alpha), fields=[np.array([2])], **parts)
     law = fit.measured(dense_limit=0, draws=400)
     assert fit.law.exact
     assert not law.exact

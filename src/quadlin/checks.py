@@ -68,8 +68,6 @@ def check_options(estimator: Any) -> None:
         raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
     if estimator.rank == "auto" and estimator.loss == "huber":
         raise ValueError('rank="auto" judges by squared errors: give a rank with loss="huber".')
-    if estimator.uncertainty and estimator.loss == "huber":
-        raise ValueError('Standard errors are those of least squares: use loss="squared".')
     if any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
     words = {

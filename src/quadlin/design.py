@@ -29,6 +29,7 @@ class Units:
     phi: Array  # (d,), E z⁴
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
+    burden: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
 
     @property
     def nu(self) -> Array:
@@ -53,11 +54,20 @@ def target_of(moments: Moments, fit_intercept: bool) -> Target:
     return Target(0.0, scale, mean / scale, 1.0 if power > 0 else 0.0)
 
 
-def units_of(features: Moments, free: Array, target: Target, dtype: Any) -> Units:
-    """Make units from the moments of the features and those of the target."""
+def units_of(
+    features: Moments, free: Array, target: Target, dtype: Any, one_hot: Array | None = None
+) -> Units:
+    """Make units from the moments of the features and those of the target.
+
+    A one-hot column has ρ² = 1/σ, so that a rare level, which few rows speak for, is shrunk more
+    than a common one: half-way between the ridge on standardised columns (ρ² = 1, the same share
+    for all) and on raw ones (ρ² = 1/σ²), and about as good as the better of the two
+    (`benchmarks/levels.py`).
+    """
     xp = namespace(features.mean)
     varies = features.varies(dtype)
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
+    burden = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
 
     def cast(v: Array) -> Array:
         return xp.astype(v, dtype)
@@ -69,6 +79,7 @@ def units_of(features: Moments, free: Array, target: Target, dtype: Any) -> Unit
         cast(xp.where(varies, features.phi, 1.0)),
         cast(free & varies),
         target,
+        cast(burden),
     )
 
 

@@ -93,15 +93,18 @@ def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
 class Exact:
     r"""Ridge regression on standardised features and, unless `linear`, on all their products.
 
-    .. math:: \min \sum_i \omega_i r_i^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+    .. math:: \min \sum_i \omega_i r_i^2 + \alpha_1 |\rho \circ w|^2
+              + 2 \alpha_2 \|\rho\rho^\top \circ M\|_F^2
 
-    has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2`, less the squares of
-    features without a diagonal: solved by p×p where products are fewer than rows, else by n×n.
+    has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2` of features z/ρ, less the
+    squares of those without a diagonal: solved by p×p where products are fewer than rows, else by
+    n×n.
     """
 
     def __init__(self, source: Iterable[Chunk], units: Units, rows: int, linear: bool) -> None:
         self.units, self.linear = units, linear
         xp, d = namespace(units.scale), units.scale.shape[0]
+        self.rho = xp.astype(units.burden, xp.float64)
         columns = d if linear else d + d * (d + 1) // 2
         self.primal = columns <= min(rows, EXACT_COLUMNS)
         if self.primal:
@@ -109,7 +112,7 @@ class Exact:
             self.gram = reduce(_normal, source, units, self.pairs).gram
             return
         chunks = [positive_rows(chunk) for chunk in source]
-        Z = xp.concat([_dense(c, units) for c in chunks])
+        Z = xp.concat([_dense(c, units) for c in chunks]) / self.rho
         y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
         weight = xp.astype(xp.concat(weights), xp.float64)
@@ -140,11 +143,12 @@ class Exact:
 
     def _primal(self, first: float, second: float) -> tuple[Array, Array | None, Array]:
         xp, d = namespace(self.gram), self.units.scale.shape[0]
-        one = xp.ones(d, dtype=xp.float64, device=self.gram.device)
-        parts = [0 * one[:1], first * one]
+        burden = self.rho**2
+        parts = [0 * burden[:1], first * burden]
         if self.pairs is not None:
-            square = xp.astype(self.pairs.i == self.pairs.j, xp.float64)
-            parts.append(second * (1 + square))
+            i, j = self.pairs.i, self.pairs.j
+            square = xp.astype(i == j, xp.float64)
+            parts.append(second * (1 + square) * xp.take(burden, i) * xp.take(burden, j))
         A, b = self.gram[:-1, :-1], self.gram[:-1, -1:]
         beta = xp.linalg.solve(A + diagonal(xp.concat(parts)), b)[:, 0]
         w, c = beta[1 : d + 1], beta[0]
@@ -163,12 +167,13 @@ class Exact:
         a = a - self.share * xp.sum(a)
         w = Z.T @ a / first
         if self.linear:
-            return w, None, mean - self.share @ (Z @ w)
+            return w / self.rho, None, mean - self.share @ (Z @ w)
         M = (Z * a[:, None]).T @ Z / (2 * second)
         free = xp.astype(self.units.free, xp.float64)
         M = M - diagonal((1 - free) * xp.linalg.diagonal(M))
         f = Z @ w + xp.sum((Z @ M) * Z, axis=1)
-        return w, M, mean - self.share @ f + xp.linalg.trace(M)
+        M = M / self.rho[:, None] / self.rho
+        return w / self.rho, M, mean - self.share @ f + xp.linalg.trace(M)
 
 
 def positive_rows(chunk: Chunk) -> Chunk:

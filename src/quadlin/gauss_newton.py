@@ -1,7 +1,7 @@
 r"""Gauss–Newton steps on the tangent space of rank-k matrices, matrix-free.
 
-.. math:: \min\; \frac1n \sum_i \omega_i r_i^2 + \frac{\alpha_1}{n} |w|^2
-          + \frac{2 \alpha_2}{n} \|\bar M\|_F^2
+.. math:: \min\; \frac1n \sum_i \omega_i r_i^2 + \frac{\alpha_1}{n} |\rho \circ w|^2
+          + \frac{2 \alpha_2}{n} \|\rho\rho^\top \circ \bar M\|_F^2
 
 over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, B a whitener. A step solves the normal equations on the
 tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram matrix of
@@ -74,24 +74,17 @@ class Task:
         """Evaluate a model: one pass, which also delivers the gradient."""
         model = self.model(c, v, U, s)
         sums = self.problem.sums(model, squares=self.squares)
-        return Point(c, v, U, s, model, sums, sums.loss / sums.weight + self.penalty(model, sums))
-
-    def penalty(self, model: Model, sums: Sums) -> float:
-        """Return (α₁|w|² + 2α₂‖M̄‖²_F)/n."""
-        xp = namespace(model.U)
-        first, second = self.options.alpha
-        if not (first or second):
-            return 0.0
-        A = (model.U.T @ model.U) * model.s
-        linear = float(model.w @ model.w) if self.options.fit_linear else 0.0
-        return (first * linear + 2 * second * float(xp.sum(A * A.T))) / sums.weight
+        loss = sums.loss + ridge(model, self.units, self.options)
+        return Point(c, v, U, s, model, sums, loss / sums.weight)
 
     def gradient(self, p: Point) -> Tangent:
         """Return half the gradient of the objective; no pass."""
         first, second = (a / p.sums.weight for a in self.options.alpha)
         E = p.model.U
-        w = first * p.model.w if first and self.options.fit_linear else None
-        ME = 2 * second * (E @ (p.s[:, None] * (E.T @ E))) if second else None
+        rho = self.units.burden**2
+        RE = rho[:, None] * E
+        w = first * rho * p.model.w if first and self.options.fit_linear else None
+        ME = 2 * second * (RE @ (p.s[:, None] * (E.T @ RE))) if second else None
         return self.pulled_back(p.sums, p.U, E, w, ME)
 
     def curvature(self, p: Point, t: Tangent) -> Tangent:
@@ -99,11 +92,21 @@ class Task:
         step = self._pushed_forward(p, t)
         self.problem.passes += 1
         sums = reduce(dual_sums, self.problem.source, step, self.units, self.squares)
-        first, second = (a / sums.weight for a in self.options.alpha)
-        E, H = step.E, step.H
-        w = first * step.w if first and self.options.fit_linear else None
-        ME = 2 * second * (E @ (H.T @ E) + H @ (E.T @ E)) if second else None
+        E = step.E
+        w, ME = self.ridge_curvature(E, step.H, step.w, sums.weight)
         return self.pulled_back(sums, p.U, E, w, ME)
+
+    def ridge_curvature(
+        self, E: Array, H: Array, w: Array, weight: float
+    ) -> tuple[Array | None, Array | None]:
+        """Return what the ridge adds to a product of the curvature, for `pulled_back`."""
+        first, second = (a / weight for a in self.options.alpha)
+        rho = self.units.burden**2
+        RE, RH = rho[:, None] * E, rho[:, None] * H
+        return (
+            first * rho * w if first and self.options.fit_linear else None,
+            2 * second * (RE @ (H.T @ RE) + RH @ (E.T @ RE)) if second else None,
+        )
 
     def _pushed_forward(self, p: Point, t: Tangent) -> Step:
         """Return the step in standardised units, with the parts that are tied to others."""
@@ -149,6 +152,17 @@ class Task:
         ME = ME if ridge_ME is None else ME + ridge_ME
         B = self.white.transpose
         return Tangent(c, B(w), 2 * (B(ME) - c * U))
+
+
+def ridge(model: Model, units: Units, options: Options) -> float:
+    """Return α₁|ρ∘w|² + 2α₂‖ρρᵀ∘M̄‖²_F."""
+    first, second = options.alpha
+    if not (first or second):
+        return 0.0
+    w, E = units.burden * model.w, units.burden[:, None] * model.U
+    A = (E.T @ E) * model.s
+    linear = float(w @ w) if options.fit_linear else 0.0
+    return first * linear + 2 * second * float(namespace(A).sum(A * A.T))
 
 
 def mean_of_quadratic(s: Array, E: Array) -> float:

@@ -46,13 +46,14 @@ class Steps:
         H = xp.permute_dims(xp.tensordot(self.H, W, axes=((1,), (0,))), (0, 2, 1))
         return Steps(self.E, H, self.w @ W, self.c @ W)
 
-    def penalty(self, alpha: tuple[float, float]) -> float:
-        """Return tr R Σ tᵢtᵢᵀ = Σ α₁|wᵢ|² + 2α₂‖E Hᵢᵀ + Hᵢ Eᵀ‖²."""
+    def penalty(self, alpha: tuple[float, float], rho: Array) -> float:
+        """Return tr R Σ tᵢtᵢᵀ = Σ α₁|ρ∘wᵢ|² + 2α₂‖ρρᵀ∘(E Hᵢᵀ + Hᵢ Eᵀ)‖²."""
         xp = namespace(self.E)
-        EH = xp.tensordot(self.E, self.H, axes=((0,), (0,)))
-        inner = xp.sum(self.H * (self.H @ (self.E.T @ self.E)))
+        E, H, w = rho[:, None] * self.E, rho[:, None, None] * self.H, rho[:, None] * self.w
+        EH = xp.tensordot(E, H, axes=((0,), (0,)))
+        inner = xp.sum(H * (H @ (E.T @ E)))
         cross = xp.sum(EH * xp.permute_dims(EH, (2, 1, 0)))
-        return alpha[0] * float(xp.sum(self.w * self.w)) + 4 * alpha[1] * float(inner + cross)
+        return alpha[0] * float(xp.sum(w * w)) + 4 * alpha[1] * float(inner + cross)
 
 
 def changes(rows: Rows, ZE: Array, steps: Steps, free: Array) -> Array:
@@ -144,7 +145,8 @@ class Many(Task):
         identity = xp.eye(d, dtype=p.U.dtype, device=p.U.device)
         E, B = p.model.U, self.white.apply(identity)
         sums = self.problem.sums(p.model, B, squares=self.squares)
-        ME = 2 * second / sums.weight * (E @ (p.s[:, None] * (E.T @ B)))
+        RE, RB = (self.units.burden[:, None] ** 2 * A for A in (E, B))
+        ME = 2 * second / sums.weight * (RE @ (p.s[:, None] * (E.T @ RB)))
         P = identity - p.U @ p.U.T
         self.normal = symmetric(P @ self.pulled_back(sums, identity, B, None, ME).G @ P / 2)
         most = 2 / max(float(xp.linalg.matrix_norm(self.normal, ord=2)), 1e-30)
@@ -171,13 +173,10 @@ class Many(Task):
         self.problem.passes += 1
         pieces = self.pieces(t.G.shape[1])
         sums = reduce(change_sums, pieces, steps, self.units, self.squares)
-        first, second = (a / sums.weight for a in self.ridge)
         tangents = []
         for i, s in enumerate(sums.each()):
-            H = steps.H[:, i, :]
-            w = first * steps.w[:, i] if first else None
-            ME = 2 * second * (E @ (H.T @ E) + H @ (E.T @ E)) if second else None
-            tangents.append(self.pulled_back(s, p.U, E, w, ME))
+            ridge = self.ridge_curvature(E, steps.H[:, i, :], steps.w[:, i], sums.weight)
+            tangents.append(self.pulled_back(s, p.U, E, *ridge))
         CG = self.bent(namespace(E).reshape(t.G, (d, steps.c.shape[0], k)))
         bent = Tangent(0.0, 0 * t.v, namespace(E).reshape(CG, t.G.shape))
         return beside(tangents).plus(self.share, bent)

@@ -16,6 +16,7 @@ from quadlin.exact import (
     Alpha,
     Exact,
 )
+from quadlin.gauss_newton import ridge
 from quadlin.model import Model, constant_model, predict, with_rank
 from quadlin.moments import Moments
 from quadlin.polish import polish
@@ -130,11 +131,8 @@ class Path:
             yield with_rank(self.models[min(higher)], rank)
 
     def _objective(self, problem: Problem, model: Model) -> float:
-        xp = namespace(model.w)
-        sums = problem.sums(model, squares=False)
-        first, second = problem.options.alpha
-        penalty = first * float(model.w @ model.w) + 2 * second * float(xp.sum(model.s**2))
-        return float(sums.loss + penalty)
+        loss = problem.sums(model, squares=False).loss
+        return float(loss + ridge(model, problem.units, problem.options))
 
 
 def squared_errors(model: Model, units: Units, source: Iterable[Chunk]) -> tuple[Array, Array]:

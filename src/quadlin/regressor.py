@@ -25,7 +25,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.moments import Moments
 from quadlin.rank import choose_rank
-from quadlin.robust import learn_robustly
+from quadlin.robust import learn_robustly, robust_law
 from quadlin.solve import Options, Record, Status
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, learn_table, moments_of
@@ -61,8 +61,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         nowhere (factorization machine); or one boolean a feature.
     alpha : float or (float, float), default=0.0
         Ridge penalty, for w and M together or one each. It weighs the coefficients of
-        standardised features, and of their products, against a sum over rows, as in `Ridge`.
-        A stream is penalised in its first batch only.
+        standardised features, and of their products, against a sum over rows, as in `Ridge`;
+        those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
@@ -220,8 +220,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if self.warm_start and self.__sklearn_is_fitted__():
             warm = self._fitted.current
         chunk = self._checked(X, y, sample_weight, reset=True, least=2)
-        options, maker = self._options(chunk.X), self._units_maker(chunk.X)
         fields = self._known_fields(chunk)
+        options, maker = self._options(chunk.X), self._units_maker(chunk.X, fields)
         source, seed = MemorySource(chunk.X, chunk.y, chunk.weight), self._seed()
         if self.rank == "auto":
             features, target = moments_of(source)
@@ -240,9 +240,16 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         def learn(source: MemorySource, warm: Learned | None) -> Learned:
             return learn_table(source, options, maker, seed, warm, hook)
 
-        learned = learn_robustly(source, learn) if self.loss == "huber" else learn(source, warm)
+        weighted = source
+        if self.loss == "huber":
+            learned, weighted = learn_robustly(source, learn)
+        else:
+            learned = learn(source, warm)
         self.__dict__.update(fitted(_with_row_count(learned, chunk, options)))
-        self._law = self._law_of(learned, source, options) if self.uncertainty else None
+        if self.uncertainty:
+            law = self._law_of(learned, weighted, options)
+            huber = self.loss == "huber"
+            self._law = robust_law(law, source, weighted, learned) if huber else law
         end()
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(self.status_.value)
@@ -273,8 +280,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         first = not self.__sklearn_is_fitted__()
         chunk = self._checked(X, y, sample_weight, reset=first)
         if first:
-            self._fitted = self._stream(self._options(chunk.X), self._units_maker(chunk.X))
             self._fields = self._known_fields(chunk, streamed=True)
+            maker = self._units_maker(chunk.X, self._fields)
+            self._fitted = self._stream(self._options(chunk.X), maker)
         self._law = None  # of a model that is about to move
         self._fitted.feed(chunk)
         return self
@@ -549,7 +557,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             alpha=alphas(self.alpha),
         )
 
-    def _units_maker(self, X: Array) -> UnitsMaker:
+    def _units_maker(self, X: Array, fields: Sequence[np.ndarray]) -> UnitsMaker:
         diagonal = self.diagonal
         if not isinstance(diagonal, str):
             diagonal = [bool(free) for free in diagonal]
@@ -558,7 +566,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
                     f"diagonal has {len(diagonal)} entries but X has {X.shape[1]} features. "
                     "Give one boolean a feature."
                 )
-        return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names())
+        return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names(), fields)
 
     def _stream(
         self, options: Options, maker: UnitsMaker, learned: Learned | None = None

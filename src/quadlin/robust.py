@@ -18,6 +18,7 @@ from quadlin.design import Rows
 from quadlin.model import predict
 from quadlin.solve import Status
 from quadlin.stream import Learned
+from quadlin.uncertainty import Uncertainty
 
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
 MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
@@ -27,17 +28,18 @@ SETTLED = 1e-3  # the largest change of a weight that still counts as none
 
 def learn_robustly(
     source: MemorySource, learn: Callable[[MemorySource, Learned | None], Learned]
-) -> Learned:
+) -> tuple[Learned, MemorySource]:
     """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
 
-    Starts from the median. Passes: those of one fit, and a few for each round after.
+    Also return the rows with the weights of the last one. Starts from the median. Passes: those of
+    one fit, and a few for each round after.
     """
     xp = namespace(source.y)
     y = to_numpy(source.y)
     given = np.ones(len(y)) if source.weight is None else to_numpy(source.weight)
     nothing = 1e-12 * float(np.max(np.abs(y), initial=0.0))
     residual, learned = y - _median(y, given), None
-    factor = np.ones(len(y))
+    factor, weighted = np.ones(len(y)), source
     for _ in range(ROUNDS):
         size = np.abs(residual)
         scale = MAD * _median(size, given)
@@ -51,11 +53,39 @@ def learn_robustly(
             break
         factor = new
         weight = xp.asarray(given * factor, device=source.y.device)
-        learned = learn(replace(source, weight=weight), learned)
+        weighted = replace(source, weight=weight)
+        learned = learn(weighted, learned)
         if learned.status in (Status.interrupted, Status.stopped):
             break
         residual = residuals(source, learned)
-    return learn(source, None) if learned is None else learned
+    return learn(source, None) if learned is None else learned, weighted
+
+
+def robust_law(
+    law: Uncertainty, source: MemorySource, weighted: MemorySource, learned: Learned
+) -> Uncertainty:
+    r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
+
+    .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
+              (J^\top \Omega J)^{-1}, \qquad
+              K = 1 + \frac{\mathrm{dof}}{n} \frac{1 - E \psi'}{E \psi'}
+
+    (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
+    average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
+    """
+    r = residuals(source, learned) / learned.units.target.scale
+    given = np.ones(len(r)) if source.weight is None else to_numpy(source.weight)
+    n = float(given.sum())
+    left = n - law.dof
+    if not left >= 1 or weighted is source:
+        return law
+    scale = MAD * _median(np.abs(r), given) * np.sqrt(n / left)
+    psi = np.clip(r, -BEND * scale, BEND * scale)
+    share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
+    mean_weight = float(np.sum(to_numpy(weighted.weight))) / n
+    K = 1 + law.dof / n * (1 - share) / share
+    error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
+    return replace(law, noise=float(scale), error=float(error), left=left)
 
 
 def residuals(source: MemorySource, learned: Learned) -> np.ndarray:

@@ -42,7 +42,7 @@ class Search:
         self.inner, self.chunk = inner, chunk
         self.options, self.maker, self.seed = (
             inner._options(chunk.X),
-            inner._units_maker(chunk.X),
+            inner._units_maker(chunk.X, inner._fields),
             inner._seed(),
         )
         self.scorer = None if scoring is None else get_scorer(scoring)

@@ -1,8 +1,10 @@
 """From the moments of the rows and the user's choices to the units the solver works in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from quadlin.arrays import Array, namespace, to_numpy
 from quadlin.design import Units, target_of, units_of
@@ -17,6 +19,7 @@ class UnitsMaker:
     fit_intercept: bool
     dtype: Any
     names: Sequence[str]
+    fields: Sequence[np.ndarray] = field(default=())  # positions of one-hot groups
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
@@ -27,7 +30,15 @@ class UnitsMaker:
             xp.asarray(self._free(features), device=features.mean.device),
             target_of(target, self.fit_intercept),
             self.dtype,
+            self._one_hot(features),
         )
+
+    def _one_hot(self, moments: Moments) -> Array | None:
+        if not len(self.fields):
+            return None
+        member = np.zeros(len(self.names), dtype=bool)
+        member[np.concatenate(self.fields)] = True
+        return namespace(moments.mean).asarray(member, device=moments.mean.device)
 
     def _free(self, moments: Moments) -> Array:
         xp = namespace(moments.mean)

@@ -59,7 +59,8 @@ class Uncertainty:
 
     units: Units
     steps: Steps
-    noise: float  # σ
+    noise: float  # σ, of an observation
+    error: float  # σ, of what the rows say of the parameters: the same but for Huber's loss
     dof: float  # the effective number of parameters
     left: float  # n − dof: for quantiles of Student's t
     exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
@@ -76,7 +77,8 @@ class Uncertainty:
         for start in range(0, self.steps.c.shape[0], size):
             q = changes(rows, ZE, self.steps[start : start + size], free)
             variance = variance + xp.sum(q * q, axis=1)
-        return self.noise * xp.sqrt(1 + variance if predictive else variance)
+        own = self.error**2 * variance
+        return xp.sqrt(self.noise**2 + own if predictive else own)
 
     def coef_std(self) -> tuple[Array, float]:
         """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
@@ -99,7 +101,7 @@ class Uncertainty:
     def _spread(self, values: Array) -> Array:
         """Return scale_y·σ·√Σ Lᵢ² of functionals L of the steps, (…, m)."""
         xp = namespace(values)
-        return self.units.target.scale * self.noise * xp.sqrt(xp.sum(values * values, axis=-1))
+        return self.units.target.scale * self.error * xp.sqrt(xp.sum(values * values, axis=-1))
 
 
 def uncertainty_of(
@@ -140,7 +142,7 @@ def uncertainty_of(
     steps, dof, converged = inverse_root(task, p) if exact else drawn(task, p, draws)
     left = p.sums.weight - dof
     noise = sqrt(p.sums.loss / left) if left >= 1 else nan
-    return Uncertainty(units, steps, noise, dof, left, exact, converged, task.problem.passes)
+    return Uncertainty(units, steps, noise, noise, dof, left, exact, converged, task.problem.passes)
 
 
 def inverse_root(task: Many, p: Point) -> tuple[Steps, float, bool]:
@@ -165,7 +167,7 @@ def inverse_root(task: Many, p: Point) -> tuple[Steps, float, bool]:
     x = xp.clip(x, min=-1)  # less only short of an optimum
     root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
     steps = task.steps(p, basis).combined((W @ V) * root)
-    return steps, float(xp.sum(root * root)) - steps.penalty(task.ridge), True
+    return steps, float(xp.sum(root * root)) - steps.penalty(task.ridge, task.units.burden), True
 
 
 def drawn(task: Many, p: Point, draws: int) -> tuple[Steps, float, bool]:
@@ -184,7 +186,11 @@ def drawn(task: Many, p: Point, draws: int) -> tuple[Steps, float, bool]:
     task.share, size = 0.0, draws**-0.5
     t = Tangent(0.0, size * t.v, size * t.G)
     steps = task.steps(p, t)
-    return steps, n * t.dot(task.curvature(p, t)) - steps.penalty(task.ridge), converged
+    return (
+        steps,
+        n * t.dot(task.curvature(p, t)) - steps.penalty(task.ridge, task.units.burden),
+        converged,
+    )
 
 
 def applied_root(task: Many, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
@@ -208,17 +214,18 @@ def applied_root(task: Many, p: Point, g: Tangent, amount: float) -> tuple[Tange
 
 
 def ridge_noise(task: Many, E: Array, n: float) -> tuple[Array | None, Array | None]:
-    """Draw R^½η/n as `pulled_back` adds it: √α₁ η, and √(α₂/2)(Ξ + Ξᵀ)E for a normal d×d Ξ."""
-    xp, rng = namespace(E), task.problem.rng
+    """Draw R^½η/n as `pulled_back` adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
+    xp, rng, rho = namespace(E), task.problem.rng, task.units.burden
     (first, second), (d, k) = task.ridge, E.shape
 
     def normal(*shape: int) -> Array:
         return xp.asarray(rng.standard_normal(shape), dtype=E.dtype, device=E.device)
 
-    w = sqrt(first) / n * normal(d) if first else None
+    w = sqrt(first) / n * rho * normal(d) if first else None
     if not second:
         return w, None
-    # E = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
-    (Q, R), inside, outside = xp.linalg.qr(E), normal(k, k), normal(d, k)
+    # ρE = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
+    (Q, R), inside, outside = xp.linalg.qr(rho[:, None] * E), normal(k, k), normal(d, k)
     outside = sqrt(2) * (outside - Q @ (Q.T @ outside))
-    return w, sqrt(second / 2) / n * ((Q @ (inside + inside.T) + outside) @ R)
+    pull = (Q @ (inside + inside.T) + outside) @ R
+    return w, sqrt(second / 2) / n * rho[:, None] * pull

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadlin.arrays import Array, lead, namespace, orthonormal
+from quadlin.arrays import Array, diagonal, lead, namespace, orthonormal
 from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
@@ -161,7 +161,8 @@ def _correlated(source: Iterable[Chunk], units: Units, rng: np.random.Generator)
 def _full(source: Iterable[Chunk], units: Units, ridge: float) -> Full:
     xp = namespace(units.scale)
     total = reduce(covariance, source, units, None)
-    values, V = xp.linalg.eigh(total.action / total.weight)
+    heavier = diagonal(ridge * (units.burden**2 - 1))  # than the ridge of the other features
+    values, V = xp.linalg.eigh(total.action / total.weight + heavier)
     values = xp.clip(values, min=0)
     mean = float(xp.mean(values))
     return Full(V, values, xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0)))
@@ -202,7 +203,7 @@ def _low_rank(
     values, vectors = lead(basis.T @ xp.concat(products, axis=1), rank, psd=True)
     V = basis @ vectors
     varies = xp.astype(units.scale > 0, V.dtype)
-    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge
+    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge * units.burden**2
     h = 1 / xp.sqrt(rest)
     P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
     return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))
