@@ -98,6 +98,8 @@ CASES = [
     ("rank 3 times too high", drawn("gaussian"), (20, "kd"), {"fit_rank": 3}, 1e-8),
     ("hard case", hard_case, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
     ("hard case", hard_case, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
+    ("hard case, alpha = 0.01", hard_case, (10, "kd"), {"d": 120, "k": 4, "alpha": 0.01}, 1e-4),
+    ("hard case, alpha = 0.01", hard_case, (30, "kd"), {"d": 120, "k": 4, "alpha": 0.01}, 1e-4),
     ("hard case, levels seen 20 times", seen_levels, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
     ("hard case, levels seen 20 times", seen_levels, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
 ]
@@ -121,7 +123,8 @@ def main():
         errors, passes, seconds = [], [], []
         for seed in range(options.first, options.first + options.seeds):
             X, y, X_test, y_test = draw(n, d, k, seed)
-            model = SecondOrderRegressor(rank=k * special.get("fit_rank", 1), random_state=seed)
+            rank, alpha = k * special.get("fit_rank", 1), special.get("alpha", 0.0)
+            model = SecondOrderRegressor(rank, alpha=alpha, random_state=seed)
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -24,6 +24,7 @@ def diagnosis(
     rows: int,
     effective: float,
     names: Sequence[str],
+    fields: Sequence[np.ndarray],
     penalised: bool,
     residual_edge: tuple[float, float] | None,
 ) -> str:
@@ -37,6 +38,7 @@ def diagnosis(
     lines = [f"status: {learned.status.name}. {learned.status.value}"]
     lines += _features(learned, names)
     lines += _correlation(learned, names)
+    lines += _levels(learned, names, fields, penalised)
     lines += _rows(rows, effective, degrees_of_freedom(d, k), penalised)
     lines += _rank(learned, rows, penalised, residual_edge)
     return "\n".join(lines)
@@ -90,6 +92,22 @@ def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
             "Drop a column, or use alpha > 0."
         )
     return lines
+
+
+def _levels(
+    learned: Learned, names: Sequence[str], fields: Sequence[np.ndarray], penalised: bool
+) -> list[str]:
+    """Name the levels that are seen in fewer rows than they have parameters."""
+    if not len(fields):
+        return []
+    levels, k = np.concatenate(fields), learned.model.s.shape[0]
+    seen = to_numpy(learned.features.mean)[levels] * learned.features.weight
+    rare = levels[seen < k + 1.5]
+    if not len(rare):
+        return []
+    line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
+    line += f"no more rows than the {k + 1} parameters that each has."
+    return [line if penalised else line + " Merge them, or shrink them: alpha=0.01 or more."]
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:

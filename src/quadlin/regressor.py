@@ -342,7 +342,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             edge = residual_edge(source, learned, self._fitted.options, self._seed())
         penalised = any(self._fitted.options.alpha)
         rows, effective = self._fitted.rows, self._fitted.effective_rows
-        return diagnosis(learned, rows, effective, self._names(), penalised, edge)
+        return diagnosis(learned, rows, effective, self._names(), self._fields, penalised, edge)
 
     def interaction(self, first: Name, second: Name) -> float:
         """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
