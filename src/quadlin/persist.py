@@ -41,7 +41,7 @@ PARTS = {  # of the header
 }
 PUBLIC = (  # arrays in the user's units, for readers without quadlin
     *("coef", "components", "eigenvalues", "has_diagonal"),
-    *("feature_mean", "feature_sd", "slope_at_mean"),
+    *("feature_mean", "feature_sd", "slope_at_mean", "factor", "factor_weights"),
 )
 ROUNDING = 1e-5  # what the two tellings of a model may differ by, of the size of their terms
 
@@ -163,7 +163,11 @@ def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
 
 
 def _in_raw_units(learned: Learned) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Return b, w and M, and the value and the slope at the mean, from where nothing cancels."""
+    """Return b, w and M, and the value and the slope at the mean, where nothing cancels.
+
+    M comes twice: orthonormal components are what one looks at, but where features have very
+    different units they are rounded by the largest; the factor is exact in each.
+    """
     raw, units, target = learned.raw, learned.units, learned.units.target
     U, s, w, free, scale = (
         to_numpy(a).astype(np.float64)
@@ -178,6 +182,8 @@ def _in_raw_units(learned: Learned) -> tuple[dict[str, np.ndarray], dict[str, fl
         "feature_mean": to_numpy(units.mean).astype(np.float64),
         "feature_sd": np.sqrt(to_numpy(learned.features.var)),
         "slope_at_mean": target.scale * scale * w,
+        "factor": scale[:, None] * U,
+        "factor_weights": target.scale * s,
     }
     value_at_mean = target.mean + target.scale * value
     return arrays, {"intercept": float(raw.intercept), "value_at_mean": float(value_at_mean)}
@@ -195,28 +201,28 @@ def _compare(public: dict[str, Any], header: dict[str, JSON], learned: Learned) 
     for name, number in numbers.items():
         need(type(header[name]) is float and np.isfinite(number), repr(name))
     need(bool((public["has_diagonal"] == arrays["has_diagonal"]).all()), "the diagonal")
-    for name in ("feature_mean", "feature_sd", "slope_at_mean"):
+    for name in ("feature_mean", "feature_sd", "slope_at_mean", "factor", "factor_weights"):
         _need_close(public[name], arrays[name], np.abs(arrays[name]), repr(name))
     value, mean, slope = header["value_at_mean"], arrays["feature_mean"], arrays["slope_at_mean"]
     _need_close(value, numbers["value_at_mean"], abs(numbers["value_at_mean"]), "the value")
-    # Eigenvectors of equal eigenvalues are a matter of taste, their product with a vector is not.
-    probe = np.cos(np.arange(len(mean)))
-    product, size = _times(public, probe)
-    _need_close(product, _times(arrays, probe)[0], size, "'components' or 'eigenvalues'")
+    # Eigenvectors of equal eigenvalues are a matter of taste, a product with M is not.
+    factor = (arrays["factor"], arrays["factor_weights"], arrays["has_diagonal"])
+    for probe in (np.cos(np.arange(len(mean))), mean):
+        product, size = _times(*factor, probe)
+        said = _times(public["components"].T, public["eigenvalues"], factor[2], probe)[0]
+        _need_close(said, product, np.max(size), "'components' or 'eigenvalues'")
     # With large means b and w are small differences: judge them by the terms they are made of.
-    product, size = _times(arrays, mean)
     _need_close(public["coef"], slope - 2 * product, np.abs(slope) + 2 * size, "'coef'")
     intercept = value - mean @ slope + mean @ product
     terms = abs(value) + np.abs(mean) @ (np.abs(slope) + size)
     _need_close(header["intercept"], intercept, terms, "'intercept'")
 
 
-def _times(arrays: dict[str, Any], v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return M v, less the diagonal not modelled, and the size of the terms it is the sum of."""
-    C, e = arrays["components"].astype(np.float64), arrays["eigenvalues"]
-    left_out = ~arrays["has_diagonal"] * v
-    size = np.abs(C.T) @ (np.abs(e) * (np.abs(C) @ np.abs(v)))
-    return C.T @ (e * (C @ v)) - ((C * C).T @ e) * left_out, 2 * size
+def _times(A: Any, s: Any, has_diagonal: Any, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return A diag(s) Aᵀv, less the diagonal not modelled, and the size of the terms it sums."""
+    A = A.astype(np.float64)
+    size = np.abs(A) @ (np.abs(s) * (np.abs(A.T) @ np.abs(v)))
+    return A @ (s * (A.T @ v)) - ((A * A) @ s) * (~has_diagonal * v), 2 * size
 
 
 def _need_close(said: Any, own: Any, size: Any, what: str) -> None:

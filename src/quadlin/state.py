@@ -116,30 +116,48 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
 
 def _check_state(state: StreamState, d: int) -> None:
     """Refuse what no stream can be in."""
+    learned, waiting, pending = state.learned, state.waiting, state.pending
+    known = [each for each in (learned, state.current) if each is not None]
+    _need(bool(known), "a model that has learned nothing")
+    _need((learned is None) == (waiting is not None), "the rows that wait")
+    _need(pending is None or learned is not None, "the sums that wait")
+    _need(0 <= state.seed < 2**31, "the seed")
+    _need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
+    _need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    gathered = 0
+    if waiting is not None:
+        X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
+        floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
+        _need(floats, "the type of the rows that wait")
+        gathered = len(waiting.y)
+    elif pending is not None:
+        gathered = pending.rows
+    least = 0 if waiting is None and pending is None else 1
+    _need(least <= gathered < state.goal, "the number of rows that wait")
+    _check_choices(state.options, state.make_units.diagonal, d)
+    for each in known:
+        _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
+        _check_learned(each)
 
-    def need(good: bool, what: str) -> None:
-        if not good:
-            raise MismatchError(f"{what} cannot be")
 
-    known = [learned for learned in (state.learned, state.current) if learned is not None]
-    need(bool(known), "a model that has learned nothing")
-    need((state.learned is None) == (state.waiting is not None), "the rows that wait")
-    need(state.pending is None or state.learned is not None, "the sums that wait")
-    need(0 <= state.seed < 2**31, "the seed")
-    need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
-    need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
-    gathered = 0 if state.pending is None else state.pending.rows
-    if state.waiting is not None:
-        X = state.waiting.X
-        floats = [X.data if isinstance(X, SparseRows) else X, state.waiting.y, state.waiting.weight]
-        need(all(a.dtype.kind == "f" for a in floats), "the type of the rows that wait")
-        gathered = len(state.waiting.y)
-        need(gathered >= 1, "an empty batch")
-    need(gathered < state.goal, "a batch that is complete")
-    for learned in known:
-        need(state.options.rank == learned.model.s.shape[0] <= d, "the rank")
-        need(len(learned.history) > 0, "an empty history")
-        for units in [learned.units, *([] if learned.before is None else learned.before[1:])]:
-            need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-        need(learned.features.weight > 0 and learned.target.weight > 0, "the weight of the moments")
-        need(bool((learned.features.var >= 0).all()), "the variance")
+def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
+    _need(options.step in ("guarded", "plain"), "the step")
+    _need(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    _need(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
+    _need(min(options.alpha) >= 0, "the penalty")
+    words = ("auto", "free", "zero")
+    good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
+    _need(good, "the choice of the diagonal")
+
+
+def _check_learned(learned: Learned) -> None:
+    _need(len(learned.history) > 0, "an empty history")
+    for units in (learned.units, *(() if learned.before is None else learned.before[1:])):
+        _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    _need(learned.features.weight > 0 and learned.target.weight > 0, "the weight of the moments")
+    _need(bool((learned.features.var >= 0).all()), "the variance")
+
+
+def _need(good: bool, what: str) -> None:
+    if not good:
+        raise MismatchError(f"{what} cannot be right")
