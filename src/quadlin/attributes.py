@@ -140,8 +140,9 @@ def cv_of(said: JSON) -> dict[str, Any]:
     except (ValueError, TypeError, OverflowError) as error:
         raise MismatchError(f"the scores are not numbers ({error})") from error
     rank = table["param_rank"]
+    need(rank.ndim == 1, "the ranks tried")
     shapes = {name: (len(rank), 2) if name == "param_alpha" else (len(rank),) for name in table}
-    need(rank.ndim == 1 and {n: a.shape for n, a in table.items()} == shapes, "the scores")
+    need({name: a.shape for name, a in table.items()} == shapes, "the scores")
     need(alpha.shape == (2,) and type(said["n_passes"]) is int, "the choice")
     pairs = zip(rank.tolist(), map(tuple, table["param_alpha"].tolist()), strict=True)
     order = ("param_rank", "param_alpha", *splits)

@@ -138,7 +138,7 @@ class Reader:
         Arrays are of that shape; in an object it is that of the fields not in `SHAPES`.
         """
         if hint is Any or hint is np.ndarray:
-            return self._array(value, at, shape, "f" if hint is Any else "fiub")
+            return self._array(value, at, shape, "f" if hint is Any and shape else "fiub")
         if hint in CLASSES:
             return self._object(hint, value, at, shape or "d")
         origin, args = get_origin(hint), get_args(hint)
