@@ -22,7 +22,7 @@ from quadlin.store import FileFormatError, read_tensors, write_tensors
 
 pytest.importorskip("safetensors")
 DOCS = Path(__file__).parent.parent / "docs" / "model_files.md"
-EXAMPLES = int(os.environ.get("QUADLIN_FUZZ_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("QUADLIN_FUZZ_EXAMPLES", "100"))
 DATA = make_second_order(1200, 6, rank=2, distribution="mixed", noise=0.3, random_state=0)
 ATTRIBUTES = (
     *("coef_", "intercept_", "components_", "eigenvalues_", "has_diagonal_", "rank_", "status_"),
@@ -80,7 +80,7 @@ KINDS = st.sampled_from([np.float32, np.float64])
 FORMS = st.sampled_from([np.asarray, np.asfortranarray, sparse.csr_array])
 
 
-@settings(max_examples=25)
+@settings(max_examples=max(12, EXAMPLES // 20))
 @given(options=OPTIONS, kind=KINDS, form=FORMS, weighted=st.booleans())
 def test_what_was_fitted_is_loaded_and_goes_on_the_same(path, options, kind, form, weighted):
     X, y = form(DATA.X[:600].astype(kind)), DATA.y[:600]
@@ -98,7 +98,7 @@ def test_what_was_fitted_is_loaded_and_goes_on_the_same(path, options, kind, for
     assert_same(again, model, X)
 
 
-@settings(max_examples=25)
+@settings(max_examples=max(12, EXAMPLES // 20))
 @given(
     options=OPTIONS,
     kind=KINDS,
