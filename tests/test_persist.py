@@ -334,6 +334,16 @@ def test_scores_that_lie_are_refused(path, honest, name, lie):
     refused(path, tensors, {**header, "cv": {**header["cv"], "results": results}})
 
 
+def test_parameters_that_lie_are_refused(path, honest):
+    tensors, header = honest[0]
+    deep = []
+    for _ in range(400):
+        deep = [deep]
+    lies = {"tol": [10**400, "x"], "rank": [-1, [2]], "alpha": [deep, {"tuple": [1.0]}, {}]}
+    for name, lie in ((name, lie) for name, some in lies.items() for lie in some):
+        refused(path, tensors, {**header, "params": {**header["params"], name: lie}})
+
+
 def test_parts_that_are_missing_or_too_many_are_refused(path, honest):
     tensors, header = honest[0]
     for name in header:

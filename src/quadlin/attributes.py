@@ -68,7 +68,7 @@ def set_params(estimator: Any, params: JSON) -> None:
         setattr(estimator, name, _param(value))
     try:
         check_params(estimator)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise MismatchError(f"the parameters make no sense ({error})") from error
 
 

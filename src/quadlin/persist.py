@@ -124,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         with np.errstate(all="ignore"):  # whatever overflows is refused
             return _estimator(tensors, header)
-    except MismatchError as error:
+    except (MismatchError, RecursionError) as error:  # lists in lists in lists
         raise FileFormatError(path, f"It contradicts itself: {error}.", DAMAGED) from error
 
 
