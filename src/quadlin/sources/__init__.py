@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.encode import TableEncoder
-from quadlin.sources.base import Feed, Reader, Source, SourceError, default_rows
+from quadlin.sources.base import Feed, Reader, Source, SourceError, default_rows, explained
 from quadlin.sources.dask import is_dask, is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.sources.files import FORMATS, TITLES, find
 from quadlin.sources.iterate import open_iterator
@@ -160,10 +160,11 @@ def _opened(given: Any, asked: _Asked) -> Opened:
     if is_dask(given):
         return _open_dask(given, asked)
     if hasattr(given, "to_batches") and hasattr(given, "schema") and hasattr(given, "scanner"):
-        from quadlin.sources.table import open_dataset
+        from quadlin.sources.batches import open_dataset
 
         return _table(*open_dataset(given), asked.named("Arrow dataset"))
-    frame = nw.from_native(_wrapped(given), pass_through=True)
+    with explained(f"The {type(given).__name__}", "Check its columns."):
+        frame = nw.from_native(_wrapped(given), pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return _open_frame(frame, given, asked)
     if isinstance(frame, nw.LazyFrame):
@@ -224,7 +225,7 @@ def _open_handle(handle: Any, asked: _Asked) -> Opened:
             "An open file needs format= 'csv', 'tsv', 'arrow' (a stream), 'svmlight' or 'libffm'"
             + (f"; {format!r} needs a file with a path." if format in FORMATS else ".")
         )
-    from quadlin.sources.table import open_stream
+    from quadlin.sources.batches import open_stream
 
     return _table(*open_stream(handle, format, asked.text), asked.named(f"{TITLES[format]} stream"))
 
@@ -242,7 +243,7 @@ def _open_dask(given: Any, asked: _Asked) -> Opened:
 
 
 def _open_frame(frame: nw.DataFrame[Any], given: Any, asked: _Asked) -> Opened:
-    title = f"{type(given).__module__.split('.')[0]} {'frame' if len(frame.shape) else ''}"
+    title = f"{type(given).__module__.split('.')[0]} frame"
     y, weight, wish = _beside(asked)
     if not len(frame):
         raise SourceError(f"The {title} holds no rows. At least one is needed.")
@@ -274,7 +275,7 @@ def _open_lazy(given: Any, asked: _Asked) -> Opened:
             f"A lazy {type(given).__module__.split('.')[0]} frame cannot be walked in pieces. "
             "Collect it, or write it to Parquet and give the file."
         )
-    from quadlin.sources.table import BatchFeed
+    from quadlin.sources.batches import BatchFeed
 
     sample = nw.from_native(given.head(0).collect(), eager_only=True)
     feed = BatchFeed(_LazyWalk(given), tuple(sample.columns), "polars LazyFrame", given.explain())

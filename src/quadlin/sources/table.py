@@ -1,5 +1,6 @@
-"""Parquet, CSV and Arrow files, and what else pyarrow reads: batches in bounded memory."""
+"""Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,28 +8,19 @@ from typing import Any
 import narwhals as nw
 
 from quadlin.sources.base import Piece, SourceError, explained, spread
+from quadlin.sources.batches import (
+    ADVICE,
+    BATCH_ELEMENTS,
+    BUFFER,
+    arrow,
+    csv_error,
+    csv_types,
+    open_csv,
+    selected,
+    valid,
+)
 from quadlin.sources.files import File, Found
 from quadlin.sources.reader import some
-
-BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
-BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
-CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
-ADVICE = {
-    "parquet": "Is it a complete Parquet file? Write it again.",
-    "csv": "Check that line, the separator (format='tsv' for tabs) and the encoding (UTF-8).",
-    "tsv": "Check that line, the separator (format='csv' for commas) and the encoding (UTF-8).",
-    "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
-}
-
-
-def arrow() -> Any:
-    """Import pyarrow, or say how to get it."""
-    try:
-        import pyarrow
-
-        return pyarrow
-    except ImportError:
-        raise ImportError('Reading tables needs pyarrow: pip install "quadlin[table]".') from None
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,7 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
             schema, groups = LOOKS[found.format](file)
             schemas.append(schema)
+            _check_names(schema, file)
         row = 0
         for group in groups:
             at = start if start is not None else (0 if not units else None)
@@ -125,7 +118,7 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
     schema = _one_schema(schemas, found)
     types = None
     if found.format in ("csv", "tsv"):
-        schema, types = _csv_types(schema, text)
+        schema, types = csv_types(schema, text)
     feed = FileFeed(found.format, tuple(units), found.title, tuple(schema.names), types)
     if feed.rows == 0:
         raise SourceError(f"{found.title} holds no rows. At least one is needed.")
@@ -133,12 +126,16 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
         return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
+def _check_names(schema: Any, file: File) -> None:
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
+
+
 def _one_schema(schemas: list[Any], found: Found) -> Any:
     """Return a schema that fits all files: numbers may differ in width, nothing else may."""
     pa, first = arrow(), schemas[0]
     for schema, file in zip(schemas, found.files, strict=True):
-        if twice := [name for i, name in enumerate(schema.names) if name in schema.names[:i]]:
-            raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
         mine, theirs = set(first.names), set(schema.names)
         if mine != theirs:
             lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
@@ -210,7 +207,7 @@ def _walk_parquet(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     with ParquetFile(unit.file.path, buffer_size=BUFFER, pre_buffer=False) as opened:
         groups = list(unit.groups or ())
         for batch in opened.iter_batches(size, row_groups=groups, columns=list(feed.columns)):
-            yield _valid(batch)
+            yield valid(batch)
 
 
 def _look_arrow(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int | None]]]:
@@ -228,28 +225,17 @@ def _walk_arrow(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     # A mapped file would count as memory in use, and kill the process were it cut short.
     with pa.OSFile(unit.file.path) as handle:
         if unit.groups is None:
-            yield from _arrow_batches(pa.ipc.open_stream(handle), feed.columns)
+            yield from selected(pa.ipc.open_stream(handle), feed.columns)
         else:
             options = _included(pa.ipc.open_file(handle).schema, feed.columns)
             opened = pa.ipc.open_file(handle, options=options)
-            yield from _arrow_batches((opened.get_batch(i) for i in unit.groups), feed.columns)
+            yield from selected((opened.get_batch(i) for i in unit.groups), feed.columns)
 
 
 def _included(schema: Any, columns: Sequence[str]) -> Any:
     """Read no more than some columns."""
     wanted = [schema.get_field_index(name) for name in columns]
     return arrow().ipc.IpcReadOptions(included_fields=sorted(wanted))
-
-
-def _arrow_batches(batches: Any, columns: Sequence[str]) -> Iterator[Any]:
-    for batch in batches:
-        yield _valid(batch).select(list(columns))
-
-
-def _valid(batch: Any) -> Any:
-    """Return a batch whose text is text and whose offsets stay inside; numbers cost nothing."""
-    batch.validate(full=True)
-    return batch
 
 
 def _look_csv(delimiter: str) -> Callable[..., Any]:
@@ -262,134 +248,14 @@ def _look_csv(delimiter: str) -> Callable[..., Any]:
 
 def _walk_csv(delimiter: str) -> Callable[..., Any]:
     def walk(unit: Unit, feed: FileFeed) -> Iterator[Any]:
-        with open_csv(unit.file.path, delimiter, feed.columns, feed.types) as opened:
-            yield from opened
+        try:
+            with open_csv(unit.file.path, delimiter, feed.columns, feed.types) as opened:
+                yield from opened
+        except arrow().ArrowInvalid as error:
+            with open_csv(unit.file.path, delimiter, None, None) as opened:
+                raise SourceError(csv_error(error, unit.file.path, opened.schema.names)) from None
 
     return walk
-
-
-def open_csv(file: Any, delimiter: str, columns: Any, types: dict[str, str] | None) -> Any:
-    """Open CSV text as a stream of batches."""
-    arrow()
-    from pyarrow import csv
-
-    return csv.open_csv(
-        file,
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK),
-        # A quoted line break may stand at the end of a block.
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            include_columns=None if columns is None else list(columns),
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-
-
-def _csv_types(schema: Any, text: Sequence[Any]) -> tuple[Any, dict[str, str]]:
-    """Read numbers as float64: whole numbers in the first block may have fractions later."""
-    pa = arrow()
-    fields = []
-    for field in schema:
-        kind = pa.string() if field.name in text else field.type
-        fields.append(pa.field(field.name, pa.float64() if pa.types.is_integer(kind) else kind))
-    schema = pa.schema(fields)
-    return schema, {field.name: field.type for field in schema}
-
-
-@dataclass(frozen=True)
-class BatchFeed:
-    """Batches of something that pyarrow or a frame library walks: a dataset, a stream."""
-
-    walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
-    columns: tuple[Any, ...]
-    title: str
-    key: Any
-    again: bool = True
-    rows: int | None = None
-    ahead = True
-
-    def only(self, columns: Sequence[Any]) -> "BatchFeed":
-        """Return a feed that reads no more than these columns."""
-        return replace(self, columns=tuple(columns))
-
-    def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield tables of whatever size they come in."""
-        start = 0
-        with explained(self.title, "Check it."):
-            for table in self.walk(self.columns):
-                yield Piece(table, start=start)
-                start += len(table)
-
-    def parts(self, count: int) -> list["BatchFeed"]:
-        """Return this feed: it cannot be cut."""
-        return [self]
-
-    def identity(self) -> Any:
-        """Return what the opener found to tell it from others."""
-        return self.key
-
-
-def open_dataset(dataset: Any) -> tuple[nw.DataFrame[Any], BatchFeed]:
-    """Read a pyarrow.dataset.Dataset."""
-    pa = arrow()
-    from pyarrow.dataset import ParquetFragmentScanOptions
-
-    parquet = type(getattr(dataset, "format", None)).__name__ == "ParquetFileFormat"
-    slim = ParquetFragmentScanOptions(
-        pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER
-    )
-
-    def walk(columns: Sequence[Any]) -> Iterator[Any]:
-        for batch in dataset.to_batches(
-            columns=list(columns),
-            batch_size=max(1, BATCH_ELEMENTS // max(1, len(columns))),
-            batch_readahead=1,
-            fragment_readahead=1,
-            fragment_scan_options=slim if parquet else None,
-        ):
-            yield pa.Table.from_batches([_valid(batch)])
-
-    files = tuple(map(File.of, getattr(dataset, "files", ())))
-    schema = dataset.schema
-    feed = BatchFeed(walk, tuple(schema.names), "Arrow dataset", (files, str(schema)))
-    return nw.from_native(schema.empty_table(), eager_only=True), feed
-
-
-def open_stream(handle: Any, format: str, text: Sequence[Any]) -> tuple[Any, BatchFeed]:
-    """Read an open binary file that holds CSV or an Arrow stream, once."""
-    pa = arrow()
-    delimiter = {"csv": ",", "tsv": "\t"}.get(format)
-    with explained(f"The {format} stream", ADVICE[format]):
-        if delimiter is None:
-            opened = pa.ipc.open_stream(handle)
-            schema, read = opened.schema, _arrow_batches
-        else:
-            types = dict.fromkeys(text, "string")
-            opened = open_csv(handle, delimiter, None, types or None)
-            schema, read = opened.schema, _selected
-    if twice := [name for i, name in enumerate(schema.names) if name in schema.names[:i]]:
-        raise SourceError(f"The stream has two columns named {twice[0]!r}. Rename one.")
-    state = {"used": False}
-
-    def walk(columns: Sequence[Any]) -> Iterator[Any]:
-        if state["used"]:
-            raise SourceError(
-                "The stream has been read and cannot be read again. Save it to a file first."
-            )
-        state["used"] = True
-        with explained(f"The {format} stream", ADVICE[format]):
-            for batch in read(opened, columns):
-                yield pa.Table.from_batches([batch])
-
-    feed = BatchFeed(walk, tuple(schema.names), f"{format} stream", str(schema), again=False)
-    return nw.from_native(schema.empty_table(), eager_only=True), feed
-
-
-def _selected(batches: Any, columns: Sequence[str]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.select(list(columns))
 
 
 LOOKS: dict[str, Callable[..., Any]] = {
