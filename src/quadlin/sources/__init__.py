@@ -144,7 +144,7 @@ def open_source(
     feed, reader, counted = _opened(anything, asked)
     if isinstance(reader, ArrayReader) and missing == "mean":
         reader = replace(reader, fill=known) if known else array_means(feed, reader)
-    inputs = len(getattr(reader, "columns", reader.names))
+    inputs = getattr(feed, "per_row", None) or len(getattr(reader, "columns", reader.names))
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows)

@@ -89,7 +89,7 @@ class Reader(Protocol):
     """Makes numbers of pieces."""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Sequence[str]:
         """Return the names of the features."""
 
     @property
@@ -143,7 +143,7 @@ class Source:
 
     Attributes
     ----------
-    names : tuple of str
+    names : sequence of str
         Features, after text columns have been encoded ("city=Oslo").
     dtype : dtype
         Of X: float32 or float64.
@@ -175,7 +175,7 @@ class Source:
     counts: Counts = field(default_factory=Counts, compare=False)
 
     @property
-    def names(self) -> tuple[str, ...]:  # noqa: D102
+    def names(self) -> Sequence[str]:  # noqa: D102
         return self.reader.names
 
     @property
@@ -284,16 +284,53 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     kept = [chunk for chunk in chunks if chunk.X.shape[0]]
     if len(kept) == 1:
         return kept[0]
+    if len({chunk.weight is None for chunk in kept}) > 1:
+        raise SourceError("Some rows come with a weight and some without. Give it with all rows.")
     X = [chunk.X for chunk in kept]
     y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
     weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])
     return Chunk(csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight)
 
 
-def default_rows(columns: int, width: int, sparse: bool) -> int:
+def default_rows(per_row: float, width: int, sparse: bool) -> int:
     """Return rows a chunk: its entries stay in the cache, or outweigh the d-sized results."""
     entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
-    return max(1, entries // max(columns, 1))
+    return max(1, int(entries / max(per_row, 1)))
+
+
+class Numbered(Sequence[str]):
+    """The names x0, x1, … of any number of features, made when they are asked for.
+
+    Examples
+    --------
+    >>> names = Numbered(10**12)
+    >>> names[-1]
+    'x999999999999'
+    >>> Numbered(2) == ("x0", "x1")
+    True
+    """
+
+    def __init__(self, count: int) -> None:
+        self.range = range(count)
+
+    def __len__(self) -> int:
+        return len(self.range)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return tuple(f"x{j}" for j in self.range[at])
+        return f"x{self.range[at]}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Numbered):
+            return self.range == other.range
+        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self.range)
+
+    def __repr__(self) -> str:
+        return f"Numbered({len(self)})"
 
 
 def explained(what: str, advice: str) -> AbstractContextManager[None]:

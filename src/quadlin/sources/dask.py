@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.sources.base import Piece, SourceError, explained, spread
+from quadlin.sources.base import Numbered, Piece, SourceError, explained, spread
 from quadlin.sources.reader import ArrayReader
 
 
@@ -34,6 +34,7 @@ class DaskFeed:
     starts: tuple[int | None, ...]
     title: str
     columns: tuple[Any, ...] | None = None  # of frames
+    first: int = 0  # number of the first partition
     again = ahead = True
 
     @property
@@ -55,7 +56,8 @@ class DaskFeed:
             beside = [None if parts is None else parts[i] for parts in (self.targets, self.weights)]
             with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
                 X, y, weight = dask.compute(X, *beside)
-            piece = Piece(_framed(X), _values(y), _values(weight), start=start)
+            where = None if start is not None else f"partition {self.first + i}"
+            piece = Piece(_framed(X), _values(y), _values(weight), where, 0, start)
             yield piece
             start = None if start is None else start + len(piece)
 
@@ -70,6 +72,7 @@ class DaskFeed:
                 weights=None if self.weights is None else self.weights[run],
                 sizes=self.sizes[run],
                 starts=self.starts[run],
+                first=self.first + run.start,
             )
             for run in runs
         ]
@@ -95,8 +98,7 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
         raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
     meta_sparse = hasattr(X._meta, "tocsr")
     single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
-    names = tuple(f"x{j}" for j in range(d))
-    reader = ArrayReader(names, single, meta_sparse, y is not None, (), missing)
+    reader = ArrayReader(Numbered(d), single, meta_sparse, y is not None, (), missing)
     blocks = tuple(X.blocks[i] for i in range(len(sizes)))
     return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
 

@@ -100,8 +100,10 @@ def find(given: Any, format: str | None) -> Found:
         raise SourceError(f"format={format!r} is not one of {', '.join(map(repr, FORMATS))}.")
     files = tuple(File.of(path) for path in paths)
     for file in files:
-        if not Path(file.path).is_file() and not Path(file.path).is_fifo():
-            raise SourceError(f"{file.path} is not a file. Give files of rows.")
+        if not Path(file.path).is_file():
+            raise SourceError(
+                f"{file.path} is not a file. Give files of rows, or open it and give format=."
+            )
     title = f"{TITLES[chosen]} {kind} {said}"
     if kind != "file":
         title += f", {len(files)} file{'s' * (len(files) != 1)}"

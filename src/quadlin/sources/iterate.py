@@ -50,7 +50,8 @@ class IteratorFeed:
     title: str
     key: Any
     columns: tuple[Any, ...] | None  # of frames
-    ahead = True
+    per_row: float | None = None  # entries of a sparse row, about
+    ahead = False  # the caller's iterator may belong to the caller's thread
     rows: int | None = None
 
     @property
@@ -147,7 +148,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
     if hasattr(given, "__next__"):
         once = Once(given)
         first = unpacked(once.peeked())
-        return IteratorFeed(once, "Iterator", _key(first), None), first
+        return IteratorFeed(once, "Iterator", _key(first), None, _per_row(first[0])), first
     make = given if callable(given) else _Again(given)
     walk = make()
     if not hasattr(walk, "__iter__"):
@@ -159,7 +160,9 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
             "The function returned the same iterator twice; make a new one each time."
         )
     first = unpacked(Once(iter(walk)).peeked())
-    return IteratorFeed(make, "Iterator", _key(first), None), first
+    if hasattr(walk, "close"):
+        walk.close()
+    return IteratorFeed(make, "Iterator", _key(first), None, _per_row(first[0])), first
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,10 @@ class _Again:
 
     def __call__(self) -> Iterator[Any]:
         return iter(self.items)
+
+
+def _per_row(X: Any) -> float | None:
+    return X.nnz / max(1, X.shape[0]) if issparse(X) else None
 
 
 def _key(first: tuple[Any, Any, Any]) -> Any:

@@ -253,14 +253,14 @@ class _Means:
             self.total += np.sum(X, axis=0, where=there, dtype=np.float64)
             self.count += there.sum(axis=0)
 
-    def fill(self, names: tuple[str, ...], title: str) -> dict[str, float]:
+    def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
         if not self.count.all():
             empty = names[int((self.count == 0).argmax())]
             raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
         return dict(zip(names, (self.total / self.count).tolist(), strict=True))
 
 
-def _refuse_infinite_column(rows: Rows, names: tuple[str, ...]) -> None:
+def _refuse_infinite_column(rows: Rows, names: Sequence[str]) -> None:
     data = rows.X.data if issparse(rows.X) else rows.X
     if np.isinf(data).any():
         X = rows.X.toarray() if issparse(rows.X) else rows.X

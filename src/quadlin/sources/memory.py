@@ -12,7 +12,7 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.arrays import to_numpy
-from quadlin.sources.base import Piece, SourceError, explained
+from quadlin.sources.base import Numbered, Piece, SourceError, explained
 from quadlin.sources.files import File
 from quadlin.sources.reader import ArrayReader
 
@@ -40,6 +40,11 @@ class ArrayFeed:
     def rows(self) -> int:
         """Return the number of rows."""
         return int(self.X.shape[0])
+
+    @property
+    def per_row(self) -> float | None:
+        """Return the entries of a sparse row, about."""
+        return self.X.nnz / max(1, self.rows) if issparse(self.X) else None
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield slices; those of numpy's arrays are views."""
@@ -201,9 +206,7 @@ def open_array(
         )
     y, weight = (_beside(values, n, role) for values, role in ((y, "target"), (weight, "weight")))
     single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
-    reader = ArrayReader(
-        tuple(f"x{j}" for j in range(d)), single, issparse(X), y is not None, (), missing
-    )
+    reader = ArrayReader(Numbered(d), single, issparse(X), y is not None, (), missing)
     return ArrayFeed(X, y, weight, title, file), reader
 
 

@@ -1,6 +1,6 @@
 """Pieces of arrays and of tables as numbers, and what becomes of missing values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ REMEDY = 'Use missing="drop" or missing="mean", or fill it beforehand.'
 class ArrayReader:
     """Rows that are numbers already, dense or CSR."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     dtype: np.dtype
     sparse: bool
     has_target: bool
@@ -212,7 +212,7 @@ class Rows:
         )
 
 
-def cleaned(rows: Rows, reader: Any, names: tuple[str, ...], counts: Counts) -> Chunk:
+def cleaned(rows: Rows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
     """Apply what is to be done with missing values."""
     bad = rows.bad(reader.missing)
     if bad is not None:
@@ -222,7 +222,7 @@ def cleaned(rows: Rows, reader: Any, names: tuple[str, ...], counts: Counts) -> 
     return settled(rows, reader, names)
 
 
-def settled(rows: Rows, reader: Any, names: tuple[str, ...]) -> Chunk:
+def settled(rows: Rows, reader: Any, names: Sequence[str]) -> Chunk:
     """Fill or refuse what is missing, and refuse what is infinite."""
     if not finite(rows.X):
         _refuse_infinite_entry(rows, names)
@@ -257,7 +257,7 @@ def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
     return i, int(X.indices[span][test(X.data[span]).argmax()])
 
 
-def _refuse_infinite_entry(rows: Rows, names: tuple[str, ...]) -> None:
+def _refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
     if spot := _first_entry(rows.X, np.isinf):
         raise SourceError(
             f"Column {names[spot[1]]!r} contains infinity or a value too large for "
@@ -265,7 +265,7 @@ def _refuse_infinite_entry(rows: Rows, names: tuple[str, ...]) -> None:
         )
 
 
-def _refuse_missing_entry(rows: Rows, names: tuple[str, ...]) -> None:
+def _refuse_missing_entry(rows: Rows, names: Sequence[str]) -> None:
     if spot := _first_entry(rows.X, np.isnan):
         raise SourceError(
             f"Column {names[spot[1]]!r} contains NaN (a missing value), first in "
@@ -289,7 +289,7 @@ def refuse_infinite(said: str, piece: Piece, bad: np.ndarray, dtype: Any) -> Non
         )
 
 
-def _filled(rows: Rows, fill: dict[str, float] | None, names: tuple[str, ...]) -> Rows:
+def _filled(rows: Rows, fill: dict[str, float] | None, names: Sequence[str]) -> Rows:
     X, means = rows.X.copy(), np.array([(fill or {}).get(name, np.nan) for name in names])
     if issparse(X):
         bad = np.isnan(X.data)

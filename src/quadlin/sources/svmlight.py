@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
-from quadlin.sources.base import Piece, SourceError, explained, first_line, spread
+from quadlin.sources.base import Numbered, Piece, SourceError, explained, first_line, spread
 from quadlin.sources.files import File, Found
 from quadlin.sources.reader import ArrayReader
 
@@ -47,6 +47,7 @@ class LineFeed:
     title: str
     width: int | None = None
     base: int = 0  # the number of the first feature in the files
+    per_row: float = 64.0  # entries of a row, about
     again = ahead = True
 
     @property
@@ -124,8 +125,9 @@ def open_lines(
     else:
         feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
     assert feed.width is not None
-    names = tuple(f"x{j}" for j in range(feed.width))
-    return feed, ArrayReader(names, np.dtype(np.float64), True, True, fields, missing)
+    return feed, ArrayReader(
+        Numbered(feed.width), np.dtype(np.float64), True, True, fields, missing
+    )
 
 
 def open_line_stream(
@@ -152,9 +154,8 @@ def open_line_stream(
                 line += len(y)
                 yield _narrow(X), y
 
-    names = tuple(f"x{j}" for j in range(width))
-    reader = ArrayReader(names, np.dtype(np.float64), True, True, (), missing)
-    return IteratorFeed(Once(rows()), f"{format} stream", (), None), reader
+    reader = ArrayReader(Numbered(width), np.dtype(np.float64), True, True, (), missing)
+    return IteratorFeed(Once(rows()), f"{format} stream", (), None, 64.0), reader
 
 
 @dataclass
@@ -165,11 +166,13 @@ class _Seen:
     spans: list[Span] = field(default_factory=list)
     least: int | None = None
     most: int = -1
+    entries: int = 0
     field_of: dict[int, int] = field(default_factory=dict)  # by feature
     mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
 
     def add(self, span: Span, X: csr_array) -> None:
         self.spans.append(span)
+        self.entries += X.nnz
         if not X.nnz:
             return
         low, high = int(X.indices.min()), int(X.indices.max())
@@ -193,7 +196,8 @@ class _Seen:
         self, feed: LineFeed, n_features: int | None, zero_based: bool | str
     ) -> tuple[LineFeed, tuple[np.ndarray, ...]]:
         """Return the feed with all that is known, and the fields that are one-hot."""
-        if not sum(span.rows or 0 for span in self.spans):
+        rows = sum(span.rows or 0 for span in self.spans)
+        if not rows:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
         if self.least is None and n_features is None:
             raise SourceError(f"{feed.title} has no entries, so no features. Give n_features=.")
@@ -212,8 +216,17 @@ class _Seen:
         fields = tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
         # A packed file cannot be entered in its middle.
-        spans = feed.spans if packed else tuple(span for span in self.spans if span.rows)
-        return replace(feed, spans=spans, width=width, base=base), fields
+        spans = self._files() if packed else [span for span in self.spans if span.rows]
+        per_row = self.entries / rows
+        return replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row), fields
+
+    def _files(self) -> list[Span]:
+        """Return whole files instead of blocks."""
+        whole: dict[File, Span] = {}
+        for span in self.spans:
+            first = whole.get(span.file, replace(span, last=None, rows=0))
+            whole[span.file] = replace(first, rows=(first.rows or 0) + (span.rows or 0))
+        return list(whole.values())
 
 
 def _blocks(span: Span) -> Iterator[bytes]:
