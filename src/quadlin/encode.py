@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -62,26 +62,11 @@ class TableEncoder:
         table = nw.from_native(frame, eager_only=True, pass_through=True)
         if not isinstance(table, nw.DataFrame):
             return None
-        is_text = [_is_text(column) for column in table.iter_columns()]
-        if not any(is_text):
+        learner = LevelLearner.of(table)
+        if learner is None:
             return None
-        columns = list(zip(table.iter_columns(), is_text, strict=True))
-        levels = tuple(_levels(column) if text else None for column, text in columns)
-        for name, labels in zip(table.columns, levels, strict=True):
-            if labels is not None and 2 * len(labels) > len(table):
-                warnings.warn(
-                    f"Column {name!r} has {len(labels)} levels in {len(table)} rows, as an "
-                    "identifier has: levels seen once or twice teach little. Drop the column or "
-                    "merge its rare levels.",
-                    stacklevel=2,
-                )
-        kinds = {str(column.dtype) for column, text in columns if not text}
-        single = "Float32" in kinds and kinds <= FITS_FLOAT32
-        encoder = cls(tuple(table.columns), levels, np.dtype(np.float32 if single else np.float64))
-        twice = [name for name, times in Counter(encoder.names).items() if times > 1]
-        if twice:
-            raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
-        return encoder
+        learner.add(table)
+        return learner.encoder()
 
     def encode(self, frame: Any) -> tuple[csr_array, dict[str, int]]:
         """Encode rows, in O(n + nnz) memory.
@@ -99,27 +84,45 @@ class TableEncoder:
             How many rows have a level that `learn` did not see, for each column that has any.
         """
         table = self._checked(frame)
-        parts: list[tuple[np.ndarray, Any, Any]] = []  # rows, the column of each, its value
-        unseen = {}
-        for name, known, first in zip(self.input_names, self.levels, self._first, strict=True):
+        columns, unseen = [], {}
+        for name, known in zip(self.input_names, self.levels, strict=True):
             column = table.get_column(name)
             _refuse(column, column.is_null().to_numpy(), "NaN (a missing value)")
-            if _is_text(column) == (known is None):
+            if is_text(column) == (known is None):
                 raise ValueError(
                     f"Column {name!r} has dtype {column.dtype}, but it held "
                     f"{'numbers' if known is None else 'text'} when it was learned. Convert it."
                 )
             if known is None:
-                values = _numbers(column, self.dtype)
-                rows = np.flatnonzero(values)
+                columns.append(_numbers(column, self.dtype))
+            else:
+                columns.append(level_codes(column, known))
+                if new := int((columns[-1] < 0).sum()):
+                    unseen[name] = new
+        return self.joined(columns, len(table)), unseen
+
+    def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:
+        """Put n rows together from the values of number columns and the codes of text columns.
+
+        Parameters
+        ----------
+        columns : sequence of arrays (n,)
+            For each input column its numbers, or the positions of its levels, -1 for none.
+        n : int
+            Number of rows.
+
+        Returns
+        -------
+        csr_array (n, len(names))
+        """
+        parts: list[tuple[np.ndarray, Any, Any]] = []  # rows, the column of each, its value
+        for values, known, first in zip(columns, self.levels, self._first, strict=True):
+            rows = np.flatnonzero(values if known is None else values >= 0)
+            if known is None:
                 parts.append((rows, first, values[rows]))
             else:
-                codes = _codes(column, known)
-                rows = np.flatnonzero(codes >= 0)
-                parts.append((rows, first + codes[rows], 1))
-                if len(rows) < len(codes):
-                    unseen[name] = len(codes) - len(rows)
-        return _assembled(parts, (len(table), len(self.names)), self.dtype), unseen
+                parts.append((rows, first + values[rows], 1))
+        return _assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -166,6 +169,66 @@ class TableEncoder:
         raise ValueError(" ".join(said))
 
 
+class LevelLearner:
+    """Learns a TableEncoder from pieces of a table, as `TableEncoder.learn` does from all of it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
+    >>> learner = LevelLearner.of(table)
+    >>> for start in (0, 3):
+    ...     learner.add(table[start : start + 3])
+    >>> learner.encoder().names
+    ('city=Oslo', 'city=Rome', 'age')
+    """
+
+    def __init__(self, input_names: Sequence[str], text: Sequence[str], dtype: np.dtype) -> None:
+        self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
+        self.seen: dict[str, set[tuple[Any, str]]] = {name: set() for name in text}
+
+    @classmethod
+    def of(cls, frame: Any) -> "LevelLearner | None":
+        """Look at the columns of a frame; None where all of them hold numbers."""
+        table = nw.from_native(frame, eager_only=True)
+        text = [column.name for column in table.iter_columns() if is_text(column)]
+        if not text:
+            return None
+        return cls(table.columns, text, number_dtype(table.drop(text).schema.values()))
+
+    def add(self, frame: Any) -> None:
+        """Note the levels of some rows; columns that hold numbers need not be there."""
+        table = nw.from_native(frame, eager_only=True)
+        self.rows += len(table)
+        for name, seen in self.seen.items():
+            seen |= _keyed_levels(table.get_column(name))
+
+    def encoder(self) -> TableEncoder:
+        """Return the encoder of the rows seen, with a warning where levels are too many."""
+        known = {name: _ordered(seen) for name, seen in self.seen.items()}
+        for name, labels in known.items():
+            if 2 * len(labels) > self.rows:
+                warnings.warn(
+                    f"Column {name!r} has {len(labels)} levels in {self.rows} rows, as an "
+                    "identifier has: levels seen once or twice teach little. Drop the column or "
+                    "merge its rare levels.",
+                    stacklevel=3,
+                )
+        levels = tuple(known.get(name) for name in self.input_names)
+        encoder = TableEncoder(self.input_names, levels, self.dtype)
+        twice = [name for name, times in Counter(encoder.names).items() if times > 1]
+        if twice:
+            raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
+        return encoder
+
+
+def number_dtype(kinds: Iterable[Any]) -> np.dtype:
+    """Return float32 where it holds all columns of these kinds and one of them asks for it."""
+    words = {str(kind) for kind in kinds}
+    single = "Float32" in words and words <= FITS_FLOAT32
+    return np.dtype(np.float32 if single else np.float64)
+
+
 def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
     """Put rows together from their columns, which come in order."""
     size = sum(len(rows) for rows, _, _ in parts)
@@ -182,7 +245,7 @@ def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array
     return csr_array((data, indices, indptr), shape=shape)
 
 
-def _is_text(column: nw.Series[Any]) -> bool:
+def is_text(column: nw.Series[Any]) -> bool:
     """Return whether a column is text rather than numbers, and refuse one that is neither."""
     dtype = column.dtype
     if dtype.is_numeric() or dtype in (nw.Boolean, *TEXT):
@@ -215,23 +278,28 @@ def _numbers(column: nw.Series[Any], dtype: np.dtype) -> np.ndarray:
     return values
 
 
-def _levels(column: nw.Series[Any]) -> Levels:
-    """Return the levels that occur, sorted or in the order of their categories."""
+def _keyed_levels(column: nw.Series[Any]) -> set[tuple[Any, str]]:
+    """Return the levels that occur, each with what it is sorted by."""
     _refuse(column, column.is_null().to_numpy(), "NaN (a missing value)")
     levels = column.unique()
     keys, labels = levels.to_list(), levels.cast(nw.String()).to_list()
     if isinstance(column.dtype, nw.Enum):
         rank = {key: i for i, key in enumerate(column.dtype.categories)}
         keys = [rank[key] for key in keys]
+    return set(zip(keys, labels, strict=True))
+
+
+def _ordered(levels: set[tuple[Any, str]]) -> Levels:
+    """Return the levels, sorted or in the order of their categories."""
     try:
-        pairs = sorted(zip(keys, labels, strict=True))
+        pairs = sorted(levels)
     except TypeError:  # categories of several types
-        pairs = sorted(zip(labels, labels, strict=True))
+        pairs = sorted((label, label) for _, label in levels)
     unique = dict.fromkeys(label for _, label in pairs)
     return {label: code for code, label in enumerate(unique)}
 
 
-def _codes(column: nw.Series[Any], known: Levels) -> np.ndarray:
+def level_codes(column: nw.Series[Any], known: Levels) -> np.ndarray:
     """Return the number of each row's level, -1 for one not known."""
     column = column.cast(nw.String())
     labels = column.unique().to_list()

@@ -1,0 +1,79 @@
+"""Reading ahead: one thread fetches a few items while the caller works on the one before."""
+
+from collections.abc import Iterable, Iterator
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+DEPTH = 2  # items that wait; more would only take memory
+PATIENCE = 0.05  # seconds after which a blocked thread looks whether anybody still wants it
+
+
+def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
+    """Yield the items, fetched in a background thread that ends when the caller stops.
+
+    Parameters
+    ----------
+    items : iterable
+        Walked in the other thread.
+    depth : int
+        How many may wait.
+
+    Yields
+    ------
+    item
+        In order. An error of the other thread is raised here.
+
+    Examples
+    --------
+    >>> list(read_ahead(range(5)))
+    [0, 1, 2, 3, 4]
+    """
+    queue: Queue[tuple[str, Any]] = Queue(depth)
+    stop = Event()
+    thread = Thread(
+        target=_fetch, args=(items, queue, stop), name="quadlin-read-ahead", daemon=True
+    )
+    thread.start()
+    try:
+        while True:
+            kind, value = queue.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        stop.set()
+        while thread.is_alive():  # free the place a blocked put waits for
+            try:
+                queue.get(timeout=PATIENCE)
+            except Empty:
+                thread.join(PATIENCE)
+
+
+def _fetch(items: Iterable[Any], queue: "Queue[tuple[str, Any]]", stop: Event) -> None:
+    walk = iter(items)
+    try:
+        for item in walk:
+            if not _put(queue, ("item", item), stop):
+                return
+            del item  # what the caller has let go of must not live on here
+        _put(queue, ("end", None), stop)
+    except BaseException as error:  # it belongs to the caller
+        _put(queue, ("error", error), stop)
+    finally:
+        close = getattr(walk, "close", None)  # files are closed by the thread that opened them
+        if close is not None:
+            close()
+
+
+def _put(queue: "Queue[tuple[str, Any]]", entry: tuple[str, Any], stop: Event) -> bool:
+    while not stop.is_set():
+        try:
+            queue.put(entry, timeout=PATIENCE)
+            return True
+        except Full:
+            continue
+    return False
