@@ -11,6 +11,8 @@ from quadlin.solve import Options
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Buffer, Learned, Pending, Stream
 
+LARGEST_WEIGHT = 1e150  # its square is a number too
+
 
 class MismatchError(Exception):
     """Where a file says something that cannot be."""
@@ -124,6 +126,7 @@ def _check_state(state: StreamState, d: int) -> None:
     _need(0 <= state.seed < 2**31, "the seed")
     _need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
     _need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    _need(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
     gathered = 0
     if waiting is not None:
         X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
@@ -154,7 +157,8 @@ def _check_learned(learned: Learned) -> None:
     _need(len(learned.history) > 0, "an empty history")
     for units in (learned.units, *(() if learned.before is None else learned.before[1:])):
         _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    _need(learned.features.weight > 0 and learned.target.weight > 0, "the weight of the moments")
+    for moments in (learned.features, learned.target):
+        _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
     _need(bool((learned.features.var >= 0).all()), "the variance")
 
 
