@@ -98,8 +98,8 @@ CASES = [
     ("rank 3 times too high", drawn("gaussian"), (20, "kd"), {"fit_rank": 3}, 1e-8),
     ("hard case", hard_case, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
     ("hard case", hard_case, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
-    ("hard case, alpha = 0.01", hard_case, (10, "kd"), {"d": 120, "k": 4, "alpha": 0.01}, 1e-4),
-    ("hard case, alpha = 0.01", hard_case, (30, "kd"), {"d": 120, "k": 4, "alpha": 0.01}, 1e-4),
+    ("hard case, alpha = 1", hard_case, (10, "kd"), {"d": 120, "k": 4, "alpha": 1.0}, 1e-4),
+    ("hard case, alpha = 1", hard_case, (30, "kd"), {"d": 120, "k": 4, "alpha": 1.0}, 1e-4),
     ("hard case, levels seen 20 times", seen_levels, (10, "kd"), {"d": 120, "k": 4}, 1e-4),
     ("hard case, levels seen 20 times", seen_levels, (30, "kd"), {"d": 120, "k": 4}, 1e-4),
 ]

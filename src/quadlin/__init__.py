@@ -1,9 +1,12 @@
 """Second order linear models, y = b + xᵀw + xᵀMx, with M low-rank and of either sign."""
 
 from quadlin.moments import Moments, mip_report
+from quadlin.onnx import to_onnx
+from quadlin.persist import load, save
 from quadlin.regressor import FactorizationMachineRegressor, SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
 from quadlin.solve import Status
+from quadlin.sources import open_source
 
 __version__ = "0.1.0"
 
@@ -13,5 +16,9 @@ __all__ = [
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
     "Status",
+    "load",
     "mip_report",
+    "open_source",
+    "save",
+    "to_onnx",
 ]

@@ -81,3 +81,18 @@ def check_options(estimator: Any) -> None:
         value = getattr(estimator, name)
         if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")
+
+
+def check_one_pass(estimator: Any) -> None:
+    """Refuse options that need rows to come back to."""
+    wrong = {
+        'rank="auto"': estimator.rank == "auto",
+        'loss="huber"': estimator.loss == "huber",
+        "uncertainty=True": estimator.uncertainty,
+    }
+    for option, asked in wrong.items():
+        if asked:
+            raise ValueError(
+                f"{option} needs rows to come back to, and these can be walked only once. Write "
+                "them to a file first, or choose otherwise."
+            )

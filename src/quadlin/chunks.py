@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from scipy.sparse import csr_array, issparse
 
@@ -37,16 +39,38 @@ class MemorySource:
     weight: Array | None = None
     block_rows: int | None = None
 
+    again = True  # can be walked more than once
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        return self.X.dtype
+
     def __iter__(self) -> Iterator[Chunk]:
         n = self.X.shape[0]
         step = self.block_rows or _block_rows(self.X)
         for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
-            yield Chunk(
-                _rows(self.X, part),
-                None if self.y is None else self.y[part],
-                None if self.weight is None else self.weight[part],
-            )
+            yield self._cut(start, min(start + step, n))
+
+    def parts(self, count_hint: int) -> list["MemorySource"]:
+        """Cut into so many runs of rows, none of them empty."""
+        n = self.X.shape[0]
+        cuts = [n * i // count_hint for i in range(count_hint + 1)]
+        chunks = (self._cut(a, b) for a, b in pairwise(cuts) if a < b)
+        return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
+
+    def _cut(self, start: int, stop: int) -> Chunk:
+        part = slice(start, stop)
+        return Chunk(
+            _rows(self.X, part),
+            None if self.y is None else self.y[part],
+            None if self.weight is None else self.weight[part],
+        )
 
 
 def _block_rows(X: Array) -> int:

@@ -1,11 +1,11 @@
 """What a person should know about a fit, in words and numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from quadlin.arrays import namespace, to_numpy
-from quadlin.chunks import MemorySource
+from quadlin.chunks import Chunk
 from quadlin.gauss_newton import Task
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
@@ -45,7 +45,7 @@ def diagnosis(
 
 
 def residual_edge(
-    source: MemorySource, learned: Learned, options: Options, seed: int
+    source: Iterable[Chunk], learned: Learned, options: Options, seed: int
 ) -> tuple[float, float]:
     """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
     xp = namespace(learned.model.s)
@@ -107,7 +107,7 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    return [line if penalised else line + " Merge them, or shrink them: alpha=0.01 or more."]
+    return [line if penalised else line + " Merge them, or shrink them: alpha=1, say."]
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:

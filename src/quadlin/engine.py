@@ -1,12 +1,21 @@
 """How a sum over chunks of rows is carried out; the only place that knows."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
 from functools import reduce as fold
 from operator import add
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+
+from threadpoolctl import threadpool_limits
 
 T = TypeVar("T")
+PARTS_PER_WORKER = 4  # so that a slow part does not keep the others waiting
+
+Recorder = Callable[[str, Callable[[], Any]], Any]  # the name of a sum, and how to carry it out
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 class Additive:
@@ -17,6 +26,76 @@ class Additive:
         return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in own))
 
 
+class Cut(Protocol):
+    """Rows that can be cut into parts, in order."""
+
+    def parts(self, count_hint: int) -> Any:
+        """Return about so many parts, each an iterable of chunks."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
 def reduce(fn: Callable[..., T], chunks: Iterable[Any], *params: Any) -> T:
-    """Return Σ fn(chunk, *params) over the chunks, one chunk at a time."""
+    """Return Σ fn(chunk, *params) over the chunks.
+
+    Chunks that have a `carry` (threads, a cluster) carry the sum out themselves; others are added
+    up one at a time. Where a recorder is set, it is asked first: it may know the sum already.
+    """
+    recorder = _recorder.get()
+    if recorder is None:
+        return _carried(fn, chunks, params)
+    token = _recorder.set(None)  # what `fn` itself adds up is not recorded
+    try:
+        total: T = recorder(fn.__name__, lambda: _carried(fn, chunks, params))
+        return total
+    finally:
+        _recorder.reset(token)
+
+
+@contextmanager
+def recorded(recorder: Recorder | None) -> Iterator[None]:
+    """Let a recorder see every sum that is carried out meanwhile."""
+    token = _recorder.set(recorder)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+def folded(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T:
+    """Return the sum, one chunk at a time."""
     return fold(add, (fn(chunk, *params) for chunk in chunks))
+
+
+def _carried(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T:
+    carry = getattr(chunks, "carry", None)
+    return folded(fn, chunks, params) if carry is None else carry(fn, params)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Rows whose parts are summed in threads, and the parts' sums in the order of the rows.
+
+    How the rows are cut depends on the number of workers alone, so the same number gives the same
+    result to the last bit. Each thread has one thread of the linear algebra library to itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin.chunks import MemorySource
+    >>> rows = Threads(MemorySource(np.ones((10, 3)), np.arange(10.0)), workers=2)
+    >>> float(reduce(lambda chunk: chunk.y.sum(), rows))
+    45.0
+    """
+
+    source: Cut
+    workers: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.source)
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+        """Return the sum over all chunks."""
+        parts = self.source.parts(PARTS_PER_WORKER * self.workers)
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
+            return fold(add, pool.map(lambda part: folded(fn, part, params), parts))

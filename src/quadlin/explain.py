@@ -127,8 +127,8 @@ def positions(names: Sequence[str], feature: Name) -> int:
     return int(feature) % d
 
 
-def given_fields(fields: Any, names: Sequence[str], X: Any) -> tuple[np.ndarray, ...]:
-    """Return the positions of the features in each group the user named, once they are one-hot."""
+def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features in each group the user named."""
     try:
         groups = [
             np.array([positions(names, f) for f in field], dtype=int) for field in fields or ()
@@ -140,12 +140,16 @@ def given_fields(fields: Any, names: Sequence[str], X: Any) -> tuple[np.ndarray,
     members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
     if len(np.unique(members)) < len(members):
         raise ValueError("A feature stands twice in fields; groups must not overlap.")
-    for group in groups:
+    return tuple(groups)
+
+
+def check_one_hot(fields: Sequence[np.ndarray], names: Sequence[str], X: Any) -> None:
+    """Refuse groups that have more than one 1 in some row, or other numbers."""
+    for group in fields:
         part = to_numpy(X[:, group].toarray() if issparse(X) else X[:, group])
         if np.any((part != 0) & (part != 1)) or np.any(part.sum(axis=1) > 1):
             some = ", ".join(names[j] for j in group[:3])
             raise ValueError(f"The field of {some} is not one-hot: 0/1 with at most one 1 a row.")
-    return tuple(groups)
 
 
 def numbered(fields: Sequence[np.ndarray], d: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Fields: groups of 0/1 columns of which exactly one is 1 in every row, found among the rows."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,15 @@ def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]
     (array([0, 1, 2]),)
     """
     X = X.tocsr() if issparse(X) else X
-    d, n = X.shape[1], 0
+    return fields_among(MemorySource(X, weight=weight), X.shape[1])
+
+
+def fields_among(source: Iterable[Chunk], d: int) -> tuple[np.ndarray, ...]:
+    """Find the full one-hot groups among d columns of rows that can be walked again."""
+    n = 0
     binary, count = np.ones(d, dtype=bool), np.zeros(d, dtype=np.int64)
     after = np.full(d, d)  # the nearest later column that is one in a row where this one is
-    for chunk in MemorySource(X, weight=weight):
+    for chunk in source:
         columns = np.flatnonzero(binary)
         if len(columns) < 2:
             return ()
@@ -70,7 +76,7 @@ def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]
     for field in fields:
         free[field] = False
     if 2 <= free.sum() <= SCATTERED and count[free].sum() >= n:
-        fields += _scattered(MemorySource(X, weight=weight), np.flatnonzero(free), count, n)
+        fields += _scattered(source, np.flatnonzero(free), count, n)
     return tuple(sorted(fields, key=lambda field: int(field[0])))
 
 
@@ -93,7 +99,7 @@ def _side_by_side(count: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarr
 
 
 def _scattered(
-    source: MemorySource, left: np.ndarray, count: np.ndarray, n: int
+    source: Iterable[Chunk], left: np.ndarray, count: np.ndarray, n: int
 ) -> list[np.ndarray]:
     """Return groups of the columns `left`, no two of a group in the same row, with n ones."""
     meet = np.eye(len(left), dtype=bool)  # which columns are ever one in the same row

@@ -7,6 +7,7 @@ means far from zero cost no digits. Only operators of the core are used, and Lab
 
 import json
 import os
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,6 @@ def to_onnx(
         import onnx
     except ImportError as error:
         raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
-    from quadlin import __version__
-
     check_is_fitted(estimator)
     learned: Learned = estimator._fitted.current
     own = to_numpy(learned.model.w).dtype
@@ -78,7 +77,7 @@ def to_onnx(
         X = graph.cast(X, own)
     y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), learned)
     model = graph.model(graph.cast(graph.cast(y, own), kind, "y"), kind)
-    model.producer_name, model.producer_version = "quadlin", __version__
+    model.producer_name, model.producer_version = "quadlin", version("quadlin")
     names = {"feature_names": json.dumps(estimator._names()), "class": type(estimator).__name__}
     onnx.helper.set_model_props(model, names)
     onnx.checker.check_model(model)

@@ -51,7 +51,11 @@ SHAPES = {  # of array fields, where it is not (d,); a letter is the same number
     (SparseRows, "indptr"): "p",
 }
 HINTS = {(UnitsMaker, "dtype"): np.dtype}  # what the class itself leaves open
-MAY_BE_INFINITE = {(Record, "loss"), (Uncertainty, "noise")}  # a plain step that diverged; no rows
+MAY_BE_INFINITE = {  # a plain step that diverged; no rows to tell the noise by
+    (Record, "loss"),
+    (Uncertainty, "noise"),
+    (Uncertainty, "error"),
+}
 CLASSES = {
     *(Target, Units, Steps, Model, Moments, Options, Record, UnitsMaker, Learned, Pending, Sums),
     *(Uncertainty, Full, Identity, LowRank, SparseRows, Waiting, StreamState),

@@ -4,6 +4,7 @@
 """
 
 import os
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,6 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     >>> bool((again.predict(data.X) == model.predict(data.X)).all())
     True
     """
-    from quadlin import __version__
-
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
         raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.")
@@ -86,7 +85,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     names = getattr(estimator, "feature_names_in_", None)
     header = {
         "class": name,
-        "quadlin_version": __version__,
+        "quadlin_version": version("quadlin"),
         "params": packed_params(estimator),
         "n_features_in": int(estimator.n_features_in_),
         "feature_names_in": None if names is None else [str(name) for name in names],

@@ -1,8 +1,9 @@
 """Estimators for scikit-learn: thin around the solver."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -14,21 +15,24 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
-from quadlin.checks import alphas, check_options, checked_weight, float_types
+from quadlin.checkpoint import checkpointed, keeping
+from quadlin.checks import alphas, check_one_pass, check_options, checked_weight, float_types
 from quadlin.chunks import Chunk, MemorySource
+from quadlin.cluster import carried
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, listed, residual_edge
 from quadlin.encode import TableEncoder
-from quadlin.explain import Interactions, Name, given_fields, numbered, positions
-from quadlin.fields import find_fields
+from quadlin.explain import Interactions, Name, check_one_hot, given_fields, numbered, positions
+from quadlin.fields import fields_among
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.moments import Moments
 from quadlin.rank import choose_rank
 from quadlin.robust import learn_robustly, robust_law
 from quadlin.solve import Options, Record, Status
+from quadlin.sources import Source, is_dask, open_source
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import Learned, Stream, learn_table, moments_of
+from quadlin.stream import Learned, Stream, Survey, Tally, learn_table, survey
 from quadlin.uncertainty import Uncertainty, uncertainty_of
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
@@ -199,17 +203,34 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        engine: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
         """Fit to the rows given, in as many passes as it takes.
 
         Parameters
         ----------
-        X : array, sparse matrix or frame (n_samples, n_features)
-            Rows.
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows. What :func:`~quadlin.open_source` opens brings its own targets and weights; rows
+            that can be walked only once are learned from as by `partial_fit`.
         y : array (n_samples,)
             Targets.
         sample_weight : array (n_samples,) or None
             A weight of 2 is the same as the row given twice, 0 as the row left out.
+        engine : None, "threads", int or Dask client
+            What carries out the sums over rows: None this thread, with the linear algebra
+            library's own threads; "threads" or their number, a thread for each part of the rows;
+            a `distributed.Client` its cluster, where the rows then stay.
+        checkpoint : path or None
+            A file in which every pass is noted, so that a fit that was killed, started again with
+            the same rows and options, goes on where it was and ends at the same model. It takes
+            O(kd) bytes a pass and stays there when the fit is done.
 
         Returns
         -------
@@ -219,46 +240,63 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         warm: Learned | None = None
         if self.warm_start and self.__sklearn_is_fitted__():
             warm = self._fitted.current
-        chunk = self._checked(X, y, sample_weight, reset=True, least=2)
-        fields = self._known_fields(chunk)
-        options, maker = self._options(chunk.X), self._units_maker(chunk.X, fields)
-        source, seed = MemorySource(chunk.X, chunk.y, chunk.weight), self._seed()
+        source = self._opened(X, y, sample_weight, reset=True, least=2)
+        if not source.again:
+            check_one_pass(self)
+            self.__dict__.pop("_fitted", None)
+            return self._feed(source, checkpoint)
+        with checkpointed(checkpoint, source, self, self._seed()) as seed:
+            fields = self._known_fields(source)
+            return self._fit_rows(carried(source, engine), source, fields, seed, warm, (X, y))
+
+    def _fit_rows(
+        self,
+        rows: Iterable[Chunk],  # as the engine carries them
+        source: MemorySource | Source,
+        fields: tuple[np.ndarray, ...],
+        seed: int,
+        warm: Learned | None,
+        given: tuple[Any, Any],  # for callbacks
+    ) -> Self:
+        options = self._options(source.width)
+        maker = self._units_maker(source.width, source.dtype, fields)
+        known = survey(rows)
         if self.rank == "auto":
-            features, target = moments_of(source)
+            units, weight = maker(known.features, known.target), known.features.weight
             rng = np.random.default_rng(seed)
-            units, weight = maker(features, target), features.weight
-            options = replace(options, rank=choose_rank(source, units, options, weight, rng))
+            options = replace(options, rank=choose_rank(rows, units, options, weight, rng))
 
         def fitted(learned: Learned) -> dict[str, Any]:
-            stream = self._stream(options, maker, learned)
-            stream.count(chunk)
-            known = {"_fields": fields, "_encoder": self._encoder, "_law": None}
-            return {"_fitted": stream, **known}
+            stream = self._stream(options, maker, seed, learned)
+            stream.count(known.tally)
+            return {"_fitted": stream, "_fields": fields, "_encoder": self._encoder, "_law": None}
 
-        hook, end = step_hook(self, X, y, fitted)
+        hook, end = step_hook(self, *given, fitted)
 
-        def learn(source: MemorySource, warm: Learned | None) -> Learned:
-            return learn_table(source, options, maker, seed, warm, hook)
+        def learn(
+            rows: Iterable[Chunk], warm: Learned | None, known: Survey | None = None
+        ) -> Learned:
+            return learn_table(rows, options, maker, seed, warm, hook, known)
 
-        weighted = source
-        if self.loss == "huber":
-            learned, weighted = learn_robustly(source, learn)
-        else:
-            learned = learn(source, warm)
-        self.__dict__.update(fitted(_with_row_count(learned, chunk, options)))
+        robust = self.loss == "huber"
+        learned, weighted = (
+            learn_robustly(rows, learn) if robust else (learn(rows, warm, known), rows)
+        )
+        self.__dict__.update(fitted(_with_row_count(learned, known.tally, options)))
         if self.uncertainty:
-            law = self._law_of(learned, weighted, options)
-            huber = self.loss == "huber"
-            self._law = robust_law(law, source, weighted, learned) if huber else law
+            law = self._law_of(learned, weighted, options, seed)
+            self._law = robust_law(law, rows, weighted, learned) if robust else law
         end()
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(self.status_.value)
         if self.status_ not in (Status.converged, Status.stopped):
             message = f"{self.status_.name}: {self.status_.value}"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None
+    ) -> Self:
         """Learn from rows that are seen once: O(kd) memory, one step a batch.
 
         Rows are gathered until `batch_size` of them are there, so it does not matter how the
@@ -269,6 +307,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         ----------
         X, y, sample_weight
             As for `fit`.
+        checkpoint : path or None
+            For a Source: a file to which the state is written every few seconds. Started again
+            with the same rows and options after a kill, the stream goes on where it was.
 
         Returns
         -------
@@ -277,14 +318,24 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if self.rank == "auto":
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
-        first = not self.__sklearn_is_fitted__()
-        chunk = self._checked(X, y, sample_weight, reset=first)
-        if first:
-            self._fields = self._known_fields(chunk, streamed=True)
-            maker = self._units_maker(chunk.X, self._fields)
-            self._fitted = self._stream(self._options(chunk.X), maker)
+        reset = not self.__sklearn_is_fitted__()
+        return self._feed(self._opened(X, y, sample_weight, reset), checkpoint)
+
+    def _feed(self, source: MemorySource | Source, checkpoint: Any = None) -> Self:
+        """Learn from rows as they come."""
+        if not self.__sklearn_is_fitted__():
+            self._fields = self._known_fields(source, streamed=True)
+            maker = self._units_maker(source.width, source.dtype, self._fields)
+            self._fitted = self._stream(self._options(source.width), maker, self._seed())
         self._law = None  # of a model that is about to move
-        self._fitted.feed(chunk)
+        if isinstance(source, MemorySource):
+            self._fitted.feed(Chunk(source.X, source.y, source.weight))
+            return self
+        with keeping(checkpoint, source, self) as keeper:
+            self._fitted = keeper.stream
+            for chunk in keeper.rest(source):
+                self._fitted.feed(replace(chunk, X=self._at_home(chunk.X, "partial_fit")))
+                keeper.note()
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -292,8 +343,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or frame (n_samples, n_features)
-            Rows.
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows. Those of a Source are never in memory together.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
             included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``.
@@ -304,21 +355,17 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         law = self._known_law() if return_std else None
-        if self._encoder is not None:
-            X = self._encoded(X, reset=False)
-        else:
-            X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
-        X = self._at_home(X, "predict")
         learned = self._fitted.current
         model, units, xp = learned.model, learned.units, namespace(learned.model.U)
-        f = xp.concat([predict(model, Rows(c.X, units)) for c in MemorySource(X)])
-        f = xp.astype(f, xp.float64)
-        y = xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
-        if law is None:
-            return y
-        source = MemorySource(X)
-        std = xp.concat([law.predict_std(Rows(c.X, units), predictive=True) for c in source])
-        return y, units.target.scale * std
+        f, std = [], []
+        for X_block in self._blocks(X):
+            rows = Rows(X_block, units)
+            f.append(predict(model, rows))
+            if law is not None:
+                std.append(law.predict_std(rows, predictive=True))
+        whole = xp.astype(xp.concat(f), xp.float64)
+        y = xp.astype(units.target.mean + units.target.scale * whole, units.scale.dtype)
+        return y if law is None else (y, units.target.scale * xp.concat(std))
 
     def diagnose(self, X: Any = None, y: Any = None) -> str:
         """Say in words what there is to know about the fit, and what to change.
@@ -337,8 +384,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         learned, edge = self._fitted.current, None
         if X is not None:
-            chunk = self._checked(X, y, None, reset=False)
-            source = MemorySource(chunk.X, chunk.y, chunk.weight)
+            source = self._opened(X, y, None, reset=False)
             edge = residual_edge(source, learned, self._fitted.options, self._seed())
         penalised = any(self._fitted.options.alpha)
         rows, effective = self._fitted.rows, self._fitted.effective_rows
@@ -439,6 +485,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             self._names(),
         )
 
+    @property
+    def encoder_(self) -> TableEncoder | None:
+        """Return the encoder of the text columns, None where there are none."""
+        self._learned("encoder_")
+        return self._encoder
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
 
@@ -465,15 +517,17 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return self._law
 
-    def _law_of(self, learned: Learned, source: MemorySource, options: Options) -> Uncertainty:
-        rng = np.random.default_rng(self._seed())
+    def _law_of(
+        self, learned: Learned, source: Iterable[Chunk], options: Options, seed: int
+    ) -> Uncertainty:
+        rng = np.random.default_rng(seed)
         law = uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
         if not law.noise >= 0:
             warnings.warn(
                 "Standard errors are not known (nan): there are no more rows than parameters. "
                 "Weights count as repetitions; scale them to a mean of 1.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return law
 
@@ -482,6 +536,74 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             return list(self._encoder.names)
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+
+    def _opened(
+        self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1
+    ) -> MemorySource | Source:
+        """Return rows that were checked, in memory or wherever they are."""
+        if isinstance(X, str | PathLike):
+            raise TypeError(
+                f"fit takes rows, not the name of a file: use quadlin.open_source({str(X)!r}, "
+                "target=...)."
+            )
+        if not (isinstance(X, Source) or is_dask(X)):
+            chunk = self._checked(X, y, weight, reset, least)
+            return MemorySource(chunk.X, chunk.y, chunk.weight)
+        return self._met(self._source(X, y, weight, reset), reset)
+
+    def _source(self, X: Any, y: Any, weight: Any, reset: bool) -> Source:
+        if isinstance(X, Source):
+            if y is not None or weight is not None:
+                raise ValueError("A Source brings its own targets: open_source(..., target=...).")
+            return X
+        known = None if reset else self._encoder
+        return open_source(X, target=y, weight=weight, encoder=known)
+
+    def _met(self, source: Source, reset: bool, target: bool = True) -> Source:
+        """Learn the names of a source's features, or compare them with those known."""
+        if target and not source.has_target:
+            raise ValueError("The source has no target. Open it with target=.")
+        encoder, names = source.encoder, source.names
+        columns = names if encoder is None else encoder.input_names
+        unnamed = all(name == f"x{j}" for j, name in enumerate(columns))
+        if reset:
+            self._encoder, self.n_features_in_ = encoder, len(columns)
+            self.__dict__.pop("feature_names_in_", None)
+            if not unnamed:
+                self.feature_names_in_ = np.asarray(columns, dtype=object)
+        elif encoder != self._encoder:
+            raise ValueError(
+                "The text columns of the source are encoded otherwise than those of the fit. Open "
+                "it with encoder=model.encoder_."
+            )
+        elif len(names) != len(self._names()):
+            raise ValueError(
+                f"The source has {len(names)} features, but the model was fitted to "
+                f"{len(self._names())}."
+            )
+        elif not unnamed and list(names) != self._names():
+            gone = [name for name in self._names() if name not in names]
+            raise ValueError(
+                "The features of the source are not those of the fit, or in another order"
+                + (f": {listed(gone)} is missing." if gone else ".")
+            )
+        return source
+
+    def _blocks(self, X: Any) -> Iterator[Array]:
+        """Yield rows to predict, a block at a time."""
+        if isinstance(X, Source) or is_dask(X):
+            source = self._met(self._source(X, None, None, reset=False), reset=False, target=False)
+            for chunk in source:
+                yield self._at_home(chunk.X, "predict")
+            if source.unseen:
+                _warn_unseen(source.unseen)
+            return
+        if self._encoder is not None:
+            X = self._encoded(X, reset=False)
+        else:
+            X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
+        for chunk in MemorySource(self._at_home(X, "predict")):
+            yield chunk.X
 
     def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
         if reset:
@@ -512,30 +634,34 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         validate_data(self, frame, skip_check_array=True, reset=reset)
         X, unseen = self._encoder.encode(frame)
         if unseen:
-            counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-            warnings.warn(
-                f"Levels that fit did not see count as none of the known ones: {counts}.",
-                UserWarning,
-                stacklevel=3,
-            )
+            _warn_unseen(unseen)
         return X
 
-    def _known_fields(self, chunk: Chunk, streamed: bool = False) -> tuple[np.ndarray, ...]:
+    def _known_fields(
+        self, source: MemorySource | Source, streamed: bool = False
+    ) -> tuple[np.ndarray, ...]:
         """Return the positions of the features of each field."""
         if self._encoder is not None:
             if self.fields not in ("auto", None):
                 raise ValueError("Text columns make fields of their own: leave fields as it is.")
             return self._encoder.fields
-        if isinstance(self.fields, str):  # the first rows of a stream prove nothing
-            found = is_numpy(chunk.X) and not streamed
-            return find_fields(chunk.X, chunk.weight) if found else ()
-        return given_fields(self.fields, self._names(), chunk.X)
+        if isinstance(self.fields, str):
+            if isinstance(source, Source) and len(source.fields):
+                return source.fields
+            # The first rows of a stream prove nothing.
+            found = not streamed and (isinstance(source, Source) or is_numpy(source.X))
+            return fields_among(source, source.width) if found else ()
+        names = self._names()
+        given = given_fields(self.fields, names)
+        for chunk in source if source.again else ():
+            check_one_hot(given, names, chunk.X)
+        return given
 
     def _at_home(self, X: Array, method: str) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
         own, dtype = self._fitted.example, self._fitted.make_units.dtype
         xp, here = namespace(X), "cpu" if issparse(X) else X.device
-        if (xp, here) != (namespace(own), own.device):
+        if own is not None and (xp, here) != (namespace(own), own.device):
             raise ValueError(
                 f"Inputs passed to {type(self).__name__}.{method}() must use the same namespace "
                 f"and the same device as those passed to fit(): {namespace(own).__name__} on "
@@ -543,9 +669,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
 
-    def _options(self, X: Array) -> Options:
+    def _options(self, d: int) -> Options:
         return Options(
-            rank=X.shape[1] if self.rank == "auto" else min(int(self.rank), X.shape[1]),
+            rank=d if self.rank == "auto" else min(int(self.rank), d),
             step=self.step,
             fit_linear=bool(self.fit_linear),
             fit_intercept=bool(self.fit_intercept),
@@ -557,19 +683,19 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             alpha=alphas(self.alpha),
         )
 
-    def _units_maker(self, X: Array, fields: Sequence[np.ndarray]) -> UnitsMaker:
+    def _units_maker(self, d: int, dtype: Any, fields: Sequence[np.ndarray]) -> UnitsMaker:
         diagonal = self.diagonal
         if not isinstance(diagonal, str):
             diagonal = [bool(free) for free in diagonal]
-            if len(diagonal) != X.shape[1]:
+            if len(diagonal) != d:
                 raise ValueError(
-                    f"diagonal has {len(diagonal)} entries but X has {X.shape[1]} features. "
+                    f"diagonal has {len(diagonal)} entries but X has {d} features. "
                     "Give one boolean a feature."
                 )
-        return UnitsMaker(diagonal, bool(self.fit_intercept), X.dtype, self._names(), fields)
+        return UnitsMaker(diagonal, bool(self.fit_intercept), dtype, self._names(), fields)
 
     def _stream(
-        self, options: Options, maker: UnitsMaker, learned: Learned | None = None
+        self, options: Options, maker: UnitsMaker, seed: int, learned: Learned | None = None
     ) -> Stream:
         d = len(maker.names)
         most = max(2, BATCH_ELEMENTS // d)
@@ -577,7 +703,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
         else:
             size = most = int(self.batch_size)
-        return Stream(options, size, most, maker, self._seed(), learned)
+        return Stream(options, size, most, maker, seed, learned)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -654,13 +780,18 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.random_state = random_state
 
 
-def _with_row_count(learned: Learned, chunk: Chunk, options: Options) -> Learned:
+def _with_row_count(learned: Learned, tally: Tally, options: Options) -> Learned:
     """Say so when there are fewer rows than parameters."""
-    xp = namespace(chunk.y)
-    rows = chunk.X.shape[0]
-    if chunk.weight is not None:
-        rows = int(xp.sum(xp.astype(chunk.weight > 0, xp.int64)))
-    few = rows < degrees_of_freedom(*learned.model.U.shape) and not any(options.alpha)
+    few = tally.counting < degrees_of_freedom(*learned.model.U.shape) and not any(options.alpha)
     if few and learned.status in (Status.converged, Status.out_of_steps):
         return replace(learned, status=Status.too_few_rows)
     return learned
+
+
+def _warn_unseen(unseen: dict[str, int]) -> None:
+    counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
+    warnings.warn(
+        f"Levels that fit did not see count as none of the known ones: {counts}.",
+        UserWarning,
+        stacklevel=4,
+    )

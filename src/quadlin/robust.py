@@ -7,14 +7,15 @@ A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is es
 of |r| until it settles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from quadlin.arrays import namespace, to_numpy
-from quadlin.chunks import MemorySource
+from quadlin.arrays import Array, moved, to_numpy
+from quadlin.chunks import Chunk
 from quadlin.design import Rows
+from quadlin.exact import Reweighted
 from quadlin.model import predict
 from quadlin.solve import Status
 from quadlin.stream import Learned
@@ -27,19 +28,17 @@ SETTLED = 1e-3  # the largest change of a weight that still counts as none
 
 
 def learn_robustly(
-    source: MemorySource, learn: Callable[[MemorySource, Learned | None], Learned]
-) -> tuple[Learned, MemorySource]:
+    source: Iterable[Chunk], learn: Callable[[Iterable[Chunk], Learned | None], Learned]
+) -> tuple[Learned, Iterable[Chunk]]:
     """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
 
     Also return the rows with the weights of the last one. Starts from the median. Passes: those of
     one fit, and a few for each round after.
     """
-    xp = namespace(source.y)
-    y = to_numpy(source.y)
-    given = np.ones(len(y)) if source.weight is None else to_numpy(source.weight)
+    like, y, given = _gathered(source)
     nothing = 1e-12 * float(np.max(np.abs(y), initial=0.0))
     residual, learned = y - _median(y, given), None
-    factor, weighted = np.ones(len(y)), source
+    factor, weighted = np.ones(len(y)), source  # given weights times factor
     for _ in range(ROUNDS):
         size = np.abs(residual)
         scale = MAD * _median(size, given)
@@ -52,8 +51,7 @@ def learn_robustly(
         if learned is not None and np.max(np.abs(new - factor)) <= SETTLED:
             break
         factor = new
-        weight = xp.asarray(given * factor, device=source.y.device)
-        weighted = replace(source, weight=weight)
+        weighted = Reweighted(source, moved(factor, like))
         learned = learn(weighted, learned)
         if learned.status in (Status.interrupted, Status.stopped):
             break
@@ -62,7 +60,7 @@ def learn_robustly(
 
 
 def robust_law(
-    law: Uncertainty, source: MemorySource, weighted: MemorySource, learned: Learned
+    law: Uncertainty, source: Iterable[Chunk], weighted: Iterable[Chunk], learned: Learned
 ) -> Uncertainty:
     r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
 
@@ -74,21 +72,21 @@ def robust_law(
     average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
     """
     r = residuals(source, learned) / learned.units.target.scale
-    given = np.ones(len(r)) if source.weight is None else to_numpy(source.weight)
+    given = _gathered(source)[2]
     n = float(given.sum())
     left = n - law.dof
-    if not left >= 1 or weighted is source:
+    if not left >= 1 or not isinstance(weighted, Reweighted):
         return law
     scale = MAD * _median(np.abs(r), given) * np.sqrt(n / left)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
-    mean_weight = float(np.sum(to_numpy(weighted.weight))) / n
+    mean_weight = float(given @ to_numpy(weighted.weight)) / n
     K = 1 + law.dof / n * (1 - share) / share
     error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
     return replace(law, noise=float(scale), error=float(error), left=left)
 
 
-def residuals(source: MemorySource, learned: Learned) -> np.ndarray:
+def residuals(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
     """Return y − f of all rows, in the user's units: one pass."""
     units = learned.units
     parts = [
@@ -98,6 +96,16 @@ def residuals(source: MemorySource, learned: Learned) -> np.ndarray:
         for chunk in source
     ]
     return np.concatenate(parts)
+
+
+def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return an array that lives where the rows do, y and the weights: one pass."""
+    like, y, weight = None, [], []
+    for chunk in source:
+        like = chunk.y
+        y.append(to_numpy(chunk.y))
+        weight.append(np.ones(len(y[-1])) if chunk.weight is None else to_numpy(chunk.weight))
+    return like, np.concatenate(y), np.concatenate(weight)
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:

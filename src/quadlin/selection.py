@@ -27,7 +27,7 @@ from quadlin.model import Model, predict
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
-from quadlin.stream import Learned, moments_of
+from quadlin.stream import Learned, Tally, moments_of
 
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
@@ -41,8 +41,8 @@ class Search:
     def __init__(self, inner: SecondOrderRegressor, chunk: Chunk, cv: Any, scoring: Any) -> None:
         self.inner, self.chunk = inner, chunk
         self.options, self.maker, self.seed = (
-            inner._options(chunk.X),
-            inner._units_maker(chunk.X, inner._fields),
+            inner._options(chunk.X.shape[1]),
+            inner._units_maker(chunk.X.shape[1], chunk.X.dtype, inner._fields),
             inner._seed(),
         )
         self.scorer = None if scoring is None else get_scorer(scoring)
@@ -178,9 +178,9 @@ class Search:
         )
         options = replace(self.options, rank=rank, alpha=alpha)
         inner, table = self.inner, MemorySource(self.chunk.X, self.chunk.y, self.chunk.weight)
-        inner._fitted = inner._stream(options, self.maker, known)
-        inner._fitted.count(self.chunk)
-        inner._law = inner._law_of(known, table, options) if inner.uncertainty else None
+        inner._fitted = inner._stream(options, self.maker, self.seed, known)
+        inner._fitted.count(Tally.of(self.chunk))
+        inner._law = inner._law_of(known, table, options, self.seed) if inner.uncertainty else None
 
 
 class Predicted(RegressorMixin, BaseEstimator):
@@ -321,7 +321,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         check_options(inner)
         chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
         ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
-        inner._fields = inner._known_fields(chunk)
+        table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        inner._fields = inner._known_fields(table)
         search = Search(inner, chunk, self.cv, self.scoring)
         if self.alphas is None:
             search.automatic(ranks)

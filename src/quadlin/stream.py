@@ -61,33 +61,63 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Both(Additive):
-    """The moments of the features and of the target."""
+class Tally(Additive):
+    """How many rows there are, and what they weigh."""
+
+    rows: int
+    counting: int  # rows whose weight is not zero
+    weight: float  # Σω
+    squared_weight: float  # Σω²
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Tally":
+        """Count the rows of a chunk."""
+        n, omega = chunk.X.shape[0], chunk.weight
+        if omega is None:
+            return cls(n, n, float(n), float(n))
+        xp = namespace(omega)
+        counting = int(xp.sum(xp.astype(omega > 0, xp.int64)))
+        return cls(n, counting, float(xp.sum(omega)), float(xp.sum(omega**2)))
+
+
+@dataclass(frozen=True)
+class Survey(Additive):
+    """The moments of the features and of the target, and the rows they are taken from."""
 
     features: Moments
     target: Moments
+    tally: Tally
+
+
+def surveyed(chunk: Chunk) -> Survey:
+    """Survey one chunk."""
+    X, y, weight = chunk.X, chunk.y[:, None], chunk.weight
+    return Survey(Moments.of(X, weight), Moments.of(y, weight), Tally.of(chunk))
+
+
+def survey(source: Iterable[Chunk]) -> Survey:
+    """Take one pass for all that must be known before a fit."""
+    return reduce(surveyed, source)
 
 
 def moments_of(source: Iterable[Chunk]) -> tuple[Moments, Moments]:
     """Take the moments of the features and of the target in one pass."""
-
-    def both(chunk: Chunk) -> Both:
-        return Both(Moments.of(chunk.X, chunk.weight), Moments.of(chunk.y[:, None], chunk.weight))
-
-    total = reduce(both, source)
+    total = survey(source)
     return total.features, total.target
 
 
 def learn_table(
-    source: MemorySource,
+    source: Iterable[Chunk],
     options: Options,
     make_units: UnitsMaker,
     seed: int,
     warm: Learned | None = None,
     on_step: Callable[[Learned], bool] | None = None,
+    known: Survey | None = None,
 ) -> Learned:
-    """Fit rows that are all there, from scratch or from what is known already."""
-    features, target = moments_of(source)
+    """Fit rows that can be walked again, from scratch or from what is known already."""
+    known = survey(source) if known is None else known
+    features, target = known.features, known.target
     units = make_units(features, target)
     start = None
     if warm is not None and warm.model.w.shape == units.scale.shape:
@@ -254,15 +284,13 @@ class Stream:
                 )
             )
             start = stop
-        self.count(chunk)
+        self.count(Tally.of(chunk))
 
-    def count(self, chunk: Chunk) -> None:
+    def count(self, tally: Tally) -> None:
         """Count rows that were learned from, and their weights."""
-        n = chunk.X.shape[0]
-        self.rows += n
-        self.weight += float(n) if chunk.weight is None else float(_total(chunk.weight))
-        squared = float(n) if chunk.weight is None else float(_total(chunk.weight**2))
-        self.squared_weight += squared
+        self.rows += tally.rows
+        self.weight += tally.weight
+        self.squared_weight += tally.squared_weight
 
     @property
     def effective_rows(self) -> float:
@@ -315,7 +343,3 @@ class Stream:
 
 def _source(chunk: Chunk) -> MemorySource:
     return MemorySource(chunk.X, chunk.y, chunk.weight)
-
-
-def _total(a: Array) -> Array:
-    return namespace(a).sum(a)

@@ -20,7 +20,7 @@ from quadlin.sources.memory import FrameFeed, load_numpy, open_array
 from quadlin.sources.reader import POLICIES, ArrayReader
 from quadlin.sources.svmlight import open_line_stream, open_lines
 
-__all__ = ["Source", "SourceError", "open_source"]
+__all__ = ["Source", "SourceError", "is_dask", "open_source"]
 
 
 @dataclass(frozen=True)

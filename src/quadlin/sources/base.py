@@ -179,6 +179,11 @@ class Source:
         return self.reader.names
 
     @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return len(self.names)
+
+    @property
     def dtype(self) -> np.dtype:  # noqa: D102
         return self.reader.dtype
 

@@ -1,0 +1,152 @@
+"""Who carries out the sums over rows: this thread, several, or a Dask cluster."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import reduce as fold
+from operator import add
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from quadlin.chunks import Chunk
+from quadlin.engine import Threads, folded
+
+T = TypeVar("T")
+PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
+FAN_IN = 8  # sums that are added at a time on their way up
+
+
+class ChunkError(RuntimeError):
+    """Rows that could not be summed: which ones, and why."""
+
+
+def carried(source: Any, engine: Any) -> Iterable[Chunk]:
+    """Return the rows as an engine carries them.
+
+    Parameters
+    ----------
+    source : MemorySource or Source
+        Rows.
+    engine : None, "serial", "threads", int or distributed.Client
+        None takes the cluster that Dask's rows are on, if there is one, else this thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin.chunks import MemorySource
+    >>> carried(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
+    3
+    """
+    if engine is None:
+        engine = _client_of(source)
+    if engine is None or engine == "serial":
+        return source  # type: ignore[no-any-return]
+    if engine == "threads":
+        return Threads(source, os.cpu_count() or 1)
+    if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
+        return Threads(source, engine)
+    if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
+        return OnCluster(source, engine)
+    raise ValueError(
+        f'engine={engine!r} is not None, "serial", "threads", a number of threads or a '
+        "distributed.Client."
+    )
+
+
+class OnCluster:
+    """Rows that were brought to the workers of a cluster once, and are summed where they lie.
+
+    A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a
+    tree. Rows that a dead worker held are read again by another, from wherever they came.
+
+    Parameters
+    ----------
+    source : MemorySource or Source
+        Rows; the parts are pickled, so files must be where the workers can read them.
+    client : distributed.Client
+        Of the cluster.
+    """
+
+    def __init__(self, source: Any, client: Any) -> None:
+        try:
+            from dask import delayed
+        except ImportError as error:  # pragma: no cover
+            raise ImportError('A cluster needs Dask: pip install "quadlin[dask]".') from error
+        self.source, self.client = source, client
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        threads = sum(worker["nthreads"] for worker in workers)
+        parts = source.parts(max(1, PARTS_PER_THREAD * threads))
+        tasks = [_task(delayed, number, part) for number, part in enumerate(parts)]
+        self.blocks = client.persist(tasks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.source)
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+        """Return the sum over all chunks."""
+        from dask import delayed
+
+        sent = delayed(params, traverse=False, pure=False)  # one node, however many parts
+        level = [
+            delayed(_sum, pure=False)(number, block, fn, sent)
+            for number, block in enumerate(self.blocks)
+        ]
+        while len(level) > 1:
+            groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
+            level = [delayed(_total, pure=False)(group) for group in groups]
+        total: T = self.client.compute(level[0]).result()
+        return total
+
+
+def _task(delayed: Any, number: int, part: Any) -> Any:
+    """Return the task that reads a part, on a worker; Dask's own blocks are its inputs."""
+    feed: Any = getattr(part, "feed", None)
+    if not hasattr(feed, "blocks"):
+        return delayed(_read, pure=False)(number, part, None)
+    blocks = [feed.blocks, feed.targets, feed.weights]
+    bare = replace(part, feed=replace(feed, blocks=(), targets=None, weights=None))
+    return delayed(_read, pure=False)(
+        number, bare, [None if some is None else list(some) for some in blocks]
+    )
+
+
+def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
+    """Read the chunks of a part, on a worker."""
+    if blocks is not None:
+        own = [None if some is None else tuple(some) for some in blocks]
+        feed = replace(part.feed, blocks=own[0], targets=own[1], weights=own[2])
+        part = replace(part, feed=feed)
+    try:
+        return list(part)
+    except Exception as error:
+        raise ChunkError(f"Part {number} of the rows could not be read: {error}") from error
+
+
+def _sum(number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+    """Return the sum over one part, on a worker; its threads are one for each part."""
+    try:
+        with threadpool_limits(1, "blas"):
+            return folded(fn, chunks, params)
+    except Exception as error:
+        rows = sum(chunk.X.shape[0] for chunk in chunks)
+        raise ChunkError(
+            f"Part {number} of the rows ({rows} of them) could not be summed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _total(sums: list[T]) -> T:
+    return fold(add, sums)
+
+
+def _client_of(source: Any) -> Any:
+    """Return the client that Dask's rows belong to, where there is one."""
+    if not hasattr(getattr(source, "feed", None), "blocks"):
+        return None
+    try:
+        from distributed import default_client
+
+        return default_client()
+    except (ImportError, ValueError):
+        return None
