@@ -119,7 +119,7 @@ class Keeper:
         reader = Reader(tensors, len(maker.names))
         try:
             state = reader.unpack(StreamState, header["state"], "state")
-            self.stream = stream_of(state, maker.names)
+            self.stream = stream_of(state, maker.names, maker.fields)
             self.seen = int(header["seen"])
         except (MismatchError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(

@@ -149,7 +149,9 @@ def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     estimator._fields = fields_of(header["fields"], len(coef))
     reader = Reader(tensors, len(coef))
     public = {name: reader.tensors.pop(name, None) for name in PUBLIC}
-    stream = stream_of(reader.unpack(StreamState, header["state"], "state"), features)
+    stream = stream_of(
+        reader.unpack(StreamState, header["state"], "state"), features, estimator._fields
+    )
     law = reader.unpack(Uncertainty | None, header["uncertainty"], "uncertainty")
     need(not reader.tensors, "an array that nobody asked for")
     _compare(public, header, stream.current)

@@ -37,7 +37,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class StreamState:
-    """All that a stream knows, with names of features left out."""
+    """All that a stream knows, but for the names of features and their fields."""
 
     options: Options
     batch_size: int
@@ -69,7 +69,7 @@ def state_of(stream: Stream) -> StreamState:
         stream.batch_size,
         stream.goal,
         stream.first_limit,
-        replace(stream.make_units, names=()),
+        replace(stream.make_units, names=(), fields=()),
         stream.seed,
         stream.learned,
         None if current is stream.learned else current,
@@ -81,14 +81,16 @@ def state_of(stream: Stream) -> StreamState:
     )
 
 
-def stream_of(state: StreamState, names: Sequence[str]) -> Stream:
+def stream_of(
+    state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
+) -> Stream:
     """Return the stream that goes on from a state, unless no stream can be in it."""
     _check_state(state, len(names))
     stream = Stream(
         state.options,
         state.batch_size,
         state.first_limit,
-        replace(state.make_units, names=list(names)),
+        replace(state.make_units, names=list(names), fields=one_hot),
         state.seed,
         state.learned,
     )
@@ -137,6 +139,7 @@ def _check_state(state: StreamState, d: int) -> None:
         gathered = pending.rows
     least = 0 if waiting is None and pending is None else 1
     _need(least <= gathered < state.goal, "the number of rows that wait")
+    _need(not len(state.make_units.fields), "the fields of a state")
     _check_choices(state.options, state.make_units.diagonal, d)
     for each in known:
         _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
@@ -157,6 +160,7 @@ def _check_learned(learned: Learned) -> None:
     _need(len(learned.history) > 0, "an empty history")
     for units in (learned.units, *(() if learned.before is None else learned.before[1:])):
         _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+        _need(bool((units.burden > 0).all()), "the share of the penalty")
     for moments in (learned.features, learned.target):
         _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
     _need(bool((learned.features.var >= 0).all()), "the variance")
