@@ -202,7 +202,8 @@ def csv_types(schema: Any, text: Sequence[Any]) -> tuple[Any, dict[str, str]]:
     fields = []
     for field in schema:
         kind = pa.string() if field.name in text else field.type
-        fields.append(pa.field(field.name, pa.float64() if pa.types.is_integer(kind) else kind))
+        number = pa.types.is_integer(kind) or pa.types.is_null(kind)
+        fields.append(pa.field(field.name, pa.float64() if number else kind))
     schema = pa.schema(fields)
     return schema, {field.name: field.type for field in schema}
 
