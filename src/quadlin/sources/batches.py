@@ -8,9 +8,9 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.sources.base import Piece, SourceError, explained, first_line
+from quadlin.sources.base import Piece
+from quadlin.sources.errors import SourceError, explained, first_line, some
 from quadlin.sources.files import File
-from quadlin.sources.reader import some
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory

@@ -8,7 +8,7 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.sources.base import Piece, SourceError, explained, spread
+from quadlin.sources.base import Piece, spread
 from quadlin.sources.batches import (
     ADVICE,
     BATCH_ELEMENTS,
@@ -20,8 +20,8 @@ from quadlin.sources.batches import (
     selected,
     valid,
 )
+from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
-from quadlin.sources.reader import some
 
 
 @dataclass(frozen=True)
