@@ -70,7 +70,7 @@ def walk(folder):
 def measured(task, folder, queue):
     start = time.perf_counter()
     rows = task(folder)
-    queue.put((time.perf_counter() - start, rows, peak_bytes()))
+    queue.put((time.perf_counter() - start, time.process_time(), rows, peak_bytes()))
 
 
 def main():
@@ -92,12 +92,13 @@ def main():
             queue = context.Queue()
             process = context.Process(target=measured, args=(task, options.folder, queue))
             process.start()
-            seconds, rows, peak = queue.get()
+            seconds, cpu, rows, peak = queue.get()
             process.join()
             best[task] = min(best.get(task, np.inf), seconds)
             speed = size / seconds / 1e6
             print(
                 f"{task.__name__}: {rows:,} rows in {seconds:.2f} s ({speed:.0f} MB/s), "
+                f"{cpu:.1f} s of CPU, "
                 f"peak memory {peak / 1e6:.0f} MB",
                 flush=True,
             )

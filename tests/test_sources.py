@@ -3,9 +3,11 @@
 import gzip
 import io
 import pickle
+import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
 import dask.dataframe as dd
@@ -453,6 +455,37 @@ def test_a_walk_holds_few_batches_whatever_the_length(tmp_path, monkeypatch):
     for _ in open_source(tmp_path / "t.parquet", chunk_rows=1000):
         top = max(top, pa.total_allocated_bytes() - base)
     assert top < 6e6
+
+
+def test_parts_may_be_walked_side_by_side(tmp_path):
+    source = open_source(parquet_folder(table(300), tmp_path, 3, 20), target="y", weight="w")
+    parts = source.parts(6)
+    assert len(parts) == 6
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(gathered, parts))
+    wanted = gathered(source)
+    same([np.concatenate(values) for values in zip(*found, strict=True)], wanted)
+
+
+def test_a_reader_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    path = csv_file(table(), tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"quadlin\[table\]"):
+        open_source(path)
+
+
+def test_weights_come_with_all_rows_or_with_none():
+    X, y = numbers()
+    assert gathered(open_source([(X, y, y**2), (X, y, y**2)]))[2].shape == (60,)
+    with pytest.raises(SourceError, match="some without"):
+        list(open_source([(X, y, y**2), (X, y)]))
+
+
+def test_many_features_have_names_without_a_list_of_them(tmp_path):
+    (tmp_path / "t.svm").write_text("1 1:1 90000000:1\n2 3:1\n")
+    source = open_source(tmp_path / "t.svm")
+    assert source.names[-1] == "x89999999"
+    assert [chunk.X.shape for chunk in source] == [(2, 90_000_000)]
 
 
 def test_the_description_is_for_people(tmp_path):

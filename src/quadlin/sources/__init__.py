@@ -11,8 +11,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.encode import TableEncoder
-from quadlin.sources.base import Feed, Reader, Source, SourceError, default_rows, explained
+from quadlin.sources.base import Feed, Reader, Source, default_rows
 from quadlin.sources.dask import is_dask, is_dask_frame, open_dask_array, open_dask_frame
+from quadlin.sources.errors import SourceError, explained
 from quadlin.sources.files import FORMATS, TITLES, find
 from quadlin.sources.iterate import open_iterator
 from quadlin.sources.learn import TableFeed, Wish, array_means, table_reader

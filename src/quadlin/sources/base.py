@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol
@@ -13,10 +12,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from quadlin.chunks import BLOCK_ELEMENTS, Chunk
 from quadlin.encode import TableEncoder
 from quadlin.sources.ahead import read_ahead
-
-
-class SourceError(ValueError):
-    """Rows that cannot be read; the text says which, why, and what to do."""
+from quadlin.sources.errors import SourceError
 
 
 @dataclass(frozen=True)
@@ -336,40 +332,6 @@ class Numbered(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Numbered({len(self)})"
-
-
-def explained(what: str, advice: str) -> AbstractContextManager[None]:
-    """Turn what a library says about broken data into a SourceError in one sentence."""
-
-    @contextmanager
-    def guard() -> Iterator[None]:
-        try:
-            yield
-        except SourceError:
-            raise
-        except ImportError:
-            raise
-        except FileNotFoundError:
-            raise SourceError(f"{what} is not there. Check the path.") from None
-        except PermissionError:
-            raise SourceError(f"{what} may not be read. Check its permissions.") from None
-        except MemoryError as error:
-            said = first_line(error)
-            raise SourceError(
-                f"{what} asks for more memory than there is: {said} {advice}"
-            ) from None
-        except Exception as error:  # whatever the library thinks of broken bytes
-            raise SourceError(f"{what} cannot be read: {first_line(error)} {advice}") from None
-
-    return guard()
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, as a sentence of sane length."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = "".join(c if c.isprintable() else "?" for c in lines[0])
-    text = text[:300] + "…" if len(text) > 300 else text
-    return text if text.endswith((".", "…")) else text + "."
 
 
 def spread(sizes: Sequence[int], count: int) -> list[slice]:

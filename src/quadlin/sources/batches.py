@@ -8,9 +8,9 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.sources.base import Piece, SourceError, explained, first_line
+from quadlin.sources.base import Piece
+from quadlin.sources.errors import SourceError, explained, first_line, some
 from quadlin.sources.files import File
-from quadlin.sources.reader import some
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
@@ -202,7 +202,8 @@ def csv_types(schema: Any, text: Sequence[Any]) -> tuple[Any, dict[str, str]]:
     fields = []
     for field in schema:
         kind = pa.string() if field.name in text else field.type
-        fields.append(pa.field(field.name, pa.float64() if pa.types.is_integer(kind) else kind))
+        number = pa.types.is_integer(kind) or pa.types.is_null(kind)
+        fields.append(pa.field(field.name, pa.float64() if number else kind))
     schema = pa.schema(fields)
     return schema, {field.name: field.type for field in schema}
 

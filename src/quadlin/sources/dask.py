@@ -9,7 +9,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.sources.base import Numbered, Piece, SourceError, explained, spread
+from quadlin.sources.base import Numbered, Piece, spread
+from quadlin.sources.errors import SourceError, explained
 from quadlin.sources.reader import ArrayReader
 
 

@@ -8,7 +8,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any
 
-from quadlin.sources.base import SourceError, explained
+from quadlin.sources.errors import SourceError, explained
 
 SUFFIXES = {
     ".parquet": "parquet",

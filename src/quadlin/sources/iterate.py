@@ -11,7 +11,8 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import issparse
 
 from quadlin.arrays import to_numpy
-from quadlin.sources.base import Piece, SourceError, first_line
+from quadlin.sources.base import Piece
+from quadlin.sources.errors import SourceError, first_line
 from quadlin.sources.memory import _digest
 
 

@@ -9,15 +9,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.encode import LevelLearner, TableEncoder, is_text, number_dtype
-from quadlin.sources.base import Counts, Feed, SourceError, default_rows, first_line
-from quadlin.sources.reader import (
-    MISSING_LEVEL,
-    ArrayReader,
-    Rows,
-    TableReader,
-    refuse_infinite,
-    some,
-)
+from quadlin.sources.base import Counts, Feed, default_rows
+from quadlin.sources.errors import SourceError, first_line, some
+from quadlin.sources.missing import Rows, refuse_infinite_entry
+from quadlin.sources.reader import MISSING_LEVEL, ArrayReader, TableReader
 
 
 class TableFeed(Feed, Protocol):
@@ -183,7 +178,7 @@ def _scanned(
         rows, frame = narrow.kept(piece, counts)
         if needs_means:
             names = tuple(map(str, reader.numbers))
-            _refuse_infinite_column(rows, names)
+            refuse_infinite_entry(rows, names)
             means.add(rows.X)
         if needs_levels:
             _learn(learner, frame, reader)
@@ -203,7 +198,6 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader)
             learner.add(frame)
             return
         learner.rows += len(frame)
-        n = len(frame)
         for name in learner.seen:
             column = frame.get_column(name)
             if column.null_count():
@@ -211,7 +205,6 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader)
             one = LevelLearner([name], [name], reader.dtype)
             one.add(column.drop_nulls().to_frame())
             learner.seen[name] |= one.seen[name]
-        assert n == len(frame)
     except SourceError:
         raise
     except Exception as error:  # bytes that are no text, in the words of each library
@@ -231,7 +224,7 @@ def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
     means, probe = _Means(len(reader.names)), replace(reader, missing="mean", fill={})
     for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
         X = probe.raw(piece)
-        _refuse_infinite_column(Rows(X, None, None, piece), reader.names)
+        refuse_infinite_entry(Rows(X, None, None, piece), reader.names)
         means.add(X)
     return replace(reader, fill=means.fill(reader.names, feed.title))
 
@@ -258,14 +251,6 @@ class _Means:
             empty = names[int((self.count == 0).argmax())]
             raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
         return dict(zip(names, (self.total / self.count).tolist(), strict=True))
-
-
-def _refuse_infinite_column(rows: Rows, names: Sequence[str]) -> None:
-    data = rows.X.data if issparse(rows.X) else rows.X
-    if np.isinf(data).any():
-        X = rows.X.toarray() if issparse(rows.X) else rows.X
-        column = int(np.isinf(X).any(axis=0).argmax())
-        refuse_infinite(f"Column {names[column]!r}", rows.piece, np.isinf(X[:, column]), X.dtype)
 
 
 def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:

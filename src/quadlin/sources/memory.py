@@ -12,7 +12,8 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.arrays import to_numpy
-from quadlin.sources.base import Numbered, Piece, SourceError, explained
+from quadlin.sources.base import Numbered, Piece
+from quadlin.sources.errors import SourceError, explained
 from quadlin.sources.files import File
 from quadlin.sources.reader import ArrayReader
 

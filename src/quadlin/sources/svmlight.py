@@ -12,7 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
-from quadlin.sources.base import Numbered, Piece, SourceError, explained, first_line, spread
+from quadlin.sources.base import Numbered, Piece, spread
+from quadlin.sources.errors import SourceError, explained, first_line
 from quadlin.sources.files import File, Found
 from quadlin.sources.reader import ArrayReader
 

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import narwhals as nw
 
-from quadlin.sources.base import Piece, SourceError, explained, spread
+from quadlin.sources.base import Piece, spread
 from quadlin.sources.batches import (
     ADVICE,
     BATCH_ELEMENTS,
@@ -19,8 +20,8 @@ from quadlin.sources.batches import (
     selected,
     valid,
 )
+from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
-from quadlin.sources.reader import some
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class FileFeed:
         """Yield batches of a bounded size."""
         pa = arrow()
         start = self.units[0].start if self.units else 0
-        for unit in self.units:
+        for unit in _by_file(self.units):
             unit.file.check()
             row = unit.row
             with explained(f"File {unit.file.path}", ADVICE[self.format]):
@@ -85,6 +86,14 @@ class FileFeed:
         return self.format, self.units, self.columns
 
 
+def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Join what is read of the same file, whose head need then be read only once."""
+    for _, same in groupby(units, lambda unit: unit.file):
+        first, *others = same
+        groups = [unit.groups for unit in (first, *others) if unit.groups is not None]
+        yield replace(first, groups=sum(groups, ()) if groups else None)
+
+
 def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any], FileFeed]:
     """Look at the schema of each file, and cut them into units.
 
@@ -100,6 +109,7 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
     sample, feed
         A frame without rows that has all columns, and the feed.
     """
+    arrow()  # or say how to get it, before anything else
     units: list[Unit] = []
     schemas, start = [], 0 if found.format in ("parquet", "arrow") else None
     for file in found.files:
@@ -190,7 +200,6 @@ def _family(kind: Any) -> str:
 def _look_parquet(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int | None]]]:
     from pyarrow.parquet import ParquetFile
 
-    arrow()
     with ParquetFile(file.path) as opened:
         meta = opened.metadata
         counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
