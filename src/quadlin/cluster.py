@@ -7,10 +7,8 @@ from functools import reduce as fold
 from operator import add
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from quadlin.chunks import Chunk
-from quadlin.engine import Threads, folded
+from quadlin.engine import Threads, folded, one_blas_thread
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -104,11 +102,20 @@ def _task(delayed: Any, number: int, part: Any) -> Any:
     feed: Any = getattr(part, "feed", None)
     if not hasattr(feed, "blocks"):
         return delayed(_read, pure=False)(number, part, None)
-    blocks = [feed.blocks, feed.targets, feed.weights]
+    blocks = [
+        None if some is None else [_delayed_block(block) for block in some]
+        for some in (feed.blocks, feed.targets, feed.weights)
+    ]
     bare = replace(part, feed=replace(feed, blocks=(), targets=None, weights=None))
-    return delayed(_read, pure=False)(
-        number, bare, [None if some is None else list(some) for some in blocks]
-    )
+    return delayed(_read, pure=False)(number, bare, blocks)
+
+
+def _delayed_block(block: Any) -> Any:
+    """Return a collection of one partition as what computes it; numpy's arrays as they are."""
+    if not hasattr(block, "to_delayed"):
+        return block
+    made = block.to_delayed()
+    return made[0] if isinstance(made, list) else made.ravel()[0]
 
 
 def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
@@ -126,7 +133,7 @@ def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
 def _sum(number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...]) -> T:
     """Return the sum over one part, on a worker; its threads are one for each part."""
     try:
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             return folded(fn, chunks, params)
     except Exception as error:
         rows = sum(chunk.X.shape[0] for chunk in chunks)

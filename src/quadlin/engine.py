@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import cache
 from functools import reduce as fold
 from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 PARTS_PER_WORKER = 4  # so that a slow part does not keep the others waiting
@@ -72,6 +73,17 @@ def _carried(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...
     return folded(fn, chunks, params) if carry is None else carry(fn, params)
 
 
+@cache
+def _libraries() -> Any:
+    """Return the linear algebra libraries that are loaded: to look for them takes 10 ms."""
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> Any:
+    """Keep the linear algebra library to one thread meanwhile: there are others at work."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
 @dataclass(frozen=True)
 class Threads:
     """Rows whose parts are summed in threads, and the parts' sums in the order of the rows.
@@ -97,5 +109,5 @@ class Threads:
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T:
         """Return the sum over all chunks."""
         parts = self.source.parts(PARTS_PER_WORKER * self.workers)
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(self.workers) as pool:
             return fold(add, pool.map(lambda part: folded(fn, part, params), parts))
