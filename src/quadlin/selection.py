@@ -17,6 +17,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 
 from quadlin.arrays import Array, moved, namespace
+from quadlin.checkpoint import checkpointed
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
 from quadlin.chunks import Chunk, MemorySource
@@ -38,13 +39,13 @@ OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of t
 class Search:
     """Cross-validated scores of ranks and penalties, and the order in which they are tried."""
 
-    def __init__(self, inner: SecondOrderRegressor, chunk: Chunk, cv: Any, scoring: Any) -> None:
-        self.inner, self.chunk = inner, chunk
-        self.options, self.maker, self.seed = (
-            inner._options(chunk.X.shape[1]),
-            inner._units_maker(chunk.X.shape[1], chunk.X.dtype, inner._fields),
-            inner._seed(),
-        )
+    def __init__(
+        self, inner: SecondOrderRegressor, chunk: Chunk, seed: int, cv: Any, scoring: Any
+    ) -> None:
+        self.inner, self.chunk, self.seed = inner, chunk, seed
+        d = chunk.X.shape[1]
+        self.options = inner._options(d)
+        self.maker = inner._units_maker(d, chunk.X.dtype, inner._fields)
         self.scorer = None if scoring is None else get_scorer(scoring)
         self.n, self.d = chunk.X.shape
         self.folds: list[tuple[Path, Chunk]] = []  # training rows by weight, test rows outright
@@ -300,7 +301,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         """Not here: rows that are gone cannot be held out."""
         raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
         Parameters
@@ -311,6 +312,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             Targets.
         sample_weight : array (n_samples,) or None
             Weights, in the fits and in the scores.
+        checkpoint : path or None
+            As for `SecondOrderRegressor.fit`.
 
         Returns
         -------
@@ -322,8 +325,12 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
         ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        inner._fields = inner._known_fields(table)
-        search = Search(inner, chunk, self.cv, self.scoring)
+        with checkpointed(checkpoint, table, self, inner._seed()) as seed:
+            inner._fields = inner._known_fields(table)
+            return self._search(Search(inner, chunk, seed, self.cv, self.scoring), ranks)
+
+    def _search(self, search: "Search", ranks: list[int] | None) -> Self:
+        inner = search.inner
         if self.alphas is None:
             search.automatic(ranks)
         else:

@@ -1,0 +1,267 @@
+"""A fit that is killed goes on where it was and ends at the same model, to the last bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quadlin import SecondOrderRegressor, SecondOrderRegressorCV, open_source
+from quadlin import checkpoint as checkpoints
+from quadlin.checkpoint import CheckpointError, Journal
+from quadlin.datasets import make_second_order
+
+DATA = make_second_order(1500, 10, rank=2, noise=0.5, random_state=0)
+
+
+def fit(path=None, X=DATA.X, y=DATA.y, **options):
+    options = {"rank": 2, "random_state": 0, **options}
+    return SecondOrderRegressor(**options).fit(X, y, checkpoint=path)
+
+
+def same(a, b):
+    for name in ("coef_", "components_", "eigenvalues_", "intercept_"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert a.status_ is b.status_
+    assert a.history_ == b.history_
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How many sums were carried out, not read back."""
+    from quadlin import engine
+
+    count = []
+    original = engine._carried
+    monkeypatch.setattr(engine, "_carried", lambda *a: count.append(1) or original(*a))
+    return count
+
+
+OPTIONS = [
+    {},
+    {"polish": False},
+    {"rank": "auto"},
+    {"loss": "huber"},
+    {"uncertainty": True, "alpha": 1.0},
+    {"random_state": None},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_fit_is_read_back_to_the_last_bit(tmp_path, passes, options):
+    path = tmp_path / "journal"
+    first = fit(path, **options)
+    once = len(passes)
+    again = fit(path, **options)
+    assert len(passes) == once  # every sum was known
+    same(first, again)
+    if "random_state" not in options:
+        same(first, fit(**options))  # and writing it down changed nothing
+    assert os.listdir(tmp_path) == ["journal"]
+
+
+@given(st.floats(0, 1), st.booleans())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_journal_cut_or_damaged_anywhere_leads_to_the_same_model(tmp_path, share, flip):
+    path = tmp_path / "journal"
+    path.unlink(missing_ok=True)
+    first = fit(path)
+    data = bytearray(path.read_bytes())
+    head = len(data) // 8  # the header is in there, which is another test
+    place = head + int(share * (len(data) - 1 - head))
+    if flip:
+        data[place] ^= 0x10
+        path.write_bytes(data)
+    else:
+        path.write_bytes(data[:place])
+    same(first, fit(path))
+    same(first, fit(path))  # and the journal was mended
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path, junk, cut):
+    path = tmp_path / "journal"
+    path.unlink(missing_ok=True)
+    identity = {"rows": "x", "options": {"a": 1}}
+    Journal(path, identity, 5).close()
+    whole = path.read_bytes()
+    data = whole[:cut] + junk
+    path.write_bytes(data)
+    if data[: len(whole)] == whole:
+        journal = Journal(path, identity, 7)
+        assert journal.seed == 5
+        assert journal("sum", lambda: 3.0) == 3.0
+        journal.close()
+        return
+    with pytest.raises(CheckpointError, match="journal"):
+        Journal(path, identity, 7)
+    assert path.read_bytes() == data
+
+
+def test_another_fit_is_refused_in_words(tmp_path):
+    path = tmp_path / "journal"
+    fit(path)
+    with pytest.raises(CheckpointError, match="other options"):
+        fit(path, rank=3)
+    with pytest.raises(CheckpointError, match="other options"):
+        fit(path, random_state=1)
+    with pytest.raises(CheckpointError, match="other rows"):
+        fit(path, X=DATA.X + 1e-9)
+    with pytest.raises(CheckpointError, match="other rows"):
+        SecondOrderRegressor(2, random_state=0).fit(
+            DATA.X, DATA.y, sample_weight=np.full(1500, 2.0), checkpoint=path
+        )
+    same(fit(path), fit())
+
+
+def test_two_fits_do_not_share_a_journal(tmp_path):
+    identity = {"rows": "x"}
+    journal = Journal(tmp_path / "journal", identity, 0)
+    with pytest.raises(CheckpointError, match="another fit"):
+        Journal(tmp_path / "journal", identity, 0)
+    journal.close()
+    with pytest.raises((CheckpointError, IsADirectoryError), match="folder"):
+        Journal(tmp_path, identity, 0)
+    with pytest.raises(FileNotFoundError, match="folder"):
+        Journal(tmp_path / "none" / "journal", identity, 0)
+
+
+def test_torch_and_sparse_rows_and_cross_validation_are_read_back(tmp_path):
+    from scipy.sparse import csr_array
+
+    X = torch.asarray(DATA.X, dtype=torch.float32)
+    with sklearn.config_context(array_api_dispatch=True):
+        a, b = (fit(tmp_path / "torch", X=X, y=torch.asarray(DATA.y)) for _ in range(2))
+        assert torch.equal(a.predict(X), b.predict(X))
+    S = csr_array(np.where(DATA.X > 1, DATA.X, 0))
+    same(*(fit(tmp_path / "sparse", X=S) for _ in range(2)))
+    cv = [
+        SecondOrderRegressorCV(ranks=[1, 2], alphas=[1.0], cv=3, random_state=0).fit(
+            DATA.X, DATA.y, checkpoint=tmp_path / "cv"
+        )
+        for _ in range(2)
+    ]
+    same(*cv)
+
+
+SCRIPT = """
+import sys, numpy as np, quadlin
+X, y = np.load(sys.argv[1] + "/X.npy"), np.load(sys.argv[1] + "/y.npy")
+if sys.argv[2] == "stream":
+    model = quadlin.SecondOrderRegressor(3, batch_size=2000, random_state=0)
+    rows = quadlin.open_source(X, target=y, chunk_rows=97)
+    model.partial_fit(rows, checkpoint=sys.argv[1] + "/c")
+else:
+    model = quadlin.SecondOrderRegressor(3, random_state=0, tol=1e-12)
+    model.fit(X, y, checkpoint=sys.argv[1] + "/c")
+quadlin.save(model, sys.argv[1] + "/model")
+"""
+
+
+@pytest.mark.parametrize("how", ["fit", "stream"])
+def test_a_fit_killed_at_any_moment_ends_at_the_same_model(tmp_path, how, monkeypatch):
+    # benchmarks/kills.py does it 20 times; here some moments of one fit.
+    from quadlin import load
+
+    data = make_second_order(30_000, 30, rank=3, noise=1.0, random_state=0)
+    np.save(tmp_path / "X.npy", data.X)
+    np.save(tmp_path / "y.npy", data.y)
+    if how == "stream":
+        script = "import quadlin.checkpoint as c; c.SYNC_SECONDS = 0.0\n" + SCRIPT
+    else:
+        script = SCRIPT
+    command = [sys.executable, "-c", script, str(tmp_path), how]
+    subprocess.run(command, check=True)
+    expected = load(tmp_path / "model")
+    (tmp_path / "model").unlink()
+    (tmp_path / "c").unlink()
+    kills = 0
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        process = subprocess.Popen(command)
+        while not (tmp_path / "c").exists() and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(float(rng.uniform(0, 0.15)) if kills < 5 else 60)
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == 0:
+            break
+        kills += 1
+        if kills >= 5:
+            subprocess.run(command, check=True)
+            break
+    assert kills >= 2, "the fit was too quick to be killed"
+    same(load(tmp_path / "model"), expected)
+    left = {"X.npy", "y.npy", "model", "c"}
+    assert set(os.listdir(tmp_path)) == left
+
+
+def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "SYNC_SECONDS", 0.0)
+    options = {"rank": 2, "batch_size": 300, "random_state": 0}
+    source = open_source(DATA.X, target=DATA.y, chunk_rows=70)
+    whole = SecondOrderRegressor(**options).partial_fit(source)
+
+    class PowerError(Exception):
+        pass
+
+    def until(stop):
+        model = SecondOrderRegressor(**options)
+        seen, feed = 0, checkpoints.Keeper.note
+
+        def note(self, now=False):
+            nonlocal seen
+            seen += 1
+            if seen == stop:
+                raise PowerError
+            feed(self, now)
+
+        monkeypatch.setattr(checkpoints.Keeper, "note", note)
+        try:
+            return model.partial_fit(source, checkpoint=tmp_path / "state")
+        except PowerError:
+            return None
+        finally:
+            monkeypatch.setattr(checkpoints.Keeper, "note", feed)
+
+    assert until(3) is None  # within the first batch: nothing to keep yet
+    assert until(9) is None
+    assert (tmp_path / "state").exists()
+    assert until(5) is None
+    done = until(-1)
+    same(done, whole)
+    assert done.n_samples_seen_ == 1500
+    with pytest.raises(CheckpointError, match="other options"):
+        SecondOrderRegressor(3, batch_size=300, random_state=0).partial_fit(
+            source, checkpoint=tmp_path / "state"
+        )
+
+
+def test_an_interrupted_fit_goes_on(tmp_path, monkeypatch):
+    # Ctrl-C in the tenth pass.
+    from quadlin import engine
+
+    original, count = engine._carried, []
+
+    def interrupted(*args):
+        count.append(1)
+        if len(count) == 10:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(engine, "_carried", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "journal")
+    monkeypatch.setattr(engine, "_carried", original)
+    same(fit(tmp_path / "journal"), fit())
