@@ -338,7 +338,7 @@ def nuclear_norm(
     i, j = np.triu_indices(d, 0 if diagonal else 1)
     products = np.where(i == j, 1.0, 2.0) * X[:, i] * X[:, j]
     design = np.column_stack([np.ones(n), X, products, y])
-    reduced = np.linalg.qr(design.astype(np.float64), mode="r")
+    reduced = np.asarray(np.linalg.qr(design.astype(np.float64), mode="r"))
     b, w = cp.Variable(), cp.Variable(d)
     positive, negative = (cp.Variable((d, d), PSD=True) for _ in range(2))
     M = positive - negative
