@@ -260,8 +260,16 @@ def study(panel: Panel) -> Study:
     elif not panel.has_diagonal:
         setting += " The paper does not name the noise of this panel: none is assumed."
     title = f"Panel ({panel.name}): {panel.law}, noise {noises}"
-    functions = [partial(f, panel) for f in (tasks, run, figures, verdict)]
-    return Study(panel.name, title, panel.claim, setting, *functions)
+    return Study(
+        panel.name,
+        title,
+        panel.claim,
+        setting,
+        partial(tasks, panel),
+        partial(run, panel),
+        partial(figures, panel),
+        partial(verdict, panel),
+    )
 
 
 STUDIES = [study(panel) for panel in PANELS]
