@@ -41,8 +41,19 @@ def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool
     if title:
         ax.set_title(title)
     ax.grid(True, which="major", alpha=0.3)
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
+            axis.set_major_formatter(lambda value, _: _short(value))
     if legend and ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize="small")
+
+
+def _short(value: float) -> str:
+    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are."""
+    if 0.01 <= value < 10_000:
+        return f"{value:g}"
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{int(power)}"
 
 
 def _grouped(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

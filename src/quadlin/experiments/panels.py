@@ -107,11 +107,13 @@ def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
     for noise in panel.noises:
         part = frame[frame["noise"] == noise]
         word = f"noise {noise:g}"
-        views = [("iteration", "nmse", "iterations"), ("passes", "nmse", "passes")]
+        views = [("iteration", "nmse", "iterations")]
         if noise > 0:
-            views[1:] = [("iteration", "nmse_clean", "clean"), ("passes", "nmse_clean", "passes")]
+            views.append(("iteration", "nmse_clean", "clean"))
+        if len(panel.noises) == 1:
+            views.append(("passes", "nmse_clean", "passes"))
         for x, y, name in views:
-            label = "test NMSE" + (", labels without noise" if y == "nmse_clean" else "")
+            label = "test NMSE" + (", labels without noise" if noise and y != "nmse" else "")
             shown[f"{name}-{word.replace(' ', '')}"] = ConvergenceDisplay.from_trials(
                 curves(part, x, y),
                 x_label="iteration" if x == "iteration" else "passes over the rows",
@@ -187,8 +189,8 @@ def _verdict(panel: Panel, frame: Frame, noise: float) -> Verdict:
     bound = noise**2 * degrees_of_freedom(d, k) / n / part["power"].mean()  # Cramér–Rao
     level, goal = max(FOUND, 2 * bound), max(NEAR, 2 * bound)
     sums = summary(part, goal)
-    listed = "; ".join(f"{name} {s.final:.1e} ({s.reach:.0f})" for name, s in sums.items())
-    measured = f"Noise {noise:g}: last test NMSE (iterations to {goal:.0e}): {listed}."
+    listed = "; ".join(f"{name} {s.final:.1e} ({_count(s.reach)})" for name, s in sums.items())
+    measured = f"Noise {noise:g}: last test NMSE (iterations to {goal:.1g}): {listed}."
     published, ours, descent = (sums[name] for name in (race.PUBLISHED, race.OURS, race.GD))
     if published.final <= level and published.reach < descent.reach:
         holds = "yes"
@@ -199,6 +201,10 @@ def _verdict(panel: Panel, frame: Frame, noise: float) -> Verdict:
     return Verdict(measured, holds, " ".join(_words(noise, level, sums)))
 
 
+def _count(iterations: float) -> str:
+    return f"{iterations:.0f}" if np.isfinite(iterations) else "never"
+
+
 def _words(noise: float, level: float, sums: dict[str, Summary]) -> list[str]:
     said = [
         f"With noise {noise:g}, twice the Cramér–Rao level is an NMSE of {level:.1e}."
@@ -206,14 +212,14 @@ def _words(noise: float, level: float, sums: dict[str, Summary]) -> list[str]:
         else f"Without noise the optimum counts as found below {level:.0e}."
     ]
     for solver, s in sums.items():
-        end = "finds it" if s.final <= level else "diverges" if s.final > 1 else "does not"
-        pace = f": {s.rate:.2g} times the error an iteration" if s.final <= 1 and not noise else ""
+        end = "finds it" if s.final <= level else "diverges" if s.final > 1 else "does not find it"
+        pace = f" (error × {s.rate:.2g} an iteration)" if s.final <= 1 and not noise else ""
         said.append(f"{solver} {end}{pace}.")
     published = sums[race.PUBLISHED].final
     if level < published <= 1:
         said.append(
             "The printed iteration is fast at first and then stalls: it carries the skew part of "
-            "UVᵀ along, which no residual sees. Symmetric factors with an exact step do not."
+            "UVᵀ along, which no residual sees. Symmetric factors do not have it."
         )
     if sums[race.GD].final <= level:
         said.append("So gradient descent does find the optimum here, only later.")
