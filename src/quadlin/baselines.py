@@ -71,7 +71,8 @@ class Iterate:
 
 def predict(factors: Factors, rows: Rows) -> Array:
     """Return f (n, g) for the rows of a block."""
-    return _evaluate(factors, rows)[0]
+    with np.errstate(over="ignore", invalid="ignore"):  # of a step size that diverged
+        return _evaluate(factors, rows)[0]
 
 
 def _evaluate(factors: Factors, rows: Rows) -> tuple[Array, Array, Array]:
@@ -94,6 +95,13 @@ def residuals(
     chunk: Chunk, factors: Factors, units: Units, by_v: bool = False, squares: bool = True
 ) -> Residuals:
     """Sum over one chunk; the action is on U, or on V if `by_v`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _residuals(chunk, factors, units, by_v, squares)
+
+
+def _residuals(
+    chunk: Chunk, factors: Factors, units: Units, by_v: bool, squares: bool
+) -> Residuals:
     xp = namespace(factors.w)
     q = factors.U.shape[1]
     rows = Rows(chunk.X, units)
@@ -239,15 +247,17 @@ def gradient(factors: Factors, total: Residuals, by_v: bool) -> tuple[Array, Arr
     """Return the gradient of the loss in c, w, and V (in U if `by_v`), given the sums."""
     n = total.weight
     Q = factors.V if by_v else factors.U
-    diagonal = (1 - factors.free)[:, None] * total.p2 / n
-    if factors.centred:
-        diagonal = diagonal + factors.free[:, None] * (total.p0 / n)
-    return total.p0 / n, total.p1 / n, total.action / n - (diagonal @ factors.owner) * Q
+    with np.errstate(over="ignore", invalid="ignore"):
+        diagonal = (1 - factors.free)[:, None] * total.p2 / n
+        if factors.centred:
+            diagonal = diagonal + factors.free[:, None] * (total.p0 / n)
+        return total.p0 / n, total.p1 / n, total.action / n - (diagonal @ factors.owner) * Q
 
 
 def _moved(block: Array, rate: Array, grad: Array) -> Array:
     """Take a gradient step where the rate is not zero; a lost gradient may not even be finite."""
-    return namespace(block).where(rate > 0, block - rate * grad, block)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return namespace(block).where(rate > 0, block - rate * grad, block)
 
 
 def spectral_of_gradient(
