@@ -62,25 +62,26 @@ def write_report(folder: str | Path) -> Path:
         path = folder / f"{study.name}.parquet"
         if path.exists():
             try:
-                sections.append(_section(study, path))
+                about, frame = _read(path)
             except (OSError, ValueError, KeyError):
                 damaged.append(study.name)
+                continue
+            pictures = _pictures(study, frame, folder / FIGURES)
+            sections.append(Section(study, about, frame, study.verdict(frame), pictures))
     page = folder / PAGE
     write_atomically(page, render(sections, damaged))
     return page
 
 
-def _section(study: Study, path: Path) -> Section:
+def _read(path: Path) -> tuple[dict[str, Any], Any]:
+    """Return what a Parquet file says about itself, and its rows as a frame."""
     try:
         pq: Any = import_module("pyarrow.parquet")
         import_module("pandas")
         import_module("matplotlib").use("agg")
     except ImportError as error:
         raise ImportError(MISSING) from error
-    about = read_about(path)
-    frame = pq.read_table(path).replace_schema_metadata().to_pandas()
-    pictures = _pictures(study, frame, path.parent / FIGURES)
-    return Section(study, about, frame, study.verdict(frame), pictures)
+    return read_about(path), pq.read_table(path).replace_schema_metadata().to_pandas()
 
 
 def _pictures(study: Study, frame: Any, folder: Path) -> dict[str, str]:
@@ -192,7 +193,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     facts = [("Size", f"{about['size']}: {len(about['tasks'])} tasks, {len(frame):,} lines")]
     for name in ("d", "k", "rows", "test", "iterations", "trial", "seed"):
         if name in frame.columns:
-            values = [f"{v:g}" if v < 1e6 else f"{v:.0f}" for v in sorted(frame[name].unique())]
+            values = [str(value) for value in sorted(frame[name].unique())]
             more = [*values[:6], "…", values[-1]] if len(values) > 7 else values
             facts.append((name, ", ".join(more)))
     facts.append(("Time", f"{about['seconds']:.3g} s on {', '.join(about['devices'])}"))
