@@ -43,13 +43,24 @@ def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool
     ax.grid(True, which="major", alpha=0.3)
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
+            low, high = sorted(axis.get_view_interval())
+            between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
             axis.set_major_formatter(lambda value, _: _short(value))
-    if legend and ax.get_legend_handles_labels()[0]:
+            axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+    if not legend:
+        return
+    curves = len(ax.get_legend_handles_labels()[0])
+    if curves > 4:  # below the picture, where they hide nothing
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 3}
+        ax.legend(frameon=False, fontsize="small", **place)
+    elif curves:
         ax.legend(frameon=False, fontsize="small")
 
 
-def _short(value: float) -> str:
-    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are."""
+def _short(value: float, first: str = "123456789") -> str:
+    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
+    if f"{value:.0e}"[0] not in first:
+        return ""
     if 0.01 <= value < 10_000:
         return f"{value:g}"
     digits, power = f"{value:.0e}".split("e")

@@ -173,11 +173,12 @@ def _article(section: Section) -> str:
     facts = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in _facts(section)
     )
+    words = "".join(f"<p>{escape(part)}</p>" for part in verdict.words.split("\n\n"))
     return f"""<article id="{escape(study.name)}">
 <h2>{escape(study.title)} {_badge(verdict.holds)}</h2>
 <p><strong>Claim.</strong> {escape(study.claim)}</p>
 <p><strong>Measured.</strong> {escape(verdict.measured)}</p>
-<p>{escape(verdict.words)}</p>
+{words}
 <div class="figures">{figures}</div>
 <details><summary>Setting, seeds, versions, time</summary>
 <p>{escape(study.setting)}</p>

@@ -172,15 +172,22 @@ def _rate(y: np.ndarray) -> float:
 def verdict(panel: Panel, frame: Frame) -> Verdict:
     """Say what was seen, at each noise level."""
     parts = [_verdict(panel, frame, noise) for noise in panel.noises]
-    said = [v.words for v in parts]
+    said = []
     n, q = int(frame["rows"].iloc[0]), panel.parameter
+    if any(f"{race.PUBLISHED} does not" in v.words for v in parts):
+        said.append(
+            "The printed iteration is fast at first and then stalls or drifts: it carries the skew "
+            "part of UVᵀ along, which no residual sees. Symmetric factors do not have it."
+        )
     if panel.has_diagonal:
         said.append(f"The features' skewness is {skewness(q):.2f}.")
     elif n * q * q < 10:
         said.append(f"At this size two features are both 1 in only {n * q * q:.1f} rows.")
     words = {v.holds for v in parts}
     holds = words.pop() if len(words) == 1 else "in part"
-    return Verdict(" ".join(v.measured for v in parts), holds, " ".join(said))
+    paragraphs = [v.words for v in parts] + [" ".join(said)]
+    measured = " ".join(v.measured for v in parts)
+    return Verdict(measured, holds, "\n\n".join(p for p in paragraphs if p))
 
 
 def _verdict(panel: Panel, frame: Frame, noise: float) -> Verdict:
@@ -218,12 +225,6 @@ def _words(noise: float, level: float, sums: dict[str, Summary]) -> list[str]:
         end = "finds it" if s.final <= level else "diverges" if s.final > 1 else "does not find it"
         pace = f" (error × {s.rate:.2g} an iteration)" if s.final <= 1 and not noise else ""
         said.append(f"{solver} {end}{pace}.")
-    published = sums[race.PUBLISHED].final
-    if level < published <= 1:
-        said.append(
-            "The printed iteration is fast at first and then stalls or drifts: it carries the skew "
-            "part of UVᵀ along, which no residual sees. Symmetric factors do not have it."
-        )
     if sums[race.GD].final <= level:
         said.append("So gradient descent does find the optimum here, only later.")
     times = ", ".join(f"{solver} {s.milliseconds:,.1f}" for solver, s in sums.items())
