@@ -49,11 +49,12 @@ def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool
             axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
     if not legend:
         return
-    curves = len(ax.get_legend_handles_labels()[0])
-    if curves > 4:  # below the picture, where they hide nothing
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 3}
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) > 4:  # below the picture, where they hide nothing
+        columns = max(1, min(3, 70 // max(map(len, labels))))
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
         ax.legend(frameon=False, fontsize="small", **place)
-    elif curves:
+    elif labels:
         ax.legend(frameon=False, fontsize="small")
 
 
@@ -61,7 +62,7 @@ def _short(value: float, first: str = "123456789") -> str:
     """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
     if f"{value:.0e}"[0] not in first:
         return ""
-    if 0.01 <= value < 10_000:
+    if 0.01 <= value < 100_000:
         return f"{value:g}"
     digits, power = f"{value:.0e}".split("e")
     return f"{digits}e{int(power)}"

@@ -87,13 +87,10 @@ def verdict(frame: Frame) -> Verdict:
     convex, ours = need[CONVEX], need[race.POLISHED]
     time = {name: frame[frame["solver"] == name]["seconds"].median() for name in need}
     ratio = time[CONVEX] / time[race.POLISHED]
-    rows = {
-        name: "more rows than were tried" if r is None else f"{r}kd rows"
-        for name, r in need.items()
-    }
+    asks = {n: "more rows than were tried" if r is None else f"{r}kd rows" for n, r in need.items()}
     words = (
-        f"The convex problem asks for {rows[CONVEX]} where the polished fit asks for "
-        f"{rows[race.POLISHED]} and MES alone for {rows[race.OURS]}. It takes {ratio:.2g} times as "
+        f"The convex problem asks for {asks[CONVEX]} where the polished fit asks for "
+        f"{asks[race.POLISHED]} and MES alone for {asks[race.OURS]}. It takes {ratio:.2g} times as "
         "long as the polished fit at this size; the work of an interior-point method grows as d⁶, "
         "which rules out the paper's d = 1000."
     )
