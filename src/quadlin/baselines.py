@@ -162,7 +162,7 @@ def published_mes(
     Iterate
         The start, V = 0, and then one an iteration, with g = 1.
     """
-    U, _ = spectral_of_gradient(source, units, rank, rng)
+    U, _ = spectral_of_gradient(source, units, rank, rng, whole_diagonal=True)
     factors = _started(U, U * 0, 1, units, True)
     total = reduce(residuals, source, factors, units)
     yield Iterate(0, START_PASSES, factors, total.loss / total.weight)
@@ -197,9 +197,9 @@ def gradient_descent(
     .. math:: \mathcal{L} = \frac{1}{2n} \sum_i (c + z_i^\top w + z_i^\top U V^\top z_i - y_i)^2
 
     c, w and V take a gradient step, then U. A step has the length η over the curvature of its
-    block at the start: 1 for c and w, 2σ₁(UVᵀ) for U and V. The start is the spectral estimate of
-    H(y), shared equally between U and V. The paper says neither; both are in favour of the
-    method, and so is choosing the best η afterwards.
+    block at the start: 2σ₁(UVᵀ) for U and V, and 1 for c and w, whose η is at most 1. The start is
+    spectral, from the gradient at M = 0, shared equally between U and V. The paper says nothing of
+    either; both are in favour of the method, and so is choosing the best η afterwards.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def gradient_descent(
         its factors stay where they are.
     """
     xp = namespace(units.scale)
-    Q, s = spectral_of_gradient(source, units, rank, rng)
+    Q, s = spectral_of_gradient(source, units, rank, rng, whole_diagonal=False)
     root = xp.sqrt(xp.abs(s))
     g = len(step_sizes)
     U, V = (xp.concat([a] * g, axis=1) for a in (Q * root, Q * root * xp.sign(s)))
@@ -235,6 +235,7 @@ def gradient_descent(
         rates = xp.where(xp.isfinite(loss) & (loss < LOST), eta, xp.zeros_like(eta))
         wide = (rates @ factors.owner) / curvature
         grad_c, grad_w, grad_V = gradient(factors, total, False)
+        rates = xp.clip(rates, max=1.0)
         V, w = _moved(factors.V, wide, grad_V), _moved(factors.w, rates, grad_w)
         factors = replace(factors, V=V, w=w, c=_moved(factors.c, rates, grad_c))
         total = reduce(residuals, source, factors, units, True, squares)
@@ -261,15 +262,24 @@ def _moved(block: Array, rate: Array, grad: Array) -> Array:
 
 
 def spectral_of_gradient(
-    source: Iterable[Chunk], units: Units, rank: int, rng: np.random.Generator
+    source: Iterable[Chunk],
+    units: Units,
+    rank: int,
+    rng: np.random.Generator,
+    whole_diagonal: bool,
 ) -> tuple[Array, Array]:
-    """Return the top singular vectors of H(y − ȳ), as printed, with their eigenvalues."""
+    """Return the top singular vectors of H(y − ȳ) with their eigenvalues.
+
+    `whole_diagonal` takes H as printed. The gradient at M = 0 has no diagonal where M has none.
+    """
     xp = namespace(units.scale)
     constant = constant_model(units, 1, units.target.centre)
+    squares = not whole_diagonal and bool(xp.any(units.free == 0))
 
     def estimate(Q: Array) -> mes.Estimate:
-        sums = reduce(residual_sums, source, constant, units, Q, False)
-        return mes.centred(sums, Q)[2] / 2, sums.p1 / sums.weight
+        P1, P2, EQ = mes.centred(reduce(residual_sums, source, constant, units, Q, squares), Q)
+        left_out = (1 - units.free) * P2 if squares else P2 * 0
+        return (EQ - left_out[:, None] * Q) / 2, P1
 
     d = units.scale.shape[0]
     columns = min(d, rank + min(rank, mes.OVERSAMPLING))
