@@ -219,6 +219,13 @@ def test_a_task_that_fails_costs_no_other(toy, tmp_path):
     assert calls == [1]
 
 
+def test_rows_that_do_not_match_are_an_error_in_words(toy, tmp_path):
+    toy(lambda task, device: [{"value": "word" if task["trial"] else 1.0}])
+    with pytest.raises(TaskFailedError, match="Could not convert"):
+        run(tmp_path, None)
+    assert len(list(tmp_path.glob("parts/toy/*.json"))) == 3
+
+
 def test_a_study_whose_library_is_missing_is_left_with_a_word(toy, tmp_path):
     def misses(task, device):
         raise ImportError('pip install "quadlin[reproduce]"')

@@ -135,6 +135,9 @@ def _run_study(
                 "all its tasks are done and kept as parts; combining them needs pyarrow: "
                 'pip install "quadlin[reproduce]", then run the same command again.'
             )
+        except Exception as error:
+            failed.append(error)
+            outcome.left[study.name] = f"its rows do not make one table: {error!r}"
     return failed
 
 
