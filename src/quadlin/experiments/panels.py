@@ -226,7 +226,7 @@ def _words(noise: float, level: float, sums: dict[str, Summary]) -> list[str]:
         pace = f" (error × {s.rate:.2g} an iteration)" if s.final <= 1 and not noise else ""
         said.append(f"{solver} {end}{pace}.")
     if sums[race.GD].final <= level:
-        said.append("So gradient descent does find the optimum here, only later.")
+        said.append("So gradient descent does find the optimum here.")
     times = ", ".join(f"{solver} {s.milliseconds:,.1f}" for solver, s in sums.items())
     return [*said, f"Milliseconds an iteration: {times}."]
 
