@@ -118,7 +118,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the deviations against n, one picture a law."""
     pictures = {}
     for name, own in frame.groupby("law"):
-        parts = {part: p for part, p in own.groupby("part")}
+        parts = dict(list(own.groupby("part")))
         points = {
             label: (parts[part]["n"].to_numpy(), parts[part]["deviation"].to_numpy())
             for part, label in PARTS.items()
@@ -153,8 +153,8 @@ def verdict(frame: Frame) -> Verdict:
 STUDY = Study(
     name="concentration",
     title="Concentration of the statistics",
-    claim="Lemmas 1 to 3: P⁽⁰⁾, P⁽¹⁾, P⁽²⁾, the operator, the coefficients G and H and the estimates "
-    "𝓜 and 𝓦 deviate from their means by δ of the order n^(−1/2).",
+    claim="Lemmas 1 to 3: P⁽⁰⁾, P⁽¹⁾, P⁽²⁾, the operator, the coefficients G and H and the "
+    "estimates 𝓜 and 𝓦 deviate from their means by δ of the order n^(−1/2).",
     setting="y of a fixed positive M and w without noise; deviations in the spectral norm from the "
     "means under the law's exact moments; κ and φ of 𝓜, 𝓦, G and H estimated on the same rows. On "
     "two-valued features M is without diagonal and has no G and H.",

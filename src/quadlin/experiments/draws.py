@@ -102,7 +102,7 @@ def _near(tau: float) -> Law:
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         gaussian = rng.standard_normal((n, d))
-        return (1 - share) ** 0.5 * two.draw(rng, n, d) + share**0.5 * gaussian
+        return np.asarray((1 - share) ** 0.5 * two.draw(rng, n, d) + share**0.5 * gaussian)
 
     return Law(draw, *moments(share))
 
@@ -196,7 +196,8 @@ def fitted(X: np.ndarray, y: np.ndarray, rank: int, **options: Any) -> SecondOrd
     model = SecondOrderRegressor(rank=rank, random_state=0, **options)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
+        model.fit(X, y)
+    return model
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,9 @@ def verdict(frame: Frame) -> Verdict:
     words += (
         "The guarded step, which solves for the diagonal within the tangent space, follows "
         f"n^(−1/2) on {'every law' if not far else listed(n for n in LAWS if n not in far) or 'no'}"
-        f". Reusing the rows, as the paper's experiments do, multiplies δ by {_cost(found, 'plain'):.1f} "
-        f"for the plain step and by {_cost(found, 'guarded'):.1f} for the guarded one (medians)."
+        ". Reusing the rows, as the paper's experiments do, multiplies δ by "
+        f"{_cost(found, 'plain'):.1f} for the plain step and by {_cost(found, 'guarded'):.1f} for "
+        "the guarded one (medians)."
     )
     return Verdict(
         "exponent of the contraction in n: " + "; ".join(lines),

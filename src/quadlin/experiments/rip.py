@@ -104,7 +104,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             },
             x_label=label,
             y_label="deviation / size of M or w",
-            title=f"Deviation of the operator, M positive, {listed(f'{o} = {base[o]}' for o in others)}",
+            title="M positive, " + listed(f"{o} = {base[o]:,}" for o in others),
         )
     return pictures
 
@@ -127,8 +127,8 @@ def verdict(frame: Frame) -> Verdict:
         return float(np.mean(own))
 
     lines = [
-        f"{PARTS[part]}, M {sign}: n^({mean(part, sign, 'n'):+.2f}) d^({mean(part, sign, 'd'):+.2f}) "
-        f"k^({mean(part, sign, 'k'):+.2f})"
+        f"{PARTS[part]}, M {sign}: "
+        + " ".join(f"{factor}^({mean(part, sign, factor):+.2f})" for factor in "ndk")
         for part, sign in (
             ("operator", "positive"),
             ("operator", "signed"),

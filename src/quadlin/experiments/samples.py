@@ -149,9 +149,9 @@ STUDY = Study(
     title="Rows needed for exact recovery",
     claim="Theorem 1: of the order k²d rows are enough (and kd are necessary).",
     setting="Gaussian features, no noise, eigenvalues of M all +1 (positive) or of alternating "
-    f"sign, w and b unknown; exact is a test NMSE of {EXACT:g} within 100 steps. For each table the "
-    f"fewest rows that do are found by bisection within {PRECISION - 1:.0%}; half of the tables "
-    "need more than the median.",
+    f"sign, w and b unknown; exact is a test NMSE of {EXACT:g} within 100 steps. For each table "
+    f"the fewest rows that do are found by bisection within {PRECISION - 1:.0%}; half of the "
+    "tables need more than the median.",
     tasks=tasks,
     run=run,
     figures=figures,

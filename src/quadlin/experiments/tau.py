@@ -169,8 +169,8 @@ def verdict(frame: Frame) -> Verdict:
         "as 1/(τ√n), that is, need 1/τ² rows. The noise of the estimate itself grows as "
         f"τ^({found['diagonal']}), {'like' if checks['noise'] else 'unlike'} 1/τ: the part of z² "
         "that z does not explain has variance τ, so its noise shrinks while it is divided by τ. "
-        f"The plain step pays: at τ = {lowest:g} its excess risk is {median('plain risk'):.3g} times "
-        f"σ²·dof/n, against {median('plain risk', lowest=False):.2g} at τ = {frame['tau'].max():g}. "
+        f"The plain step pays: at τ = {lowest:g} its excess risk is {median('plain risk'):.3g} "
+        f"times σ²·dof/n, against {median('plain risk', lowest=False):.2g} at the largest τ. "
         "The guarded step and the polished fit divide by nothing, because low rank tells the "
         f"diagonal where the moments do not: {median('guarded risk'):.3g} and "
         f"{median('polished risk'):.3g}. "
@@ -191,8 +191,8 @@ STUDY = Study(
     claim="Lemmas 2 and 3: near two-valued features, where τ is small, of the order 1/τ² rows are "
     "needed.",
     setting=f"Features √(1−ε)·(two-valued, q = {Q_NEAR}) + √ε·Gaussian, with ε so that τ is from 2 "
-    "(Gaussian) to 0.01; signed M with its diagonal. Errors of G, H and of one unbiased estimate at "
-    "the truth under noise 1, times √n; and fits, with noise 1 and without.",
+    "(Gaussian) to 0.01; signed M with its diagonal. Errors of G, H and of one unbiased estimate "
+    "at the truth under noise 1, times √n; and fits, with noise 1 and without.",
     tasks=tasks,
     run=run,
     figures=figures,

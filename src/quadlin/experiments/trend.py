@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Power:
-    """An exponent and its standard error (NaN where too few points tell); shown as ± two of them."""
+    """An exponent and its standard error, NaN where too few points tell; shown with ± two."""
 
     exponent: float
     error: float
