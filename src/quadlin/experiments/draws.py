@@ -97,8 +97,7 @@ def _near(tau: float) -> Law:
         kappa, phi = moments(share)
         return phi - 1 - kappa**2 - tau
 
-    # τ rises from 0 above 2 and comes back to 2 at the Gaussian: the rising branch is asked for.
-    share = 1.0 if tau >= 2 else float(brentq(excess, 0.0, 0.4))
+    share = 1.0 if tau >= 2 else float(brentq(excess, 0.0, 1.0))
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         gaussian = rng.standard_normal((n, d))

@@ -89,7 +89,7 @@ def _hidden(Z: np.ndarray) -> float:
     d = Z.shape[1]
     i, j = np.triu_indices(d)
     design = np.column_stack([np.ones(len(Z)), Z, Z[:, i] * Z[:, j]])
-    return float(design.shape[1] - int(np.linalg.matrix_rank(design))) / d
+    return float((design.shape[1] - np.linalg.matrix_rank(design)) / d)
 
 
 def _refused(X: np.ndarray, y: np.ndarray, rank: int) -> float:

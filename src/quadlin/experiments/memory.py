@@ -26,7 +26,7 @@ PARTS = {
 SLACK = 0.15
 # d tried at the first k, k tried at the first d
 SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "tiny": ((60, 120), (4, 8)),
+    "tiny": ((40, 80), (4, 8)),
     "quick": ((200, 100, 400), (4, 8, 16)),
     "full": ((400, 200, 800, 1200), (4, 2, 8, 16, 32)),
 }
