@@ -120,14 +120,23 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     for name, own in frame.groupby("law"):
         parts = dict(list(own.groupby("part")))
         points = {
-            label: (parts[part]["n"].to_numpy(), parts[part]["deviation"].to_numpy())
+            label: (parts[part]["n"].to_numpy(), _from_one(parts[part]))
             for part, label in PARTS.items()
             if part in parts
         }
         pictures[f"concentration_{name}"] = ScalingDisplay.from_points(
-            points, x_label="rows n", y_label="deviation from the mean", title=f"{name} features"
+            points,
+            x_label="rows n",
+            y_label="deviation / that with the fewest rows",
+            title=f"{name} features",
         )
     return pictures
+
+
+def _from_one(part: Frame) -> np.ndarray:
+    """Return the deviations over their geometric mean at the fewest rows."""
+    fewest = part[part["n"] == part["n"].min()]["deviation"]
+    return np.asarray(part["deviation"] / np.exp(np.log(fewest).mean()))
 
 
 def verdict(frame: Frame) -> Verdict:

@@ -99,7 +99,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     pictures = {}
     for varied, fixed in (("d", "k"), ("k", "d")):
         part = own[own[fixed] == own[fixed].mode()[0]]
-        columns = PARTS | {"square": "a d×d matrix", "factor": "U, a d×k matrix"}
+        columns = PARTS | {"square": "a d×d matrix"}
         pictures[f"memory_{varied}"] = ScalingDisplay.from_points(
             {label: (part[varied].to_numpy(), part[c].to_numpy()) for c, label in columns.items()},
             x_label="features d" if varied == "d" else "rank k",
@@ -140,9 +140,8 @@ def verdict(frame: Frame) -> Verdict:
     first = float(widest["bytes_first"] / widest["table"])
     words += (
         f"But the first batch is kept and fitted as a table: {first:.1f} times its own size, "
-        f"{FIRST}(k + 1)d rows here, so O(kd²) numbers until it is complete. The paper's "
-        "Algorithm 1 starts from moments of y alone, which could be had in O(kd) with a few more "
-        f"passes. `fit` holds a block of at most 2¹⁹ entries with its temporaries: "
+        f"{FIRST}(k + 1)d rows here, so O(kd²) numbers until it is complete. "
+        "`fit` holds a block of at most 2¹⁹ entries with its temporaries: "
         f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, whatever n is."
     )
     holds = verdict_of(checks)

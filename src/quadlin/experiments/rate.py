@@ -67,9 +67,9 @@ def _steps(task: Task, data: Sample) -> Iterator[Seen]:
             problem = Problem(MemorySource(Z, data.truth(Z)), units, options, rng)
             state = evaluated(problem, state.model, state.previous)
         state = move(problem, state)
-        yield seen(state.model, units, problem.passes, state.loss)
-        if state.done is not None:
+        if state.done is not None:  # as far as rounding allows, or lost
             return
+        yield seen(state.model, units, problem.passes, state.loss)
 
 
 def contractions(frame: Frame) -> list[dict[str, Any]]:

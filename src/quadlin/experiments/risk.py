@@ -64,7 +64,9 @@ def figures(frame: Frame) -> Mapping[str, Any]:
                 name: (part["n"].to_numpy(), part["ratio"].to_numpy())
                 for name, part in own.groupby("law", sort=False)
             }
-            | {"n/(n − dof − 1)": (own["n"].to_numpy(), own["fair"].to_numpy())},
+            | {
+                "n/(n − dof − 1)": (own["n"].unique(), own.groupby("n", sort=False)["fair"].first())
+            },
             level=1.0,
             level_label="Cramér–Rao, σ²·dof/n",
             x_label="rows n",

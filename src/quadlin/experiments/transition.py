@@ -15,8 +15,8 @@ from quadlin.plot import PhaseTransitionDisplay
 NAMES = {
     "guarded": "MES, guarded step",
     "polished": "polished fit",
-    "signs": "L-BFGS on U diag(±1) Uᵀ, true signs given",
-    "factors": "L-BFGS on sym(U Vᵀ)",
+    "signs": "L-BFGS, signs given",
+    "factors": "L-BFGS, free U and V",
 }
 OURS: dict[str, dict[str, Any]] = {
     "guarded": {"polish": False, "max_iter": 100},
@@ -161,8 +161,8 @@ STUDY = Study(
     "polished fit recover from fewer rows than a general optimiser from a random start.",
     setting="Gaussian features, no noise; exact is a test NMSE of "
     f"{EXACT:g} within 100 steps. L-BFGS has {LBFGS_STEPS} steps on the same squared error, from "
-    "random factors a tenth of the truth's size, once with the true signs given and once with free "
-    "factors U and V.",
+    "random factors a tenth of the truth's size, once on M = U diag(±1) Uᵀ with the true signs "
+    "given and once on M = sym(U Vᵀ).",
     tasks=tasks,
     run=run,
     figures=figures,
