@@ -29,7 +29,7 @@ EXACT, POOR = 1e-10, 1e-2  # test NMSE: recovered, and not learnt
 SIZES: dict[str, tuple[int, int, int, int, int]] = {
     "tiny": (15, 2, 60, 1, 30),
     "quick": (40, 4, 30, 2, 40),
-    "full": (200, 6, 30, 4, 50),
+    "full": (150, 6, 30, 3, 50),
 }
 
 
