@@ -346,7 +346,9 @@ class LevelDisplay:
             style = _style(number)
             if keys.dtype.kind not in "iuf":
                 style["linestyle"] = "none"  # there is nothing between two words
-            ax.errorbar(keys, mean, yerr=[mean - low, high - mean], label=name, capsize=3, **style)
+            # The mean of equal numbers may be off by rounding, and no bar is negative.
+            bars = np.maximum([mean - low, high - mean], 0)
+            ax.errorbar(keys, mean, yerr=bars, label=name, capsize=3, **style)
         if self.level is not None:
             ax.axhline(self.level, color="#666666", linewidth=1, label=self.level_label)
         if self.log_x:

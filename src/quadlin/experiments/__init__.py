@@ -1,7 +1,6 @@
 """The paper's figure and its claims, measured again."""
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from quadlin.experiments.study import SIZES, Study, Verdict
 
@@ -34,8 +33,6 @@ def studies() -> dict[str, Study]:
     """
     found: dict[str, Study] = {}
     for name in (*FIGURE, *CLAIMS):
-        if find_spec(f"{__name__}.{name}") is None:
-            continue
         module = import_module(f"{__name__}.{name}")
         for study in getattr(module, "STUDIES", None) or [module.STUDY]:
             found[study.name] = study
