@@ -139,7 +139,7 @@ class ConvergenceDisplay:
         """Take the geometric mean over several (x, y) a name, and the least and the largest.
 
         The entries of a trial are its steps. One that ended early keeps its last value; x is the
-        mean over the trials that came as far.
+        median over the trials that came as far.
         """
         curves, bands = {}, {}
         for name, runs in trials.items():
@@ -150,7 +150,7 @@ class ConvergenceDisplay:
                 x[row, : len(xs)] = xs
                 y[row, : len(ys)], y[row, len(ys) :] = ys, ys[-1]
             logs = np.log(np.clip(y, TINY, 1 / TINY))
-            curves[name] = (np.nanmean(x, axis=0), np.exp(logs.mean(axis=0)))
+            curves[name] = (np.nanmedian(x, axis=0), np.exp(logs.mean(axis=0)))
             bands[name] = (y.min(axis=0), y.max(axis=0))
         return cls(
             curves, bands=bands, x_label=x_label, y_label=y_label, title=title, limits=limits

@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", help=f"names with commas, of: {', '.join(studies())}")
     parser.add_argument("--folder", type=Path, help="of the results; results/SIZE by default")
     parser.add_argument("--device", default="cpu", help="cpu, or a device of torch such as cuda")
+    parser.add_argument("--jobs", type=int, help="tasks at a time; by default one a core if quick")
     parser.add_argument("--report-only", action="store_true", help="from results that are there")
     parser.add_argument("--no-report", action="store_true", help="where matplotlib is missing")
     options = parser.parse_args(arguments)
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"The report is {str(write_report(folder))!r}.")
             return 0
         report = None if options.no_report else write_report
-        reproduce(size, options.only, folder, options.device, report=report)
+        reproduce(size, options.only, folder, options.device, jobs=options.jobs, report=report)
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError, ImportError, TaskFailedError) as error:

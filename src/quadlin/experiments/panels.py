@@ -102,7 +102,7 @@ def run(panel: Panel, task: Task, device: str) -> list[Row]:
 
 
 def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
-    """Draw the test error against iterations and passes, for each noise level."""
+    """Draw the test error against iterations, seconds and passes, for each noise level."""
     shown = {}
     for noise in panel.noises:
         part = frame[frame["noise"] == noise]
@@ -110,13 +110,14 @@ def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
         views = [("iteration", "nmse", "iterations")]
         if noise > 0:
             views.append(("iteration", "nmse_clean", "clean"))
+        views.append(("seconds", "nmse_clean", "seconds"))
         if len(panel.noises) == 1:
             views.append(("passes", "nmse_clean", "passes"))
         for x, y, name in views:
             label = "test NMSE" + (", labels without noise" if noise and y != "nmse" else "")
             shown[f"{name}-{word.replace(' ', '')}"] = ConvergenceDisplay.from_trials(
                 curves(part, x, y),
-                x_label="iteration" if x == "iteration" else "passes over the rows",
+                x_label="passes over the rows" if x == "passes" else x,
                 y_label=label,
                 title=f"({panel.name}) {panel.law}; {word}",
                 limits=(None, 10.0),

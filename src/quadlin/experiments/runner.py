@@ -1,11 +1,15 @@
 """Runs studies: each finished task is kept, so that a run that was stopped goes on from there."""
 
 import importlib.util
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
@@ -42,6 +46,7 @@ def reproduce(
     folder: str | Path = "results",
     device: str = "cpu",
     *,
+    jobs: int | None = None,
     report: Callable[[Path], Path] | None = None,
     progress: bool = True,
     say: Say = print,
@@ -58,6 +63,9 @@ def reproduce(
         Where results go. Tasks found there are not run again.
     device : str
         "cpu" for numpy, or a device of torch such as "cuda".
+    jobs : int or None
+        Tasks at a time, each in a process of its own. None takes one for each core at size
+        "quick", else 1: tasks of the paper's size need a gigabyte or more each.
     report : callable or None
         Called with the folder at the end, e.g. `quadlin.report.write_report`.
     progress : bool
@@ -81,13 +89,14 @@ def reproduce(
     chosen = chosen_studies(only)
     check_size(size)
     check_device(device)
+    jobs = _checked_jobs(jobs, size, device)
     results = Results(Path(folder), size, say)
     results.open()
     outcome, failed = Outcome(results.folder), []
     try:
-        with _bar(chosen, size, progress) as advance:
+        with _bar(chosen, size, progress) as advance, _workers(jobs) as pool:
             for study in chosen:
-                failed += _run_study(study, results, device, outcome, advance)
+                failed += _run_study(study, results, device, outcome, advance, pool)
     except KeyboardInterrupt:
         say(
             f"\nStopped. Everything finished so far is kept in {str(results.folder)!r}; "
@@ -107,19 +116,34 @@ def reproduce(
 
 
 def _run_study(
-    study: Study, results: Results, device: str, outcome: Outcome, advance: Callable[[str], None]
+    study: Study,
+    results: Results,
+    device: str,
+    outcome: Outcome,
+    advance: Callable[[str], None],
+    pool: ProcessPoolExecutor | None,
 ) -> list[Exception]:
     """Run what is missing of a study; return the errors."""
-    tasks, parts, failed = study.tasks(results.size), [], []
+    tasks, failed = study.tasks(results.size), []
+    parts: list[Part] = []
     if results.is_combined(study, tasks):
         for _ in tasks:
             advance(study.name)
         outcome.complete.append(study.name)
         return []
-    for task in tasks:
+    known = [results.read(study.name, task) for task in tasks]
+    running: list[Callable[[], Part]] = []
+    for task, part in zip(tasks, known, strict=True):
+        if part is not None:
+            running.append(partial(_same, part))
+        elif pool is None:
+            running.append(partial(_run_task, study, task, results, device))
+        else:
+            given = (study.name, task, str(results.folder), results.size, device)
+            running.append(pool.submit(_work, *given).result)
+    for result in running:
         try:
-            part = results.read(study.name, task) or _run_task(study, task, results, device)
-            parts.append(part)
+            parts.append(result())
         except ImportError as error:
             outcome.left[study.name] = f"not run here. {error}"
         except Exception as error:
@@ -139,6 +163,40 @@ def _run_study(
             failed.append(error)
             outcome.left[study.name] = f"its rows do not make one table: {error!r}"
     return failed
+
+
+def _same(part: Part) -> Part:
+    return part
+
+
+def _work(name: str, task: Task, folder: str, size: str, device: str) -> Part:
+    """Run a task in a worker."""
+    return _run_task(studies()[name], task, Results(Path(folder), size, _say_nothing), device)
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Yield processes that run tasks, none for one job at a time."""
+    if jobs == 1:
+        yield None
+        return
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _checked_jobs(jobs: int | None, size: str, device: str) -> int:
+    if jobs is None:
+        return (os.cpu_count() or 1) if size == "quick" and device == "cpu" else 1
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UnknownNameError(f"jobs={jobs!r} must be a whole number ≥ 1.")
+    return jobs
 
 
 def _run_task(study: Study, task: Task, results: Results, device: str) -> Part:
