@@ -1,0 +1,81 @@
+"""A million one-hot columns: time a pass and peak memory of a fit of rank 8, for two sizes.
+
+    python benchmarks/wide_sparse.py [--rows 1000000] [--columns 1000000] [--per-row 20]
+
+Every row has a one in each of `per-row` fields, whose levels follow Zipf's law; the target is that
+of a factorization machine of rank 2 with noise. Prints a line a size: that asked for, and half of
+its rows with half of its columns.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from quadlin import FactorizationMachineRegressor
+
+
+def table(n, d, per_row, seed=0):
+    """One-hot rows: `per_row` fields of d/per_row levels each."""
+    rng = np.random.default_rng(seed)
+    levels = d // per_row
+    share = 1 / np.arange(1, levels + 1)
+    edges = np.cumsum(share / share.sum())
+    codes = np.searchsorted(edges, rng.random((n, per_row), dtype=np.float32)).clip(0, levels - 1)
+    indices = (codes + levels * np.arange(per_row)).astype(np.int32)
+    v = rng.standard_normal((d, 2)).astype(np.float32) / per_row**0.5
+    w = rng.standard_normal(d).astype(np.float32)
+    y = np.empty(n)
+    for start in range(0, n, 1 << 16):
+        part = indices[start : start + (1 << 16)]
+        sums = v[part].sum(axis=1)
+        y[start : start + len(part)] = w[part].sum(axis=1) + sums[:, 0] ** 2 - sums[:, 1] ** 2
+    y += rng.standard_normal(n)
+    indptr = np.arange(0, n * per_row + 1, per_row, dtype=np.int32)
+    data = np.ones(n * per_row, dtype=np.float32)
+    return csr_array((data, indices.reshape(-1), indptr), shape=(n, levels * per_row)), y
+
+
+def one(n, d, per_row, rank, steps):
+    X, y = table(n, d, per_row)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    model = FactorizationMachineRegressor(rank, alpha=1.0, max_iter=steps, random_state=0)
+    start = time.perf_counter()
+    model.fit(X, y)
+    seconds = time.perf_counter() - start
+    passes = model.history_[-1].passes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    r2 = 1 - model.history_[-1].loss / model.history_[0].loss
+    print(
+        f"{n:,} rows × {X.shape[1]:,} columns, {X.nnz:,} entries: {seconds:.0f} s, "
+        f"{passes} passes, {1e9 * seconds / passes / X.nnz:.0f} ns an entry and pass, peak {peak:.0f} MB "
+        f"({before:.0f} MB with the table alone), R² on its rows {r2:.3f}, {model.status_.name}",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, default=1_000_000)
+    parser.add_argument("--per-row", type=int, default=20)
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        one(options.rows, options.columns, options.per_row, options.rank, options.steps)
+        return
+    for part in (2, 1):  # each in a process of its own, for its own peak
+        sizes = ["--rows", options.rows // part, "--columns", options.columns // part]
+        same = ["--per-row", options.per_row, "--rank", options.rank, "--steps", options.steps]
+        command = [sys.executable, "-W", "ignore", __file__, "--child", *map(str, sizes + same)]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()
