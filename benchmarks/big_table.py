@@ -1,15 +1,19 @@
-"""A Parquet folder larger than one likes to hold: how fast, and in how much memory, it is walked.
+"""A Parquet folder larger than one likes to hold: how fast, and in how much memory, it is fitted.
 
 Draws rows of a second order model in float32, writes them as Parquet (5,000,000 × 200 are 4 GB),
-and times pyarrow's own scan of the same columns beside a walk of `open_source`, each in a process
-of its own, with its peak memory.
+and times, each in a process of its own and with its peak memory: pyarrow's own scan of the same
+columns, a walk of `open_source`, one pass of `partial_fit` over the same rows in memory, and `fit
+--one-pass` and `predict` of the command line. Prints the time of the fit over that of the scan and
+the pass in memory together, and how far the two models are apart.
 Run: python benchmarks/big_table.py FOLDER [--rows N] [--features D]
 """
 
 import argparse
 import itertools
 import multiprocessing
+import os
 import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,7 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 
-from quadlin.sources import open_source
+from quadlin import SecondOrderRegressor, load, open_source, save
 
 BLOCK = 50_000  # rows drawn at once
 RANK = 5
@@ -67,10 +71,68 @@ def walk(folder):
     return sum(len(chunk.y) for chunk in open_source(folder, target="y"))
 
 
+def in_memory(folder):
+    """One pass over rows that are in memory already; only `partial_fit` is timed."""
+    source = open_source(folder, target="y")
+    X, y = np.empty((source.rows, source.width), np.float32), np.empty(source.rows)
+    start = 0
+    for chunk in source:
+        stop = start + len(chunk.y)
+        X[start:stop], y[start:stop], start = chunk.X, chunk.y, stop
+    before = time.perf_counter()
+    model = SecondOrderRegressor(RANK, random_state=0).partial_fit(X, y)
+    seconds = time.perf_counter() - before
+    save(model, folder.parent / "in_memory.safetensors")
+    return seconds
+
+
 def measured(task, folder, queue):
     start = time.perf_counter()
     rows = task(folder)
     queue.put((time.perf_counter() - start, time.process_time(), rows, peak_bytes()))
+
+
+def in_process(task, folder):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=measured, args=(task, folder, queue))
+    process.start()
+    result = queue.get()
+    process.join()
+    return result
+
+
+def command(*words):
+    """Run the command line; return its seconds and print them with the peak memory."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "quadlin", *map(str, words), "--quiet"])
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    assert status == 0, status
+    print(f"quadlin {words[0]}: {seconds:.1f} s, peak memory {usage.ru_maxrss / 1e3:.0f} MB")
+    return seconds
+
+
+def fits(folder, scan_seconds):
+    """Compare the command line's pass with one in memory."""
+    beside = folder.parent
+    pass_seconds = in_process(in_memory, folder)[2]
+    print(f"partial_fit in memory: {pass_seconds:.1f} s")
+    model = beside / "one_pass.safetensors"
+    seconds = command(
+        *("fit", folder, "--target", "y", "--rank", RANK, "--one-pass"),
+        *("--random-state", 0, "-o", model),
+    )
+    print(f"fit / (scan + pass in memory) = {seconds / (scan_seconds + pass_seconds):.2f}")
+    command("predict", model, folder, "-o", beside / "predictions.parquet")
+    X = next(iter(open_source(folder, target="y"))).X
+    one, other = (load(beside / f"{name}.safetensors") for name in ("one_pass", "in_memory"))
+    gap = np.abs(one.predict(X) - other.predict(X)).max() / np.std(other.predict(X))
+    print(f"the models' predictions differ by at most {gap:.0e} standard deviations")
+    table = pyarrow.parquet.ParquetFile(beside / "predictions.parquet")
+    first = next(table.iter_batches(len(X))).column(0).to_numpy()[: len(X)]
+    print(f"predictions written: {table.metadata.num_rows:,}, as in memory:", end=" ")
+    print(bool(np.allclose(first, one.predict(X)[: len(first)])))
 
 
 def main():
@@ -86,14 +148,10 @@ def main():
         write(options.folder, options.rows, options.features, options.files, options.group)
     size = sum(path.stat().st_size for path in options.folder.glob("*.parquet"))
     print(f"{size / 1e9:.2f} GB of Parquet")
-    context, best = multiprocessing.get_context("spawn"), {}
+    best = {}
     for _ in range(options.repeat):
         for task in (scan, walk):
-            queue = context.Queue()
-            process = context.Process(target=measured, args=(task, options.folder, queue))
-            process.start()
-            seconds, cpu, rows, peak = queue.get()
-            process.join()
+            seconds, cpu, rows, peak = in_process(task, options.folder)
             best[task] = min(best.get(task, np.inf), seconds)
             speed = size / seconds / 1e6
             print(
@@ -102,7 +160,8 @@ def main():
                 f"peak memory {peak / 1e6:.0f} MB",
                 flush=True,
             )
-    print(f"walk / scan = {best[walk] / best[scan]:.2f}")
+    print(f"walk / scan = {best[walk] / best[scan]:.2f}", flush=True)
+    fits(options.folder, best[scan])
 
 
 if __name__ == "__main__":

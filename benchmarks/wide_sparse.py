@@ -52,7 +52,8 @@ def one(n, d, per_row, rank, steps):
     r2 = 1 - model.history_[-1].loss / model.history_[0].loss
     print(
         f"{n:,} rows × {X.shape[1]:,} columns, {X.nnz:,} entries: {seconds:.0f} s, "
-        f"{passes} passes, {1e9 * seconds / passes / X.nnz:.0f} ns an entry and pass, peak {peak:.0f} MB "
+        f"{passes} passes, {1e9 * seconds / passes / X.nnz:.0f} ns an entry and pass, "
+        f"peak {peak:.0f} MB "
         f"({before:.0f} MB with the table alone), R² on its rows {r2:.3f}, {model.status_.name}",
         flush=True,
     )
