@@ -24,20 +24,22 @@ from quadlin.cli.show import demo, reproduce
 from quadlin.cli.words import STANDARD, UsageError, spoken
 
 COMMANDS = (check, fit, predict, evaluate, inspect, export, demo, reproduce)
-HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank, from tables of any size.
+HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.
 
-DATA is a CSV, TSV, Parquet, Arrow, .npy, .npz, svmlight or libffm file, a folder or a quoted
-pattern of such files, or - for the standard input (with --format).
+DATA is a CSV, TSV, Parquet, Arrow, .npy, .npz, svmlight or libffm file, a
+folder or a quoted pattern of such files, or - for the standard input (with
+--format). Tables may be larger than memory.
 
   quadlin check houses.csv --target price
   quadlin fit houses.csv --target price -o houses.safetensors
   quadlin inspect houses.safetensors
   quadlin predict houses.safetensors new.csv -o prices.csv
 
-A file that a command writes replaces one of that name, at once and only when it is complete.
+A file that a command writes replaces one of that name, at once, and only when
+the new one is complete.
 
-Exit codes: 0 done; 1 something is wrong with the data, the model or a file; 2 the command line
-makes no sense; 130 stopped by Ctrl-C.
+Exit codes: 0 done; 1 something is wrong with the data, the model or a file;
+2 the command line makes no sense; 130 stopped by Ctrl-C.
 """
 ALWAYS = Group("With every command", sort_key=100)
 OK, FAILED, USAGE, STOPPED = 0, 1, 2, 130
@@ -68,8 +70,7 @@ def build() -> App:
         Parameters
         ----------
         config
-            A TOML file of options, a table for each command: [fit] rank = 3. What the command line
-            says goes before it.
+            A TOML file of options, a table for each command. The command line goes before it.
         debug
             Show where in the code an error arose.
         """
@@ -77,6 +78,7 @@ def build() -> App:
         # A lone hyphen would be taken for an option.
         return app([STANDARD if token == "-" else token for token in tokens])
 
+    app.meta.suppress_keyboard_interrupt = False
     app.meta.default(launch)
     return app
 

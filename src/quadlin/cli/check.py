@@ -2,9 +2,10 @@
 
 import shlex
 import warnings
+from dataclasses import replace
 from typing import Any
 
-from quadlin.cli.findings import Finding, Look, findings, recommended
+from quadlin.cli.findings import Finding, Look, findings, recommended, useless_columns
 from quadlin.cli.gaps import Gaps, gaps_of
 from quadlin.cli.options import READ, SAY, Read, Say, opened
 from quadlin.cli.progress import watched
@@ -17,9 +18,9 @@ MARKS = {"good": "ok", "note": "note", "warning": "!"}
 def check(data: str, *, read: Read = READ, say: Say = SAY) -> None:
     """Say whether a table suits the model, and with which options to fit it.
 
-    Looks at missing values, identifiers, rare levels, features with two values, correlation, heavy
-    tails, rows for each parameter and memory, in three or four walks over the rows. Rows with
-    missing values count in the first of these only.
+    Looks at missing values, identifiers, rare levels, features with two values,
+    correlation, heavy tails, rows for each parameter and memory, in three or four
+    walks over the rows. What is missing is counted; all else is judged by complete rows.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json
@@ -38,15 +39,23 @@ def check(data: str, *, read: Read = READ, say: Say = SAY) -> None:
         gaps = gaps_of(rows)
     if not gaps.rows:
         raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
+    useless = useless_columns(source, gaps)
+    if useless:  # they would spoil every other judgement
+        kept = [
+            name for name in map(str, getattr(source.reader, "columns", ())) if name not in useless
+        ]
+        source = opened(data, replace(read, columns=None), say, missing="drop", columns=kept)
+        with watched(source, "counting", say.still) as rows:
+            gaps = replace(gaps, complete=gaps_of(rows).complete)
     look = None
     if gaps.complete:
         with watched(source, "looking", say.still, again=True) as rows:
-            look = Look.at(rows, gaps)
-    found = findings(source, gaps, look)
-    command = _command(data, read, recommended(source, gaps, look))
-    emit(
-        _content(data, source, gaps, look, found, command), _lines(source, found, command), say.json
-    )
+            look = Look.at(rows)
+    found = findings(source, gaps, look, useless)
+    command = _command(data, read, recommended(source, gaps, look, useless))
+    content = _content(data, source, gaps, look, found, command)
+    content["useless_columns"] = useless
+    emit(content, _lines(source, gaps, found, command), say.json)
 
 
 def _command(data: str, read: Read, options: dict[str, str]) -> str:
@@ -60,9 +69,10 @@ def _command(data: str, read: Read, options: dict[str, str]) -> str:
     return shlex.join([*parts, "-o", "model.safetensors"])
 
 
-def _lines(source: Any, found: list[Finding], command: str) -> list[str]:
+def _lines(source: Any, gaps: Gaps, found: list[Finding], command: str) -> list[str]:
     rows = [[MARKS[item.kind], item.topic, item.text] for item in found]
-    return [source.description, "", *columns(rows, ""), "", "Try:", f"  {command}"]
+    head = f"{source.feed.title}, {gaps.rows:,} rows × {source.width:,} features"
+    return [head, "", *columns(rows, ""), "", "Try:", f"  {command}"]
 
 
 def _content(

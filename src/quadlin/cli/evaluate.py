@@ -17,8 +17,8 @@ NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 def evaluate(model: Path, data: str, *, read: Labelled = LABELLED, say: Say = SAY) -> None:
     """Say how well a model predicts rows whose target is known.
 
-    A chunk at a time: memory does not grow with the number of rows. NMSE is the mean squared error
-    over the variance of y, so that 0 is perfect and 1 is as good as the mean of these rows.
+    Memory does not grow with the number of rows. NMSE is the mean squared error
+    over the variance of y: 0 is perfect, 1 as good as the mean of these rows.
 
       quadlin evaluate model.safetensors test.csv --target price
       quadlin evaluate model.safetensors test.parquet --target price --json

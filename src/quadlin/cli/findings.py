@@ -11,6 +11,7 @@ from quadlin.cli.words import amount, number
 from quadlin.design import Units
 from quadlin.diagnose import COLLINEAR, listed
 from quadlin.engine import reduce
+from quadlin.explain import numbered
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
 from quadlin.sources import Source
@@ -24,7 +25,7 @@ from quadlin.whiten import (
     covariance,
 )
 
-FEW_FEATURES = 500  # up to which all correlations are looked at
+FEW_FEATURES = 1000  # up to which all correlations are looked at
 CORRELATED = 0.95  # a pair of features worth naming
 HEAVY = 20.0  # kurtosis, 3 for a normal distribution, above which a few rows decide
 RANKS = range(1, 11)
@@ -32,6 +33,7 @@ PLENTY, ENOUGH = 10, 4  # rows a parameter: with noise, and with little of it
 IN_MEMORY = 10**8  # bytes of rows up to which cross-validation is advised
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 RARE = 5  # rows of a level
+NUMBERED = 20  # rows after which numbers that rise by no accident number them
 
 
 class Finding(NamedTuple):
@@ -50,10 +52,9 @@ class Look:
     energy: tuple[float, float]  # of the correlations, and of independent features
     condition: float | None  # of the correlation matrix, where it was formed
     pairs: list[tuple[str, str, float]]  # that are nearly the same
-    identifiers: list[str]
 
     @classmethod
-    def at(cls, source: Source, gaps: Gaps) -> "Look":
+    def at(cls, source: Source) -> "Look":
         """Take two walks over the rows, a third where features are few."""
         known = survey(source)
         make = UnitsMaker("auto", True, source.dtype, list(source.names), source.fields)
@@ -63,7 +64,7 @@ class Look:
         pairs: list[tuple[str, str, float]] = []
         if source.width <= FEW_FEATURES:
             condition, pairs = _correlations(source, units)
-        return cls(known, energy, condition, pairs, _identifiers(source, gaps))
+        return cls(known, energy, condition, pairs)
 
     @property
     def correlated(self) -> bool:
@@ -93,7 +94,6 @@ class Look:
             "correlation_energy_independent": self.energy[1],
             "condition_number": self.condition,
             "correlated_pairs": [{"first": a, "second": b, "r": r} for a, b, r in self.pairs],
-            "identifiers": self.identifiers,
             "heavy_tails": self.heavy(source),
             "target": {
                 "mean": float(target.mean[0]),
@@ -104,26 +104,25 @@ class Look:
         }
 
 
-def findings(source: Source, gaps: Gaps, look: Look | None) -> list[Finding]:
+def findings(source: Source, gaps: Gaps, look: Look | None, useless: list[str]) -> list[Finding]:
     """Return all there is to say, in order."""
-    found = [_missing(gaps)]
+    found = [_missing(gaps), *_columns(useless)]
     if look is None:
         return [*found, Finding("warning", "rows", "none is complete, so nothing else is known.")]
-    found += [*_target(look), *_columns(look), *_features(source, look), *_levels(source, look)]
+    found += [*_target(look), *_features(source, look), *_levels(source, look)]
     found += [_correlation(look), *_tails(source, look), *_rows(source, look)]
     return [*found, _memory(source, look)]
 
 
-def recommended(source: Source, gaps: Gaps, look: Look | None) -> dict[str, str]:
+def recommended(
+    source: Source, gaps: Gaps, look: Look | None, useless: list[str]
+) -> dict[str, str]:
     """Return the options of `fit` that suit the table; an empty value is a flag."""
     options: dict[str, str] = {}
-    empty = [name for name, count in gaps.missing.items() if count == gaps.rows]
-    useless = [*empty, *(look.identifiers if look else ())]
     reader: Any = source.reader
-    inputs = [str(name) for name in getattr(reader, "columns", ())]
-    if useless and set(inputs) - set(useless):
-        options["columns"] = ",".join(name for name in inputs if name not in useless)
-    gone = {name: count for name, count in gaps.missing.items() if name not in empty}
+    if useless:
+        options["columns"] = ",".join(str(name) for name in reader.columns)
+    gone = [name for name in gaps.missing if name not in useless]
     if gone:
         labelled = not {"target", "weight", str(getattr(reader, "target", None))} & set(gone)
         few = gaps.complete >= (1 - SCARCE) * gaps.rows
@@ -152,25 +151,29 @@ def _correlations(
         return None, []
     R = R[np.ix_(varies, varies)]
     R /= np.sqrt(np.outer(np.diag(R), np.diag(R)))
+    field = numbered(source.fields, source.width)[varies]
+    apart = (field[:, None] != field) | (field < 0)  # levels of one column are no news
     values = np.linalg.eigvalsh(R)
     values = values[values > COLLINEAR]  # one-hot groups always depend on each other
     pairs = [
         (source.names[varies[i]], source.names[varies[j]], float(R[i, j]))
-        for i, j in zip(*np.nonzero(np.triu(np.abs(R) > CORRELATED, 1)), strict=True)
+        for i, j in zip(*np.nonzero(np.triu(apart & (np.abs(R) > CORRELATED), 1)), strict=True)
     ]
     pairs.sort(key=lambda pair: -abs(pair[2]))
     return float(values[-1] / values[0]), pairs[:20]
 
 
-def _identifiers(source: Source, gaps: Gaps) -> list[str]:
-    """Return columns that name or number the rows."""
-    found = list(gaps.rising) if gaps.rows > 2 else []
+def useless_columns(source: Source, gaps: Gaps) -> list[str]:
+    """Return columns that name or number the rows, or hold nothing."""
+    found = [name for name, count in gaps.missing.items() if count == gaps.rows]
+    found += list(gaps.rising) if gaps.rows >= NUMBERED else []
     encoder = source.encoder
     if encoder is not None:
         for name, known in zip(encoder.input_names, encoder.levels, strict=True):
-            if known is not None and 2 * len(known) > gaps.complete:
+            if known is not None and 2 * len(known) > gaps.complete > 0:
                 found.append(name)
-    return found
+    inputs = [str(name) for name in getattr(source.reader, "columns", ())]
+    return [name for name in inputs if name in found] if set(inputs) - set(found) else []
 
 
 def _missing(gaps: Gaps) -> Finding:
@@ -201,11 +204,13 @@ def _target(look: Look) -> list[Finding]:
     return [Finding("good", "target", f"kurtosis {number(phi)}.")]
 
 
-def _columns(look: Look) -> list[Finding]:
-    if not look.identifiers:
+def _columns(useless: list[str]) -> list[Finding]:
+    if not useless:
         return []
-    text = f"{listed(look.identifiers)} name or number the rows; leave them out."
-    return [Finding("warning", "identifiers", text)]
+    text = (
+        f"{listed(useless)}: only names or numbers of the rows, or nothing at all. Left out here."
+    )
+    return [Finding("warning", "columns", text)]
 
 
 def _features(source: Source, look: Look) -> list[Finding]:

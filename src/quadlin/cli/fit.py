@@ -3,18 +3,19 @@
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from cyclopts import Group, Parameter
 from scipy.sparse import csr_array, vstack
 
 from quadlin.cli.interrupt import Interrupted, gently
-from quadlin.cli.options import READ, SAY, Output, Read, Say, opened, writable
+from quadlin.cli.options import READ, SAY, Flag, Output, Read, Say, opened, writable
 from quadlin.cli.progress import waiting, watched
 from quadlin.cli.words import UsageError, columns, emit, note, number
 from quadlin.persist import save
@@ -32,15 +33,14 @@ class Learn:
     """The options of the estimator."""
 
     rank: int | Literal["auto"] | None = None
-    """Rank of M: auto lets rows held out choose it, and is the default where rows can be walked
-    again; else 5."""
+    """Rank of M; auto (the default but for one pass): chosen by rows held out."""
     alpha: str = "0"
     """Ridge penalty; two numbers with a comma are for w and for M."""
     diagonal: Literal["auto", "free", "zero"] = "auto"
     """Squares: auto where they can be told from the feature; zero for a factorization machine."""
     loss: Literal["squared", "huber"] = "squared"
     """huber is for gross errors in y."""
-    psd: Annotated[bool, Parameter(negative="")] = False
+    psd: Flag = False
     """Hold the low-rank part positive semi-definite."""
     whiten: Literal["auto", "full", "lowrank", "none"] = "auto"
     """How correlated features are decorrelated inside."""
@@ -54,7 +54,7 @@ class Learn:
     """Rows of a step, with --one-pass."""
     random_state: int = 0
     """Seed: the same command gives the same model."""
-    uncertainty: Annotated[bool, Parameter(negative="")] = False
+    uncertainty: Flag = False
     """Find standard errors as well, for predict --std."""
 
 
@@ -67,8 +67,8 @@ def fit(
     output: Output = Path("model.safetensors"),
     read: Read = READ,
     learn: Learn = LEARN,
-    one_pass: Annotated[bool, Parameter(negative="")] = False,
-    cv: Annotated[bool, Parameter(negative="")] = False,
+    one_pass: Flag = False,
+    cv: Flag = False,
     engine: str = "serial",
     checkpoint: Path | None = None,
     say: Say = SAY,
@@ -78,9 +78,9 @@ def fit(
     Text columns become one-hot columns. Rows stay on disk, but with --cv.
 
       quadlin fit houses.csv --target price
-      quadlin fit "sales/*.parquet" --target amount --rank 3 --uncertainty -o sales.safetensors
+      quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
-      zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4 -o log.safetensors
+      zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
     Parameters
     ----------
@@ -95,8 +95,7 @@ def fit(
     engine
         Who adds up: serial, threads, a number of threads, or a Dask scheduler (tcp://host:8786).
     checkpoint
-        Note every pass in this file; the same command then goes on after a kill or Ctrl-C. It is
-        removed once the model is saved.
+        A file to note every pass in: the same command goes on after a kill. Removed at the end.
     """
     writable(output, data)
     if checkpoint is not None:
@@ -125,7 +124,10 @@ def fit(
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    _report(estimator, source, output, time.perf_counter() - start, say)
+    if not bool(estimator._fitted.current.target.varies(np.float64)[0]):
+        mean = number(float(estimator.intercept_))
+        warnings.warn(f"The target is {mean} in every row; so is the model.", stacklevel=2)
+    _report(estimator, source, output, streamed, time.perf_counter() - start, say)
 
 
 def _estimator(learn: Learn, source: Source, cv: bool, streamed: bool, say: Say) -> Any:
@@ -137,18 +139,18 @@ def _estimator(learn: Learn, source: Source, cv: bool, streamed: bool, say: Say)
         if given:
             raise UsageError(f"--cv goes without --{given[0].replace('_', '-')}.")
         return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in CV_LACKS})
-    if learn.rank is None:
-        chosen = not streamed and learn.loss == "squared"
-        params["rank"] = "auto" if chosen else RANK
-        if not chosen:
-            why = "rows seen once" if streamed else "--loss huber"
-            note(f"With {why} the rank is not chosen but {RANK}; --rank sets it.", say.still)
     if streamed:
         wrong = {"--rank auto": learn.rank == "auto", "--loss huber": learn.loss == "huber"}
         wrong["--uncertainty"] = learn.uncertainty
         for option, asked in wrong.items():
             if asked:
                 raise UsageError(f"{option} needs several passes, so it does not go with one pass.")
+    if learn.rank is None:
+        chosen = not streamed and learn.loss == "squared"
+        params["rank"] = "auto" if chosen else RANK
+        if not chosen:
+            why = "rows seen once" if streamed else "--loss huber"
+            note(f"With {why} the rank is not chosen but {RANK}; --rank sets it.", say.still)
     return SecondOrderRegressor(**params)
 
 
@@ -213,7 +215,9 @@ def _farewell(checkpoint: Path | None, again: bool) -> str:
     return f"Stopped; what is done so far is in {checkpoint}. To go on{rows}: {command}"
 
 
-def _report(model: Any, source: Source, output: Path, seconds: float, say: Say) -> None:
+def _report(
+    model: Any, source: Source, output: Path, streamed: bool, seconds: float, say: Say
+) -> None:
     learned, history = model._fitted.current, model.history_
     variance = float(learned.target.var[0]) if np.ndim(learned.target.var) else None
     r2 = None if not variance else 1 - history[-1].loss / variance
@@ -228,17 +232,18 @@ def _report(model: Any, source: Source, output: Path, seconds: float, say: Say) 
         "status": model.status_.name,
         "advice": model.status_.value,
         "steps": model.n_iter_,
-        "passes": getattr(model, "n_passes_", history[-1].passes),
+        "passes": 1 if streamed else getattr(model, "n_passes_", history[-1].passes),
         "loss": history[-1].loss,
-        "r2_train": r2,
+        "r2_last_batch" if streamed else "r2_train": r2,
         "seconds": round(seconds, 3),
     }
+    passes = "1 pass" if streamed else f"{content['passes']:,} passes"
     said = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues {_some(model.eigenvalues_)}"],
-        ["R² (training)", number(r2)],
-        ["status", f"{model.status_.name}, {content['passes']} passes, {seconds:.1f} s"],
+        ["R² (last batch)" if streamed else "R² (training)", number(r2)],
+        ["status", f"{model.status_.name}, {passes} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     emit(content, [] if say.quiet else columns(said, ""), say.json)

@@ -17,8 +17,8 @@ SHOWN = 8  # lines of the history
 def inspect(model: Path, *, top: int = 10, html: Path | None = None, say: Say = SAY) -> None:
     """Say what a model has learned: spectrum, interactions, linear terms, how the fit went.
 
-    A strength is the effect of the product, or of the feature, for one standard deviation each; it
-    can be compared between features of different units.
+    A strength is the effect of one standard deviation of each feature, so it can be
+    compared between features of different units.
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html

@@ -19,6 +19,8 @@ READING = Group("Reading rows", sort_key=10)
 ANSWER = Group("What is said", sort_key=20)
 TABLES = ("csv", "tsv", "parquet", "arrow")
 Missing = Literal["error", "drop", "mean"]
+FLAG = Parameter(negative="", show_default=False)
+Flag = Annotated[bool, FLAG]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 
@@ -27,11 +29,9 @@ Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 class Say:
     """How a command answers."""
 
-    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    json: Flag = False
     """Print one JSON object instead of text."""
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = (
-        False
-    )
+    quiet: Annotated[bool, FLAG, Parameter(alias="-q")] = False
     """No progress and no remarks; warnings and errors only."""
 
     @property

@@ -4,12 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from cyclopts import Parameter
 
-from quadlin.cli.options import ROWS, SAY, Output, Rows, Say, loaded, opened_for, writable
+from quadlin.cli.options import ROWS, SAY, Flag, Output, Rows, Say, loaded, opened_for, writable
 from quadlin.cli.progress import watched
 from quadlin.cli.words import STANDARD, UsageError, emit, note
 from quadlin.store import replacing
@@ -23,13 +22,14 @@ def predict(
     data: str,
     *,
     output: Output,
-    std: Annotated[bool, Parameter(negative="")] = False,
+    std: Flag = False,
     read: Rows = ROWS,
     say: Say = SAY,
 ) -> None:
     """Predict the rows of a table, in their order.
 
-    Memory does not grow with the number of rows. Columns that the model does not know are not read.
+    Memory does not grow with the number of rows. Other columns are not read.
+    ±1.96 standard deviations are a 95% interval.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.parquet --std -o predictions.parquet
@@ -42,11 +42,9 @@ def predict(
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
-        *.parquet, *.csv or *.npy; - is CSV on the standard output. A file that is there is replaced
-        when the new one is complete.
+        A .parquet, .csv or .npy file, replaced if it is there; - is CSV on the standard output.
     std
-        Also the standard deviation of a new observation; ±1.96 of them are a 95% interval. The
-        model needs fit --uncertainty.
+        Also the standard deviation of a new observation. The model needs fit --uncertainty.
     """
     to_stdout = str(output) == STANDARD
     if not to_stdout:
@@ -56,6 +54,8 @@ def predict(
     elif say.json:
         raise UsageError("-o - and --json would both print to the standard output.")
     fitted = loaded(model)
+    if std and fitted._law is None:
+        raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     source = opened_for(fitted, data, read, say)
     names = ["prediction", "std"] if std else ["prediction"]
     rows = 0
