@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -564,6 +565,21 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     assert "no study 'z'" in quadlin("reproduce --only z", 2)
     monkeypatch.setitem(sys.modules, "quadlin.experiments.runner", None)
     assert "quadlin[reproduce]" in quadlin("reproduce", 1)
+
+
+def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):
+    """But for digits, which depend on the machine."""
+    docs = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
+    blocks = re.findall(r"```console\n(.*?)```", docs, re.DOTALL)
+    assert len(blocks) >= 5
+    for line, said in re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks)):
+        found = quadlin(line)
+        assert words(found) == words(said)
+
+
+def words(text):
+    return re.sub(r"[-+]?[\d.,]+(e[-+]\d+)?|\s+", " ", text).split()
 
 
 def test_what_is_said_is_json_and_english():

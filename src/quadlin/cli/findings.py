@@ -33,6 +33,8 @@ PLENTY, ENOUGH = 10, 4  # rows a parameter: with noise, and with little of it
 IN_MEMORY = 10**8  # bytes of rows up to which cross-validation is advised
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 RARE = 5  # rows of a level
+PROGRAM = 450e6  # bytes; measured by benchmarks/big_csv.py
+HELD = 1e9  # bytes of rows that `fit` holds by default
 NUMBERED = 20  # rows after which numbers that rise by no accident number them
 
 
@@ -264,9 +266,9 @@ def _tails(source: Source, look: Look) -> list[Finding]:
 def _rows(source: Source, look: Look) -> list[Finding]:
     n, d = look.survey.tally.counting, source.width
     ratios = {k: n / degrees_of_freedom(d, k) for k in RANKS if k <= max(d, 1)}
-    shown = ", ".join(f"{k}: {number(r)}" for k, r in ratios.items() if k in (1, 2, 5, 10))
+    shown = ", ".join(f"{k} {number(r)}" for k, r in ratios.items() if k in (1, 2, 5, 10))
     most = [k for k, ratio in ratios.items() if ratio >= PLENTY]
-    text = f"{n:,} for each parameter, by rank: {shown}."
+    text = f"{n:,}; for each parameter, at rank {shown}."
     if most:
         return [Finding("good", "rows", f"{text} Enough up to rank {most[-1]}.")]
     if ratios and max(ratios.values()) >= ENOUGH:
@@ -278,6 +280,10 @@ def _memory(source: Source, look: Look) -> Finding:
     d, k, size = source.width, 16, source.dtype.itemsize  # auto tries ranks up to 16
     square = 3 * d * d if look.correlated and d <= FULL_LIMIT else 50 * d
     chunk = 4 * source.chunk_rows * max(1, len(getattr(source.reader, "columns", source.names)))
-    held = 8 * (3 * (k + 8) * d + square) + size * chunk
-    text = f"about {amount(held)} for the fit beside the program's own 250 MB, however many rows."
+    work = 8 * (3 * (k + 8) * d + square) + size * chunk
+    inputs = len(getattr(source.reader, "columns", source.names))
+    rows = look.survey.tally.rows * inputs * (size + 4 * source.sparse)
+    told = f"and {amount(rows)} of rows" if rows <= HELD else "rows are read in every pass"
+    text = f"about {amount(PROGRAM + work + (rows <= HELD) * rows)} for the fit: "
+    text += f"{amount(PROGRAM)} the program and its reader, {amount(work)} work, {told}."
     return Finding("good", "memory", text)

@@ -99,9 +99,10 @@ def _lines(content: dict[str, Any]) -> list[str]:
     lines += ["", "history"]
     history = c["history"]
     shown = history if len(history) <= SHOWN else [*history[:2], *history[2 - SHOWN :]]
-    lines += columns(
+    told = columns(
         [[f"step {r['step']}", f"passes {r['passes']}", f"loss {number(r['loss'])}"] for r in shown]
     )
+    lines += told if len(shown) == len(history) else [*told[:2], "  …", *told[2:]]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]
 
 

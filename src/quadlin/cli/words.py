@@ -127,6 +127,6 @@ def amount(size: float) -> str:
     """
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+            return f"{size:.0f} {unit}" if size >= 10 else f"{size:.1f} {unit}"
         size /= 1000
-    return f"{size:.1f} TB"
+    return f"{size:,.1f} TB"
