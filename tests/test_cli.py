@@ -495,6 +495,22 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path
     np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
 
 
+def test_a_terminal_shows_how_far_a_walk_is(quadlin, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for line in (
+        "fit F/numbers.csv --target price --rank 1 --hold 0",
+        "fit F/numbers.csv --target price --rank 1 --one-pass",
+        "predict model.safetensors F/numbers.csv -o p.csv",
+        "check F/houses.parquet --target price",
+    ):
+        assert main(line.split()) == 0
+        assert "rows/s" in quadlin.capsys.readouterr().err
+        assert main([*line.split(), "--quiet"]) == 0
+        assert quadlin.capsys.readouterr().err == ""
+
+
 class Torn(io.RawIOBase):
     """A stream in which Ctrl-C is pressed at some byte."""
 
@@ -564,7 +580,13 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     ]
     assert "no study 'z'" in quadlin("reproduce --only z", 2)
     monkeypatch.setitem(sys.modules, "quadlin.experiments.runner", None)
-    assert "quadlin[reproduce]" in quadlin("reproduce", 1)
+    assert "not part of this quadlin" in quadlin("reproduce", 1)
+
+    def lacking(name):
+        raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
+
+    monkeypatch.setattr("quadlin.cli.show.importlib.import_module", lacking)
+    assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
 
 
 def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):

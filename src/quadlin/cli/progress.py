@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,29 +61,36 @@ def waiting(doing: str, quiet: bool) -> Iterator[None]:
 
 def _bar() -> Any:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
-    class Speed(ProgressColumn):
-        """Rows a second, over all passes."""
+    class Pace(ProgressColumn):
+        """Rows a second over all passes, the time so far and that to the end of the walk.
+
+        Rich's own columns stop at the end of the first pass.
+        """
 
         def render(self, task: Any) -> Any:
-            seen, elapsed = task.fields.get("seen", 0), task.elapsed or 0
-            return Text(f"{seen / elapsed:,.0f} rows/s" if seen and elapsed else "")
+            return Text(pace(task.fields["seen"], task.completed, task.total, task.elapsed or 0.0))
 
-    columns = (
-        *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24)),
-        *(Speed(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
-    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), Pace())
     return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def pace(seen: int, done: float, total: float | None, elapsed: float) -> str:
+    """Return rows a second, the time so far and the time left, as far as they are known.
+
+    Examples
+    --------
+    >>> pace(3000, 1000, 2000, 10.0)
+    '300 rows/s, 0:00:10, 0:00:03 left'
+    """
+    words = [f"{seen / elapsed:,.0f} rows/s"] if seen and elapsed > 0 else []
+    words.append(str(timedelta(seconds=int(elapsed))))
+    if words[1:] and total is not None:
+        left = max(0.0, total - done) * elapsed / seen
+        words.append(f"{timedelta(seconds=int(left))} left")
+    return ", ".join(words)
 
 
 def _estimated(source: Source) -> int | None:

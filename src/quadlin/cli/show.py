@@ -70,6 +70,8 @@ def _runner() -> Any:
     try:
         return importlib.import_module("quadlin.experiments.runner")
     except ImportError as error:
+        if str(error.name).startswith("quadlin."):
+            raise ImportError("The experiments are not part of this quadlin.") from None
         raise ImportError(
             f'The experiments need {error.name}: pip install "quadlin[reproduce]".'
         ) from None
