@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from quadlin.cli.interrupt import Interrupted
 from quadlin.cli.options import SAY, Say
 from quadlin.cli.words import UsageError, emit, note
 
@@ -25,7 +26,7 @@ def reproduce(
     *,
     full: Annotated[bool, Parameter(negative="--quick")] = False,
     only: str | None = None,
-    folder: Path = Path("results"),
+    folder: Path | None = None,
     device: str = "cpu",
     say: Say = SAY,
 ) -> None:
@@ -42,23 +43,31 @@ def reproduce(
     only
         Some of the experiments, with commas between them.
     folder
-        Where results go.
+        Where results go; results/quick or results/full by default.
     device
         cpu, or a device of torch such as cuda.
     """
-    runner = _runner()
+    runner, size = _imported("quadlin.experiments.runner"), "full" if full else "quick"
+    report = None
+    if importlib.util.find_spec("matplotlib") is None:
+        note('Without matplotlib there is no report: pip install "quadlin[plot]".', say.still)
+    else:
+        report = _imported("quadlin.report").write_report
     names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     try:
         outcome = runner.reproduce(
-            "full" if full else "quick",
+            size,
             names,
-            folder,
+            folder or Path("results") / size,
             device,
+            report=report,
             progress=not say.still,
             say=lambda line: note(line, say.still),
         )
     except runner.UnknownNameError as error:
         raise UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped; the same command goes on from there.") from None
     content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
     lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
     emit(content, [] if say.quiet else lines, say.json)
@@ -66,9 +75,9 @@ def reproduce(
         raise RuntimeError(f"{len(outcome.left)} of the experiments are not complete.")
 
 
-def _runner() -> Any:
+def _imported(module: str) -> Any:
     try:
-        return importlib.import_module("quadlin.experiments.runner")
+        return importlib.import_module(module)
     except ImportError as error:
         if str(error.name).startswith("quadlin."):
             raise ImportError("The experiments are not part of this quadlin.") from None
