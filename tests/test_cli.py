@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -318,11 +319,12 @@ def test_a_check_survives_a_table_without_a_complete_row(quadlin):
 
 def test_a_check_leaves_out_a_column_without_values(quadlin):
     rows = "".join(f"{i * i % 7},{i % 5},,{i % 11}\n" for i in range(300))
-    Path("hollow.csv").write_text("a,b,void,y\n" + rows)
+    Path("hollow.csv").write_text('"a,1",b,void,y\n' + rows)
     said = json.loads(quadlin("check hollow.csv --target y --json"))
     assert said["useless_columns"] == ["void"]
     assert said["complete_rows"] == 300
-    quadlin(said["command"].removeprefix("quadlin "))
+    assert main(shlex.split(said["command"])[1:]) == 0
+    assert load("model.safetensors").feature_names_in_.tolist() == ["a,1", "b"]
 
 
 def test_svmlight_and_numpy_files_are_fitted_and_checked(quadlin):
@@ -365,7 +367,8 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv", "Name the column to learn by --target", 2),
         ("fit F/houses.csv --target city", "must be numbers", 1),
         ("fit F/houses.csv --target price --rank many", "--rank", 2),
-        ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 1),
+        ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
+        ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
         ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
         ("fit F/houses.csv --target price --format xls", "--format xls", 2),
         ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),

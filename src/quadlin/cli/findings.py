@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.arrays import to_numpy
 from quadlin.cli.gaps import Gaps
+from quadlin.cli.options import joined
 from quadlin.cli.words import amount, number
 from quadlin.design import Units
 from quadlin.diagnose import COLLINEAR, listed
@@ -123,7 +124,7 @@ def recommended(
     options: dict[str, str] = {}
     reader: Any = source.reader
     if useless:
-        options["columns"] = ",".join(str(name) for name in reader.columns)
+        options["columns"] = joined(str(name) for name in reader.columns)
     gone = [name for name in gaps.missing if name not in useless]
     if gone:
         labelled = not {"target", "weight", str(getattr(reader, "target", None))} & set(gone)

@@ -14,6 +14,7 @@ import numpy as np
 from cyclopts import Group, Parameter
 from scipy.sparse import csr_array, vstack
 
+from quadlin.checks import check_options
 from quadlin.cli.interrupt import Interrupted, gently
 from quadlin.cli.options import READ, SAY, Flag, Output, Read, Say, opened, writable
 from quadlin.cli.progress import waiting, watched
@@ -157,7 +158,12 @@ def _estimator(learn: Learn, source: Source, cv: bool, streamed: bool, say: Say)
         if not chosen:
             why = "rows seen once" if streamed else "--loss huber"
             note(f"With {why} the rank is not chosen but {RANK}; --rank sets it.", say.still)
-    return SecondOrderRegressor(**params)
+    estimator = SecondOrderRegressor(**params)
+    try:
+        check_options(estimator)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return estimator
 
 
 CV_LACKS = ("rank", "alpha", "loss", "polish", "batch_size")  # options that --cv does not take

@@ -1,7 +1,9 @@
 """Options that several commands share, and how they open what they name."""
 
+import csv
+import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -68,7 +70,7 @@ class Read(Labelled):
     """How rows with a target are read, and which columns of them."""
 
     columns: str | None = None
-    """The features, with commas between them; all other columns by default."""
+    """The features, with commas between them; by default all other columns."""
 
 
 SAY, ROWS, LABELLED, READ = Say(), Rows(), Labelled(), Read()
@@ -91,7 +93,7 @@ def opened(
     if read.format is not None and read.format not in FORMATS:
         raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
     if isinstance(read, Read) and read.columns is not None:
-        columns = [name.strip() for name in read.columns.split(",") if name.strip()]
+        columns = split(read.columns)
     with waiting("looking at the columns", say.still):
         source = open_source(
             "-" if data == STANDARD else data,
@@ -108,6 +110,25 @@ def opened(
         has = f"; it has the columns {', '.join(names[:12])}" if names else ""
         raise UsageError(f"Name the column to learn by --target{has}.")
     return source
+
+
+def split(text: str) -> list[str]:
+    """Return names that have commas between them; one with a comma in it stands in quotes.
+
+    Examples
+    --------
+    >>> split('area, "size, net"')
+    ['area', 'size, net']
+    """
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return [name.strip() for name in names if name.strip()]
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return names as `split` takes them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = False) -> Source:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from quadlin.cli.interrupt import Interrupted
-from quadlin.cli.options import SAY, Say
+from quadlin.cli.options import SAY, Say, split
 from quadlin.cli.words import UsageError, emit, note
 
 
@@ -53,7 +53,7 @@ def reproduce(
         note('Without matplotlib there is no report: pip install "quadlin[plot]".', say.still)
     else:
         report = _imported("quadlin.report").write_report
-    names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    names = None if only is None else split(only)
     try:
         outcome = runner.reproduce(
             size,

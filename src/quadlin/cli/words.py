@@ -27,6 +27,7 @@ TRANSLATIONS = (
     (r"`(rank|alpha|tol)`", r"--\1"),
     (r"`max_iter`", "--max-iter"),
     (r"\bmax_iter=", "--max-iter "),
+    (r"\btol=", "--tol "),
     (r"\buncertainty=True", "--uncertainty"),
     (r"\bpolish=True", "--polish"),
     (r"alpha > 0", "--alpha above 0"),
