@@ -18,6 +18,7 @@ from sklearn.model_selection import KFold
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.datasets import make_second_order
 from quadlin.persist import load, save
+from quadlin.sources import open_source
 from quadlin.store import FileFormatError, read_tensors, write_tensors
 
 pytest.importorskip("safetensors")
@@ -167,6 +168,22 @@ def test_text_columns_and_their_levels_are_loaded(path, streamed):
     assert_same(again, model, frame)
 
 
+def test_what_stood_for_missing_values_is_loaded(path):
+    table = {"a": [1.0, None, 3.0, 5.0] * 9, "b": ["u", "v", None] * 12, "y": np.arange(36.0) % 5}
+    source = open_source(pl.DataFrame(table), target="y", missing="mean")
+    model = SecondOrderRegressor(rank=1).fit(source)
+    assert model.fill_ == {"a": 3.0}
+    again = reloaded(model, path)
+    assert again.fill_ == {"a": 3.0}
+    options = {"missing": "mean", "encoder": again.encoder_, "fill": again.fill_}
+    row = {"a": [None, 3.0], "b": ["u", "u"]}
+    y = again.predict(open_source(pl.DataFrame(row, schema_overrides={"a": float}), **options))
+    assert y[0] == y[1]
+    model.fit(DATA.X, DATA.y)
+    assert model.fill_ is None
+    assert reloaded(model, path).fill_ is None
+
+
 def test_names_and_fields_are_loaded(path):
     frame = pl.DataFrame(DATA.X, schema=list("abcdéf"))
     one_hot = np.eye(3)[np.random.default_rng(0).integers(0, 3, 1200)]
@@ -312,6 +329,7 @@ LIES = {
     "feature_names_in": [["a"], "abcdef", [1] * 6, ["a"] * 6],
     "encoder": [{}, {"columns": ["a"], "levels": [["x"]], "dtype": "float64"}, 3],
     "fields": [[[0, 6]], [[0, 0]], [0], [[True]], [["a"]], None],
+    "fill": [[], [0.0] * 5, ["a"] * 6, [1] * 6, {"a": 1.0}, 3, "x"],
     "intercept": [0.0, 1e300, None, "nan", 3],
     "value_at_mean": [0.0, None],
     "state": [{}, None, [], "learned"],

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import dask.array as da
 import dask.dataframe as dd
@@ -30,6 +31,7 @@ from sklearn.datasets import dump_svmlight_file
 from quadlin.encode import TableEncoder
 from quadlin.sources import SourceError, open_source
 from quadlin.sources.ahead import read_ahead
+from quadlin.sources.held import held
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*as an identifier has")
 
@@ -518,3 +520,38 @@ def test_levels_are_warned_of_once(tmp_path):
         open_source(path, target="y")
     assert len(caught) == 1
     assert "identifier" in str(caught[0].message)
+
+
+def test_a_walk_can_be_watched_also_in_parts_but_not_from_a_cluster():
+    seen = []
+    source = replace(
+        open_source(np.ones((10, 2)), target=np.ones(10), chunk_rows=4), watch=seen.append
+    )
+    list(source)
+    assert seen == [4, 4, 2, 0]
+    seen.clear()
+    for part in source.parts(2):
+        list(part)
+    assert sum(seen) == 10
+    assert 0 not in seen
+    assert pickle.loads(pickle.dumps(source)).watch is None
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
+    rows = "".join(f"{i},{'uvw'[i % 3]},{i % 7}\n" for i in range(50))
+    gap = ",u,1\n" if missing == "drop" else ""
+    (tmp_path / "t.csv").write_text("a,b,y\n" + rows + gap)
+    source = open_source(tmp_path / "t.csv", target="y", missing=missing, chunk_rows=8)
+    near = held(source, 1e6)
+    assert near is not source
+    assert near.fingerprint() == source.fingerprint()
+    assert (near.names, near.rows, near.encoder) == (source.names, 50, source.encoder)
+    for walk in (near, near, [c for part in near.parts(3) for c in part]):
+        for a, b in zip(source, walk, strict=True):
+            np.testing.assert_array_equal(a.X.toarray(), b.X.toarray())
+            np.testing.assert_array_equal(a.y, b.y)
+    assert len(near.parts(3)) == 3
+    assert held(source, 100) is source
+    array = open_source(np.ones((4, 2)))
+    assert held(array, 1e9) is array

@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from quadlin import SecondOrderRegressor
+from quadlin.chunks import Chunk
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
+from quadlin.sources import open_source
+from quadlin.stream import Stream
 
 
 def streamed(data, cuts, weight=None, form=np.asarray, **options):
@@ -118,3 +121,28 @@ def test_a_step_that_new_rows_find_wrong_is_undone():
         model.partial_fit(data.X[part], data.y[part])
     assert model._fitted.learned.pace < 1
     assert model.score(data.X, data.y) > 0.86  # 0.895 is what the noise leaves
+
+
+def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path, monkeypatch):
+    data = make_second_order(3000, 4, rank=1, random_state=0)
+    source = open_source(data.X, target=data.y, chunk_rows=100)
+    path = tmp_path / "s.ckpt"
+    options = {"rank": 1, "batch_size": 250, "random_state": 0}
+    whole = SecondOrderRegressor(**options).partial_fit(source)
+    monkeypatch.setattr("quadlin.checkpoint.SYNC_SECONDS", -1.0)
+    feed, calls = Stream.feed, []
+
+    def torn(self, chunk):
+        calls.append(chunk)
+        if len(calls) == 17:
+            feed(self, Chunk(chunk.X[:50], chunk.y[:50], None))
+            raise KeyboardInterrupt
+        feed(self, chunk)
+
+    monkeypatch.setattr(Stream, "feed", torn)
+    with pytest.raises(KeyboardInterrupt):
+        SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
+    monkeypatch.setattr(Stream, "feed", feed)
+    again = SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
+    np.testing.assert_array_equal(again.coef_, whole.coef_)
+    assert again.n_samples_seen_ == 3000

@@ -116,6 +116,30 @@ def fields_of(said: JSON, d: int) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(field, dtype=int) for field in said)
 
 
+def number_columns(estimator: Any) -> list[str]:
+    """Return the names of the columns that hold numbers, in order."""
+    encoder = estimator._encoder
+    if encoder is None:
+        return list(estimator._names())
+    pairs = zip(encoder.input_names, encoder.levels, strict=True)
+    return [name for name, known in pairs if known is None]
+
+
+def packed_fill(estimator: Any) -> JSON:
+    """Return what stood for missing values, a number for each column of numbers."""
+    fill = estimator._fill
+    return None if fill is None else [float(fill[name]) for name in number_columns(estimator)]
+
+
+def fill_of(said: JSON, columns: list[str]) -> dict[str, float] | None:
+    """Return what a file says stands for missing values, by column."""
+    if said is None:
+        return None
+    good = isinstance(said, list) and all(type(v) is float and np.isfinite(v) for v in said)
+    need(good and len(said) == len(columns), "what missing values are filled with")
+    return dict(zip(columns, said, strict=True))
+
+
 def packed_cv(estimator: SecondOrderRegressorCV) -> JSON:
     """Return what cross-validation found."""
     results = estimator.cv_results_.items()

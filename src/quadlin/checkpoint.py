@@ -86,7 +86,7 @@ class Keeper:
 
     def __init__(self, path: Any, identity: dict[str, Any], stream: Stream) -> None:
         self.path, self.identity, self.stream = path, identity, stream
-        self.seen, self.written = 0, time.monotonic()
+        self.seen, self.written, self.whole = 0, time.monotonic(), True
         if path is not None and Path(path).exists():
             self._go_on()
 
@@ -100,6 +100,14 @@ class Keeper:
             if first < n:
                 self.seen = done
                 yield chunk if first == 0 else _tail(chunk, first)
+
+    @contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Note the state after a chunk; one that was fed in part only is never written."""
+        self.whole = False
+        yield
+        self.whole = True
+        self.note()
 
     def note(self, now: bool = False) -> None:
         """Write the state, if it is time or `now`; the rows of a first batch are not written."""
@@ -135,7 +143,7 @@ def keeping(path: Any, rows: Any, estimator: Any) -> Iterator[Keeper]:
     try:
         yield keeper
     finally:
-        if keeper.seen:
+        if keeper.seen and keeper.whole:
             keeper.note(now=True)
 
 

@@ -16,9 +16,12 @@ from quadlin.attributes import (
     cv_of,
     encoder_of,
     fields_of,
+    fill_of,
     need,
+    number_columns,
     packed_cv,
     packed_encoder,
+    packed_fill,
     packed_params,
     set_params,
     texts,
@@ -38,7 +41,7 @@ ESTIMATORS: dict[str, Any] = {
 }
 PARTS = {  # of the header
     *("class", "quadlin_version", "params", "n_features_in", "feature_names_in", "encoder"),
-    *("fields", "intercept", "value_at_mean", "state", "uncertainty", "cv"),
+    *("fields", "fill", "intercept", "value_at_mean", "state", "uncertainty", "cv"),
 }
 PUBLIC = (  # arrays in the user's units, for readers without quadlin
     *("coef", "components", "eigenvalues", "has_diagonal"),
@@ -91,6 +94,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "feature_names_in": None if names is None else [str(name) for name in names],
         "encoder": packed_encoder(estimator._encoder),
         "fields": [[int(j) for j in field] for field in estimator._fields],
+        "fill": packed_fill(estimator),
         "state": pack(state, "state", tensors),
         "uncertainty": pack(estimator._law, "uncertainty", tensors),
         "cv": packed_cv(estimator) if isinstance(estimator, SecondOrderRegressorCV) else None,
@@ -147,6 +151,7 @@ def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     features = estimator._names()
     need(len(features) == len(coef), "the number of encoded features")
     estimator._fields = fields_of(header["fields"], len(coef))
+    estimator._fill = fill_of(header["fill"], number_columns(estimator))
     reader = Reader(tensors, len(coef))
     public = {name: reader.tensors.pop(name, None) for name in PUBLIC}
     stream = stream_of(

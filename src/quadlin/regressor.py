@@ -162,6 +162,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     _fields: tuple[np.ndarray, ...]  # the positions of the features of each field
     _encoder: TableEncoder | None
     _law: Uncertainty | None
+    _fill: dict[str, float] | None = None
 
     def __init__(
         self,
@@ -283,11 +284,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             learn_robustly(rows, learn) if robust else (learn(rows, warm, known), rows)
         )
         self.__dict__.update(fitted(_with_row_count(learned, known.tally, options)))
-        if self.uncertainty:
+        interrupted = self.status_ is Status.interrupted  # a checkpoint must see no more sums
+        if self.uncertainty and not interrupted:
             law = self._law_of(learned, weighted, options, seed)
             self._law = robust_law(law, rows, weighted, learned) if robust else law
         end()
-        if self.status_ is Status.interrupted:
+        if interrupted:
             raise KeyboardInterrupt(self.status_.value)
         if self.status_ not in (Status.converged, Status.stopped):
             message = f"{self.status_.name}: {self.status_.value}"
@@ -334,8 +336,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         with keeping(checkpoint, source, self) as keeper:
             self._fitted = keeper.stream
             for chunk in keeper.rest(source):
-                self._fitted.feed(replace(chunk, X=self._at_home(chunk.X, "partial_fit")))
-                keeper.note()
+                with keeper.feeding():
+                    self._fitted.feed(replace(chunk, X=self._at_home(chunk.X, "partial_fit")))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -355,17 +357,43 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         law = self._known_law() if return_std else None
-        learned = self._fitted.current
-        model, units, xp = learned.model, learned.units, namespace(learned.model.U)
-        f, std = [], []
-        for X_block in self._blocks(X):
-            rows = Rows(X_block, units)
-            f.append(predict(model, rows))
-            if law is not None:
-                std.append(law.predict_std(rows, predictive=True))
-        whole = xp.astype(xp.concat(f), xp.float64)
-        y = xp.astype(units.target.mean + units.target.scale * whole, units.scale.dtype)
-        return y if law is None else (y, units.target.scale * xp.concat(std))
+        xp = namespace(self._fitted.current.model.U)
+        y, std = zip(*(self._predicted(block, law) for block in self._blocks(X)), strict=True)
+        return xp.concat(list(y)) if law is None else (xp.concat(list(y)), xp.concat(list(std)))
+
+    def predict_chunks(
+        self, source: Source, return_std: bool = False
+    ) -> Iterator[tuple[Chunk, Array, Array | None]]:
+        """Predict the rows of a source chunk by chunk: memory does not grow with their number.
+
+        Parameters
+        ----------
+        source : Source
+            Rows, opened with ``encoder=model.encoder_``.
+        return_std : bool, default=False
+            As for `predict`.
+
+        Yields
+        ------
+        chunk, y, std
+            The rows as numbers, their predictions, and standard deviations or None.
+        """
+        check_is_fitted(self)
+        law = self._known_law() if return_std else None
+        for chunk in self._met(source, reset=False, target=False):
+            yield chunk, *self._predicted(self._at_home(chunk.X, "predict"), law)
+        if source.unseen:
+            _warn_unseen(source.unseen)
+
+    def _predicted(self, X: Array, law: Uncertainty | None) -> tuple[Array, Array | None]:
+        """Return predictions of a block of rows, and their standard deviations."""
+        learned, xp = self._fitted.current, namespace(X)
+        units, rows = learned.units, Rows(X, learned.units)
+        f = xp.astype(predict(learned.model, rows), xp.float64)
+        y = xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
+        if law is None:
+            return y, None
+        return y, units.target.scale * law.predict_std(rows, predictive=True)
 
     def diagnose(self, X: Any = None, y: Any = None) -> str:
         """Say in words what there is to know about the fit, and what to change.
@@ -491,6 +519,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self._learned("encoder_")
         return self._encoder
 
+    @property
+    def fill_(self) -> dict[str, float] | None:
+        """Return what stood for missing numbers, by column; None where nothing was filled."""
+        self._learned("fill_")
+        return self._fill
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
 
@@ -567,7 +601,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         columns = names if encoder is None else encoder.input_names
         unnamed = all(name == f"x{j}" for j, name in enumerate(columns))
         if reset:
-            self._encoder, self.n_features_in_ = encoder, len(columns)
+            self._encoder, self.n_features_in_, self._fill = encoder, len(columns), source.fill
             self.__dict__.pop("feature_names_in_", None)
             if not unnamed:
                 self.feature_names_in_ = np.asarray(columns, dtype=object)
@@ -607,7 +641,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
         if reset:
-            self._encoder = TableEncoder.learn(X)
+            self._encoder, self._fill = TableEncoder.learn(X), None
         checks = {
             "accept_sparse": "csr",
             "dtype": float_types(X),

@@ -146,6 +146,14 @@ def _random(units: Units, draw: np.ndarray) -> Array:
 
 
 def _correlated(source: Iterable[Chunk], units: Units, rng: np.random.Generator) -> bool:
+    energy, independent = correlation_energy(source, units, rng)
+    return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
+
+
+def correlation_energy(
+    source: Iterable[Chunk], units: Units, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
     xp = namespace(units.scale)
     d = units.scale.shape[0]
     Q = _random(units, rng.choice([-1.0, 1.0], (d, PROBES)))
@@ -154,8 +162,7 @@ def _correlated(source: Iterable[Chunk], units: Units, rng: np.random.Generator)
     d_eff = max(1.0, float(xp.sum(varies)))
     off = total.action / total.weight - varies[:, None] * Q
     energy = float(xp.sum(off * off)) / PROBES / d_eff
-    independent = (d_eff - 1) / total.weight
-    return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
+    return energy, (d_eff - 1) / total.weight
 
 
 def _full(source: Iterable[Chunk], units: Units, ridge: float) -> Full:

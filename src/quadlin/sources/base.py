@@ -1,7 +1,7 @@
 """What a source of rows is: a feed of pieces, a reader that makes numbers of them, even chunks."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol
@@ -161,6 +161,9 @@ class Source:
         Rows left out by ``missing="drop"`` in the last walk, or in the walk under way.
     unseen : dict
         Rows with a level that the encoder does not know, by column, in the last walk.
+    watch : callable or None
+        Told the number of rows of each chunk when it has been read, and 0 at the end of a walk over
+        all rows. It is called in whatever thread reads, and stays here when rows go to a cluster.
     """
 
     feed: Feed
@@ -169,6 +172,7 @@ class Source:
     rows: int | None = None
     whole: bool = True  # not a part of another source
     counts: Counts = field(default_factory=Counts, compare=False)
+    watch: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> Sequence[str]:  # noqa: D102
@@ -221,8 +225,11 @@ class Source:
         rows = "unknown number of" if self.rows is None else f"{self.rows:,}"
         return f"{self.feed.title}, {rows} rows × {len(self.names):,} features"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "watch": None}
+
     def __iter__(self) -> Iterator[Chunk]:
-        chunks = self._chunks()
+        chunks = self._chunks() if self.watch is None else self._watched(self.watch)
         return read_ahead(chunks) if self.feed.ahead else chunks
 
     def parts(self, count_hint: int) -> "Sequence[Source]":
@@ -252,6 +259,13 @@ class Source:
         reader = self.reader
         said = (self.feed.identity(), reader.names, str(reader.dtype), reader.missing, reader.fill)
         return sha256(repr((said, reader.has_target)).encode()).hexdigest()[:32]
+
+    def _watched(self, watch: Callable[[int], None]) -> Iterator[Chunk]:
+        for chunk in self._chunks():
+            watch(chunk.X.shape[0])
+            yield chunk
+        if self.whole:
+            watch(0)
 
     def _chunks(self) -> Iterator[Chunk]:
         self.counts.clear()

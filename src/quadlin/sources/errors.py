@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -41,6 +42,13 @@ def first_line(error: BaseException) -> str:
     text = "".join(c if c.isprintable() else "?" for c in lines[0])
     text = text[:300] + "…" if len(text) > 300 else text
     return text if text.endswith((".", "…")) else text + "."
+
+
+def meant(name: Any, names: Any) -> str:
+    """Return a question for the name that may have been meant, or nothing."""
+    known = {str(known).lower(): str(known) for known in names}
+    close = get_close_matches(str(name).lower(), list(known), 1)
+    return f" Did you mean {known[close[0]]!r}?" if close else ""
 
 
 def some(names: Any) -> str:

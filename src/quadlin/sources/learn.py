@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.encode import LevelLearner, TableEncoder, is_text, number_dtype
 from quadlin.sources.base import Counts, Feed, default_rows
-from quadlin.sources.errors import SourceError, first_line, some
+from quadlin.sources.errors import SourceError, first_line, meant, some
 from quadlin.sources.missing import Rows, refuse_infinite_entry
 from quadlin.sources.reader import MISSING_LEVEL, ArrayReader, TableReader
 
@@ -87,6 +87,7 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         if name is not None and name not in found:
             raise SourceError(
                 f"{title} has no column {name!r} for the {role}; it has {some(found)}."
+                + meant(name, found)
             )
     columns = wish.columns if wish.encoder is None else wish.encoder.input_names
     if columns is None:
@@ -96,7 +97,9 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
     if gone := [name for name in columns if name not in found]:
-        raise SourceError(f"{title} has no column {gone[0]!r}; it has {some(found)}.")
+        raise SourceError(
+            f"{title} has no column {gone[0]!r}; it has {some(found)}.{meant(gone[0], found)}"
+        )
     if not columns:
         raise SourceError("columns= is empty: name at least one column.")
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:

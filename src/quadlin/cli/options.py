@@ -1,0 +1,187 @@
+"""Options that several commands share, and how they open what they name."""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from quadlin.cli.progress import waiting
+from quadlin.cli.words import STANDARD, UsageError
+from quadlin.encode import TableEncoder
+from quadlin.persist import load
+from quadlin.sources import Source, SourceError, open_source
+from quadlin.sources.files import FORMATS, find
+
+READING = Group("Reading rows", sort_key=10)
+ANSWER = Group("What is said", sort_key=20)
+TABLES = ("csv", "tsv", "parquet", "arrow")
+Missing = Literal["error", "drop", "mean"]
+FLAG = Parameter(negative="", show_default=False)
+Flag = Annotated[bool, FLAG]
+Output = Annotated[Path, Parameter(name=["--output", "-o"])]
+
+
+@Parameter(name="*", group=ANSWER)
+@dataclass(frozen=True)
+class Say:
+    """How a command answers."""
+
+    json: Flag = False
+    """Print one JSON object instead of text."""
+    quiet: Annotated[bool, FLAG, Parameter(alias="-q")] = False
+    """No progress and no remarks; warnings and errors only."""
+
+    @property
+    def still(self) -> bool:
+        """Tell whether there is to be no progress."""
+        return self.json or self.quiet
+
+
+@Parameter(name="*", group=READING)
+@dataclass(frozen=True)
+class Rows:
+    """How rows are read."""
+
+    missing: Missing | None = None
+    """Missing values: error says where and stops, drop leaves the row out, mean fills it."""
+    format: str | None = None
+    """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm; by the file's name by default."""
+
+
+@Parameter(name="*", group=READING)
+@dataclass(frozen=True)
+class Labelled(Rows):
+    """How rows with a target are read."""
+
+    target: str | None = None
+    """The column of y (of a .npy file: another .npy file). svmlight files have their own."""
+    weight: str | None = None
+    """A column of weights: 2 counts as the row twice."""
+
+
+@Parameter(name="*", group=READING)
+@dataclass(frozen=True)
+class Read(Labelled):
+    """How rows with a target are read, and which columns of them."""
+
+    columns: str | None = None
+    """The features, with commas between them; by default all other columns."""
+
+
+SAY, ROWS, LABELLED, READ = Say(), Rows(), Labelled(), Read()
+
+
+def opened(
+    data: str,
+    read: Rows,
+    say: Say,
+    *,
+    missing: str = "error",
+    need_target: bool = True,
+    encoder: TableEncoder | None = None,
+    columns: list[str] | None = None,
+    fill: Mapping[str, float] | None = None,
+) -> Source:
+    """Open rows as the options say."""
+    if data == STANDARD and read.format is None:
+        raise UsageError("The standard input needs --format, such as --format csv.")
+    if read.format is not None and read.format not in FORMATS:
+        raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
+    if isinstance(read, Read) and read.columns is not None:
+        columns = split(read.columns)
+    with waiting("looking at the columns", say.still):
+        source = open_source(
+            "-" if data == STANDARD else data,
+            target=getattr(read, "target", None),
+            weight=getattr(read, "weight", None),
+            columns=None if encoder is not None else columns,
+            missing=read.missing or missing,
+            format=read.format,
+            encoder=encoder,
+            fill=fill,
+        )
+    if need_target and not source.has_target:
+        names = [str(name) for name in getattr(source.reader, "columns", ())]
+        has = f"; it has the columns {', '.join(names[:12])}" if names else ""
+        raise UsageError(f"Name the column to learn by --target{has}.")
+    return source
+
+
+def split(text: str) -> list[str]:
+    """Return names that have commas between them; one with a comma in it stands in quotes.
+
+    Examples
+    --------
+    >>> split('area, "size, net"')
+    ['area', 'size, net']
+    """
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return [name.strip() for name in names if name.strip()]
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return names as `split` takes them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
+
+
+def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = False) -> Source:
+    """Open rows for a fitted model: its columns, its levels, its means for what is missing."""
+    names = getattr(model, "feature_names_in_", None)
+    fill = model.fill_
+    missing = read.missing or ("error" if fill is None else "mean")
+    if missing == "mean" and fill is None:
+        from quadlin.attributes import number_columns
+
+        mean = dict(zip(model._names(), model.moments_.mean.tolist(), strict=True))
+        fill = {name: mean[name] for name in number_columns(model)}
+    if names is not None and _format(data, read) in TABLES:
+        columns = [str(name) for name in names]
+    else:
+        columns = None  # arrays have no names
+    return opened(
+        data,
+        read,
+        say,
+        missing=missing,
+        need_target=need_target,
+        encoder=model.encoder_,
+        columns=columns,
+        fill=fill if missing == "mean" else None,
+    )
+
+
+def _format(data: str, read: Rows) -> str | None:
+    return read.format if data == STANDARD else find(data, read.format).format
+
+
+def loaded(path: Path) -> Any:
+    """Read a model, or say that there is none."""
+    if str(path) == STANDARD:
+        raise UsageError("A model is read from a file, not from the standard input.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is no model {path}. Make one by: quadlin fit DATA -o {path}"
+        )
+    return load(path)
+
+
+def writable(path: Path, *inputs: Any) -> Path:
+    """Refuse an output that cannot be written, before an hour is spent on what goes into it."""
+    folder = path.parent
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder. Give the name of a file in it.")
+    if not folder.is_dir():
+        raise SourceError(f"There is no folder {folder} to write {path.name} to. Make it first.")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"The folder {folder} may not be written to. Choose another for {path}.")
+    for given in inputs:
+        if path.exists() and Path(str(given)).exists() and path.samefile(str(given)):
+            raise UsageError(f"{path} is read by this command, so it cannot be written as well.")
+    return path
