@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -568,8 +569,8 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     class Runner:
         UnknownNameError = type("UnknownNameError", (ValueError,), {})
 
-        def reproduce(self, size, only, folder, device, *, report, progress, say):
-            asked.append((size, only, str(folder), device, progress, report))
+        def reproduce(self, size, only, folder, device, *, jobs, report, progress, say):
+            asked.append((size, only, str(folder), device, jobs, progress, report))
             if device == "slow":
                 raise KeyboardInterrupt
             if only == ["z"]:
@@ -580,21 +581,30 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     pages = type("", (), {"write_report": "written"})
     monkeypatch.setitem(sys.modules, "quadlin.report", pages)
     assert "a complete" in quadlin("reproduce --only a,b --folder r")
-    quadlin("reproduce --full --device cuda --quiet")
+    quadlin("reproduce --full --device cuda --jobs 3 --quiet")
     assert asked == [
-        ("quick", ["a", "b"], "r", "cpu", True, "written"),
-        ("full", None, "results/full", "cuda", False, "written"),
+        ("quick", ["a", "b"], "r", "cpu", None, True, "written"),
+        ("full", None, "results/full", "cuda", 3, False, "written"),
     ]
     assert "the same command goes on" in quadlin("reproduce --device slow", 130)
     assert "no study 'z'" in quadlin("reproduce --only z", 2)
-    monkeypatch.setitem(sys.modules, "quadlin.experiments.runner", None)
-    assert "not part of this quadlin" in quadlin("reproduce", 1)
 
     def lacking(name):
         raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
 
     monkeypatch.setattr("quadlin.cli.show.importlib.import_module", lacking)
     assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
+
+
+def test_the_report_is_made_of_results_that_are_there(quadlin):
+    results = Path(__file__).parent.parent / "docs" / "reproduction"
+    Path("r").mkdir()
+    for name in ("about.json", "memory.parquet"):
+        shutil.copy(results / name, "r")
+    assert "report.html" in quadlin("reproduce --report-only --folder r")
+    assert "<svg" in Path("r/report.html").read_text() or Path("r/figures").is_dir()
+    assert "Memory" in Path("r/report.html").read_text()
+    assert quadlin("reproduce --report-only --folder empty", 1)
 
 
 def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):

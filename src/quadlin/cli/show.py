@@ -28,6 +28,8 @@ def reproduce(
     only: str | None = None,
     folder: Path | None = None,
     device: str = "cpu",
+    jobs: int | None = None,
+    report_only: Annotated[bool, Parameter(negative="")] = False,
     say: Say = SAY,
 ) -> None:
     """Run the experiments of the paper; what is finished is kept, and the same command goes on.
@@ -35,6 +37,7 @@ def reproduce(
       quadlin reproduce
       quadlin reproduce --only a,b --folder results
       quadlin reproduce --full --device cuda
+      quadlin reproduce --report-only --folder results
 
     Parameters
     ----------
@@ -46,8 +49,17 @@ def reproduce(
         Where results go; results/quick or results/full by default.
     device
         cpu, or a device of torch such as cuda.
+    jobs
+        Tasks at a time; by default one for each core if --quick, else one.
+    report_only
+        Run nothing, and write the report of the results that are there.
     """
     runner, size = _imported("quadlin.experiments.runner"), "full" if full else "quick"
+    folder = folder or Path("results") / size
+    if report_only:
+        page = _imported("quadlin.report").write_report(folder)
+        emit({"report": str(page)}, [f"The report is {page}."], say.json)
+        return
     report = None
     if importlib.util.find_spec("matplotlib") is None:
         note('Without matplotlib there is no report: pip install "quadlin[plot]".', say.still)
@@ -58,8 +70,9 @@ def reproduce(
         outcome = runner.reproduce(
             size,
             names,
-            folder or Path("results") / size,
+            folder,
             device,
+            jobs=jobs,
             report=report,
             progress=not say.still,
             say=lambda line: note(line, say.still),
@@ -79,8 +92,6 @@ def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if str(error.name).startswith("quadlin."):
-            raise ImportError("The experiments are not part of this quadlin.") from None
         raise ImportError(
             f'The experiments need {error.name}: pip install "quadlin[reproduce]".'
         ) from None
