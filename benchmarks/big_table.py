@@ -125,7 +125,8 @@ def fits(folder, scan_seconds):
     )
     print(f"fit / (scan + pass in memory) = {seconds / (scan_seconds + pass_seconds):.2f}")
     command("predict", model, folder, "-o", beside / "predictions.parquet")
-    X = next(iter(open_source(folder, target="y"))).X
+    chunk = next(iter(open_source(folder, target="y")))
+    X = pa.table(list(chunk.X.T), names=[f"f{j}" for j in range(chunk.X.shape[1])])
     one, other = (load(beside / f"{name}.safetensors") for name in ("one_pass", "in_memory"))
     gap = np.abs(one.predict(X) - other.predict(X)).max() / np.std(other.predict(X))
     print(f"the models' predictions differ by at most {gap:.0e} standard deviations")
