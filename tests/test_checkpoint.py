@@ -12,6 +12,7 @@ import sklearn
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import KFold
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV, open_source
 from quadlin import checkpoint as checkpoints
@@ -265,3 +266,91 @@ def test_an_interrupted_fit_goes_on(tmp_path, monkeypatch):
         fit(tmp_path / "journal")
     monkeypatch.setattr(engine, "_carried", original)
     same(fit(tmp_path / "journal"), fit())
+
+
+def test_sums_of_another_start_weights_or_shape_are_not_taken_over(tmp_path):
+    from scipy.sparse import csr_array
+
+    other = make_second_order(1500, 10, rank=2, noise=0.5, random_state=1)
+    path = tmp_path / "journal"
+    for start in (other.y, -other.y):
+        model = SecondOrderRegressor(2, warm_start=True, random_state=0).fit(other.X, start)
+        if path.exists():
+            with pytest.raises(CheckpointError, match="other start"):
+                model.fit(DATA.X, DATA.y, checkpoint=path)
+        else:
+            model.fit(DATA.X, DATA.y, checkpoint=path)
+    S = csr_array(np.where(DATA.X > 1, DATA.X, 0.0))
+    fit(tmp_path / "sparse", X=S)
+    wider = csr_array((S.data, S.indices, S.indptr), shape=(1500, 12))
+    with pytest.raises(CheckpointError, match="other rows"):
+        fit(tmp_path / "sparse", X=wider)
+    # Folds without a seed are other folds each time: found out by their weights.
+    shuffled = {"ranks": [1, 2], "alphas": [1.0], "random_state": 0}
+    for seed in (0, 1):
+        kept, free = (
+            SecondOrderRegressorCV(
+                cv=KFold(3, shuffle=True, random_state=np.random.RandomState(seed)), **shuffled
+            )
+            for _ in range(2)
+        )
+        kept.fit(DATA.X, DATA.y, checkpoint=tmp_path / "cv")
+        assert kept.best_score_ == free.fit(DATA.X, DATA.y).best_score_
+
+
+def test_rows_that_cannot_be_told_from_others_are_refused(tmp_path):
+    import polars as pl
+
+    frame = pl.DataFrame(DATA.X, schema=[f"f{j}" for j in range(10)]).with_columns(
+        y=pl.Series(DATA.y)
+    )
+    for rows in (frame.lazy(), lambda: iter([(DATA.X, DATA.y)])):
+        target = "y" if isinstance(rows, pl.LazyFrame) else None
+        source = open_source(rows, target=target)
+        with pytest.raises(CheckpointError, match="cannot be told"):
+            SecondOrderRegressor(2).fit(source, checkpoint=tmp_path / "journal")
+    same(
+        *(
+            SecondOrderRegressor(2, random_state=0).fit(
+                open_source(frame, target="y"), checkpoint=tmp_path / "frame"
+            )
+            for _ in range(2)
+        )
+    )
+    with pytest.raises(CheckpointError, match="other rows"):
+        SecondOrderRegressor(2, random_state=0).fit(
+            open_source(frame.with_columns(y=-pl.col("y")), target="y"),
+            checkpoint=tmp_path / "frame",
+        )
+
+
+def test_a_stream_of_other_rows_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "SYNC_SECONDS", 0.0)
+
+    def stream(y):
+        rows = ((DATA.X[i : i + 100], y[i : i + 100]) for i in range(0, 1500, 100))
+        model = SecondOrderRegressor(2, batch_size=300, random_state=0)
+        return model.partial_fit(open_source(rows), checkpoint=tmp_path / "state")
+
+    first = stream(DATA.y)
+    same(stream(DATA.y), first)
+    with pytest.raises(CheckpointError, match="other rows"):
+        stream(-DATA.y)
+
+
+def test_a_fit_within_a_fit_is_no_part_of_its_journal(tmp_path, monkeypatch):
+    from quadlin import regressor
+
+    original = regressor.choose_rank
+    inner = []
+
+    def with_another_fit(*args):
+        inner.append(fit(rank=1))
+        return original(*args)
+
+    monkeypatch.setattr(regressor, "choose_rank", with_another_fit)
+    first = fit(tmp_path / "journal", rank="auto")
+    size = os.path.getsize(tmp_path / "journal")
+    monkeypatch.setattr(regressor, "choose_rank", original)
+    same(fit(tmp_path / "journal", rank="auto"), first)
+    assert os.path.getsize(tmp_path / "journal") == size

@@ -5,6 +5,8 @@ import signal
 import threading
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,8 +78,8 @@ def test_an_error_in_a_thread_reaches_the_caller():
 def test_sums_within_sums_are_not_recorded():
     seen = []
 
-    def recorder(name, carry):
-        seen.append(name)
+    def recorder(asked, carry):
+        seen.append(asked[0])
         return carry()
 
     def inner(chunk):
@@ -90,6 +92,23 @@ def test_sums_within_sums_are_not_recorded():
         reduce(outer, MemorySource(DATA.X, DATA.y))
     assert seen == ["outer"]
     assert reduce(inner, MemorySource(DATA.X, DATA.y)) == pytest.approx(DATA.y.sum())
+
+
+def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
+    table = pa.table({"a": [1.0, None, 3.0, 4.0, 5.0, 6.0], "y": [1.0, 2.0, 3.0, 5.0, 4.0, 6.0]})
+    for number, rows in enumerate([table.slice(0, 1), table.slice(1, 1), table.slice(2)]):
+        pyarrow.parquet.write_table(rows, tmp_path / f"{number}.parquet")
+    source = open_source(tmp_path, target="y", missing="drop")
+    serial, threaded = survey(source), survey(carried(source, 3))
+    assert threaded.tally == serial.tally
+    assert source.dropped == 1
+    np.testing.assert_allclose(threaded.features.var, serial.features.var)
+
+
+def test_a_slice_of_a_memory_map_is_cut_as_it_is(tmp_path):
+    np.save(tmp_path / "X.npy", np.vstack([3 * DATA.X + 1, DATA.X]))
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")[3000:]
+    same(fitted(open_source(X, target=DATA.y), None, engine=2), fitted())
 
 
 @pytest.fixture(scope="module")

@@ -375,3 +375,13 @@ def test_unsorted_indices_are_read_in_order():
 def test_an_entry_stored_twice_is_not_a_one():
     X = sparse.csr_array((np.ones(3), [0, 0, 1], [0, 2, 3, 3]), shape=(3, 2))
     assert find_fields(X) == ()  # three ones in three rows, but the third row has none
+
+
+def test_a_stray_word_among_numbers_is_named():
+    ages = [str(age) for age in range(60)] * 5
+    ages[17] = "?"
+    with pytest.warns(UserWarning, match=r"'age' is taken for text.*'\?' among its 61 values"):
+        TableEncoder.learn(pl.DataFrame({"age": ages}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder.learn(pl.DataFrame({"zip": [f"{code:05d}" for code in range(60)] * 5}))

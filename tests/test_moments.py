@@ -98,3 +98,18 @@ def test_the_moments_of_known_distributions():
     m = Moments.of(X)
     np.testing.assert_allclose(m.phi, [3.0, 1.8], atol=0.1)
     np.testing.assert_allclose(m.tau, [2.0, 0.8], atol=0.1)
+
+
+@pytest.mark.parametrize("n", [50, 400, 1000, 50_000])
+@pytest.mark.parametrize("value", [0.1, 1.0, 2024.0, 1e6 + 0.1])
+def test_a_constant_column_of_sparse_rows_is_constant(n, value):
+    x = np.random.default_rng(0).standard_normal(n)
+    weight = np.random.default_rng(1).uniform(0.1, 3.0, n)
+    X = sparse.csr_array(np.column_stack([x, np.full(n, value)]))
+    for omega in (None, weight):
+        parts = [slice(0, n // 3), slice(n // 3, n)]
+        one = Moments.of(X, omega)
+        two = [Moments.of(X[p], None if omega is None else omega[p]) for p in parts]
+        for moments in (one, two[0] + two[1]):
+            np.testing.assert_array_equal(moments.varies(np.float64), [True, False])
+            assert moments.mean[1] == pytest.approx(value, rel=1e-15)

@@ -473,3 +473,13 @@ def test_a_checkpoint_is_not_a_model(path):
     write_tensors(path, {}, {}, kind="checkpoint")
     with pytest.raises(FileFormatError, match="'checkpoint', not a 'model'"):
         load(path)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e12, 1e20, 1e30])
+def test_features_of_very_different_units_are_saved(tmp_path, scale):
+    data = make_second_order(300, 3, rank=2, noise=0.01, random_state=0)
+    far = np.array([0, max(1.0, min(scale, 1e12)), 0])
+    for X in (data.X * [scale, 1, 1], data.X + far):
+        model = SecondOrderRegressor(2, random_state=0).fit(X, data.y)
+        save(model, tmp_path / "model")
+        np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))

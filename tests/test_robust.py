@@ -366,3 +366,68 @@ def test_levels_that_are_hardly_seen_are_named_and_shrinking_them_helps():
     assert "levels: 2 of 8 (x6, x7) are seen in no more rows" in plain.diagnose()
     errors = [np.mean((m.predict(new) - target(new)) ** 2) for m in (plain, shrunk)]
     assert errors[1] < 0.7 * errors[0], errors
+
+
+def test_a_fit_that_fails_changes_nothing():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": rng.choice(list("abc"), 300), "x": rng.standard_normal(300)})
+    y = (frame["c"] == "a") * frame["x"] + frame["x"]
+    model = SecondOrderRegressor(1, random_state=0).fit(frame, y)
+    expected = model.predict(frame)
+    other = frame.assign(c=rng.choice(list("zab"), 300))
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(other, np.where(np.arange(300) == 7, np.nan, y))
+    np.testing.assert_array_equal(model.predict(frame), expected)
+    model.diagonal = [True, False]
+    with pytest.raises(ValueError, match="diagonal has 2 entries"):
+        model.fit(rng.standard_normal((50, 5)), np.ones(50))
+    np.testing.assert_array_equal(model.predict(frame), expected)
+    fresh = SecondOrderRegressor(1, diagonal=[True])
+    with pytest.raises(ValueError, match="diagonal has 1 entries"):
+        fresh.fit(rng.standard_normal((50, 5)), np.ones(50))
+    assert not hasattr(fresh, "n_features_in_")
+
+
+def test_rows_that_cannot_be_learned_from_do_not_spoil_a_stream():
+    data = make_second_order(900, 4, rank=1, noise=0.1, random_state=0)
+    whole = SecondOrderRegressor(1, batch_size=300, random_state=0)
+    spoiled = SecondOrderRegressor(1, batch_size=300, random_state=0)
+    for part in np.split(np.arange(900), 3):
+        with pytest.raises(ValueError, match="too large to square"):
+            spoiled.partial_fit(1e200 * data.X[:300], data.y[:300])
+        for model in (whole, spoiled):
+            model.partial_fit(data.X[part], data.y[part])
+    np.testing.assert_array_equal(whole.coef_, spoiled.coef_)
+
+
+def test_an_interrupt_while_a_first_batch_is_fitted_is_no_model(monkeypatch):
+    from quadlin import polish
+
+    data = make_second_order(300, 4, rank=1, random_state=0)
+    model = SecondOrderRegressor(1, batch_size=1000, random_state=0).partial_fit(data.X, data.y)
+    original = polish.spectral_start
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(polish, "spectral_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.predict(data.X)
+    monkeypatch.setattr(polish, "spectral_start", original)
+    assert model.score(data.X, data.y) > 0.999
+
+
+def test_missing_values_are_filled_as_in_the_fit():
+    from quadlin import open_source
+
+    data = make_second_order(300, 3, rank=1, random_state=0)
+    X = np.where(np.arange(900).reshape(300, 3) % 50 == 0, np.nan, data.X)
+    frame = pd.DataFrame(X, columns=list("abc"))
+    source = open_source(frame, target=data.y, missing="mean")
+    model = SecondOrderRegressor(1, random_state=0).fit(source)
+    later = frame.iloc[:20] + 100.0
+    with pytest.raises(ValueError, match=r"fill=model\.fill_"):
+        model.predict(open_source(later, missing="mean"))
+    filled = open_source(later, missing="mean", fill=model.fill_)
+    expected = model.predict(later.fillna(model.fill_))
+    np.testing.assert_allclose(model.predict(filled), expected)

@@ -555,3 +555,26 @@ def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
     assert held(source, 100) is source
     array = open_source(np.ones((4, 2)))
     assert held(array, 1e9) is array
+
+
+def test_an_iterator_may_use_its_arrays_again():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((200, 3)), rng.standard_normal(200)
+
+    def rows():
+        block, target = np.empty((50, 3)), np.empty(50)
+        for start in range(0, 200, 50):
+            block[:], target[:] = X[start : start + 50], y[start : start + 50]
+            yield block, target
+
+    chunks = list(open_source(rows, chunk_rows=120))
+    np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), X)
+    np.testing.assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), y)
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [1.0, 0.0, 2.0]})
+    frame.iloc[[0, 2, 1]].to_parquet(tmp_path / "some.parquet")
+    with pytest.warns(UserWarning, match="__index_level_0__"):
+        source = open_source(tmp_path / "some.parquet", target="y")
+    assert list(source.names) == ["a"]

@@ -12,8 +12,9 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from scipy.sparse import issparse
 
 from quadlin.arrays import Array, namespace, to_numpy
 from quadlin.chunks import Chunk, MemorySource
-from quadlin.engine import recorded
+from quadlin.engine import Asked, recorded
 from quadlin.exact import Normal
 from quadlin.guard import Gram
 from quadlin.many import ManySums
@@ -51,12 +52,17 @@ SUMS = {
 MOST_JSON = 64 << 20
 
 
+BEGIN_ANEW = "Remove it to begin anew."
+
+
 class CheckpointError(ValueError):
     """A checkpoint that cannot be gone on from: which one, why, and what to do."""
 
 
 @contextmanager
-def checkpointed(path: Any, rows: Any, estimator: Any, seed: int) -> Iterator[int]:
+def checkpointed(
+    path: Any, rows: Any, estimator: Any, seed: int, start: Any = None
+) -> Iterator[int]:
     """Record the sums of a fit meanwhile; yield the seed to use, that of the fit gone on with.
 
     Parameters
@@ -69,11 +75,19 @@ def checkpointed(path: Any, rows: Any, estimator: Any, seed: int) -> Iterator[in
         Its class and parameters are part of the fit's identity.
     seed : int
         For a new journal.
+    start : dataclass or None
+        What a warm start begins with.
     """
     if path is None:
-        yield seed
+        with recorded(None):  # a fit within another fit is no part of its journal
+            yield seed
         return
-    journal = Journal(path, identity_of(rows, estimator), seed, getattr(rows, "y", None))
+    if not getattr(rows, "can_be_told", True):
+        raise CheckpointError(
+            "Rows of an iterator, a lazy query or a dataset cannot be told from others, and a "
+            "checkpoint must not be mixed up. Write them to a file, or do without checkpoint."
+        )
+    journal = Journal(path, identity_of(rows, estimator, start), seed, getattr(rows, "y", None))
     try:
         with recorded(journal):
             yield journal.seed
@@ -87,6 +101,7 @@ class Keeper:
     def __init__(self, path: Any, identity: dict[str, Any], stream: Stream) -> None:
         self.path, self.identity, self.stream = path, identity, stream
         self.seen, self.written, self.whole = 0, time.monotonic(), True
+        self.digest, self.expected = blake2b(digest_size=16), ""
         if path is not None and Path(path).exists():
             self._go_on()
 
@@ -96,15 +111,26 @@ class Keeper:
         for chunk in source:
             n = chunk.X.shape[0]
             first = min(n, max(0, skip - done))
+            self._compare(chunk, first, skip - done)
             done += n
             if first < n:
-                self.seen = done
+                self.whole, self.seen = False, done
                 yield chunk if first == 0 else _tail(chunk, first)
+        if done < skip:
+            raise CheckpointError(f"{self.path} has seen more rows than there are. {BEGIN_ANEW}")
+
+    def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
+        """Add a chunk's targets to the digest; at the place gone on from it must be as it was."""
+        for part in (slice(0, first), slice(first, None)):
+            if part.start == first == skip and self.expected:
+                if self.digest.hexdigest() != self.expected:
+                    raise CheckpointError(f"{self.path} has seen other rows. {BEGIN_ANEW}")
+                self.expected = ""
+            self.digest.update(np.ascontiguousarray(chunk.y[part]).data)
 
     @contextmanager
     def feeding(self) -> Iterator[None]:
         """Note the state after a chunk; one that was fed in part only is never written."""
-        self.whole = False
         yield
         self.whole = True
         self.note()
@@ -116,7 +142,8 @@ class Keeper:
             return
         tensors: dict[str, np.ndarray] = {}
         state = pack(state_of(self.stream), "state", tensors)
-        header = {"identity": self.identity, "seen": self.seen, "state": state}
+        seen = {"seen": self.seen, "digest": self.digest.hexdigest()}
+        header = {"identity": self.identity, **seen, "state": state}
         write_tensors(self.path, tensors, header, kind="checkpoint")
         self.written = time.monotonic()
 
@@ -128,7 +155,7 @@ class Keeper:
         try:
             state = reader.unpack(StreamState, header["state"], "state")
             self.stream = stream_of(state, maker.names, maker.fields)
-            self.seen = int(header["seen"])
+            self.seen, self.expected = int(header["seen"]), str(header["digest"])
         except (MismatchError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{self.path} contradicts itself ({error}). Remove it to begin anew."
@@ -136,10 +163,11 @@ class Keeper:
 
 
 @contextmanager
-def keeping(path: Any, rows: Any, estimator: Any) -> Iterator[Keeper]:
+def keeping(path: Any, rows: Any, estimator: Any, stream: Stream) -> Iterator[Keeper]:
     """Keep the state of an estimator's stream in a file while it learns from a source."""
-    identity = {} if path is None else identity_of(rows, estimator)
-    keeper = Keeper(path, identity, estimator._fitted)
+    start = None if stream.learned is None else stream.learned
+    identity = {} if path is None else identity_of(rows, estimator, start)
+    keeper = Keeper(path, identity, stream)
     try:
         yield keeper
     finally:
@@ -173,15 +201,20 @@ class Journal:
         self.seed = self._checked_head(identity)
         self.replaying, self.synced = True, time.monotonic()
 
-    def __call__(self, name: str, carry: Any) -> Any:
-        """Return the next sum: the one written down, else carried out now, and written down."""
+    def __call__(self, asked: Asked, carry: Any) -> Any:
+        """Return the next sum: the one written down, else carried out now, and written down.
+
+        A sum is known by its name, the digest of its parameters and that of the weights of rows.
+        """
+        name = [asked[0], digest_of(asked[1:])]
         if self.replaying:
             start = self.file.tell()
             found = self._next()
             if found is not None and found[0] == name:
                 self.replayed += 1
                 return found[1]
-            # The end, a record cut short by the kill, or the first one that went another way.
+            # The end, a record cut short by the kill, or the first one that went another way (a
+            # linear algebra library with another number of threads rounds otherwise).
             self.file.seek(start)
             self.file.truncate()
             self.replaying = False
@@ -199,7 +232,14 @@ class Journal:
         if not self.file.closed:
             self.file.flush()
             os.fsync(self.file.fileno())
+            self._release(self.file)
             self.file.close()
+
+    def _release(self, file: BinaryIO) -> None:
+        """Unlock explicitly: a process that was forked meanwhile has the file open too."""
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(file.fileno(), fcntl.LOCK_UN)
 
     def _opened(self) -> BinaryIO:
         try:
@@ -209,7 +249,9 @@ class Journal:
         try:
             if fcntl is not None:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                return file  # there are file systems without locks
             file.close()
             raise CheckpointError(
                 f"{self.path} is in use by another fit. Give each fit a checkpoint of its own."
@@ -237,7 +279,7 @@ class Journal:
         self.file.close()
         raise CheckpointError(f"{self.path} {wrong}. {advice}.")
 
-    def _next(self) -> tuple[str, Any] | None:
+    def _next(self) -> tuple[Any, Any] | None:
         try:
             said, arrays = _read_frame(self.file)
             name, packed = said
@@ -261,18 +303,48 @@ def _tail(chunk: Chunk, first: int) -> Chunk:
     return Chunk(chunk.X[first:, :], chunk.y[first:], weight)
 
 
-def identity_of(rows: Any, estimator: Any) -> dict[str, Any]:
-    """Return what tells a fit from others: its rows, options and quadlin's version."""
+def identity_of(rows: Any, estimator: Any, start: Any = None) -> dict[str, Any]:
+    """Return what tells a fit from others: its rows, options, start and quadlin's version."""
     params = estimator.get_params(deep=False)
     seed = params.pop("random_state", None)
-    options = {name: repr(value) for name, value in sorted(params.items())}
+    options = {name: digest_of(value) for name, value in sorted(params.items())}
     if isinstance(seed, int | np.integer):
         options["random_state"] = repr(int(seed))  # else the journal's own seed is used
+    names = getattr(estimator, "feature_names_in_", ())
     return {
         "version of quadlin": version("quadlin"),
         "options": {"class": type(estimator).__name__, **options},
         "rows": fingerprint(rows),
+        "names": digest_of([str(name) for name in names]),
+        "start": digest_of(start),
     }
+
+
+def digest_of(value: Any) -> str:
+    """Return a digest of numbers, text, arrays, and lists and dataclasses of them."""
+    digest = blake2b(digest_size=16)
+    _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if is_dataclass(value) and not isinstance(value, type):
+        digest.update(type(value).__name__.encode())
+        value = [getattr(value, f.name) for f in fields(value)]
+    if isinstance(value, list | tuple):
+        digest.update(f"[{len(value)}]".encode())
+        for item in value:
+            _add(digest, item)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        array = to_numpy(value)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    elif value is None or isinstance(value, str | int | float | Enum | np.dtype | type):
+        digest.update(f"{type(value).__name__}:{value}".encode())
+    else:  # a scorer, a splitter: what it is, not where it lies in memory
+        said = getattr(value, "__dict__", {})
+        digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
+        _add(digest, [[str(key), said[key]] for key in sorted(said)] if said else repr(type(value)))
 
 
 def fingerprint(rows: Any) -> str:
@@ -282,6 +354,7 @@ def fingerprint(rows: Any) -> str:
     digest = blake2b(digest_size=16)
     X = rows.X
     parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+    digest.update(str(tuple(X.shape)).encode())
     for part in (*parts, rows.y, rows.weight):
         array = np.empty(0) if part is None else to_numpy(part)
         digest.update(f"{array.dtype.str}{array.shape}".encode())

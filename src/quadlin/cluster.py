@@ -3,12 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import reduce as fold
-from operator import add
 from typing import Any, TypeVar
 
 from quadlin.chunks import Chunk
-from quadlin.engine import Threads, folded, one_blas_thread
+from quadlin.engine import Threads, folded, one_blas_thread, summed
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -81,7 +79,7 @@ class OnCluster:
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self.source)
 
-    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T | None:
         """Return the sum over all chunks."""
         from dask import delayed
 
@@ -93,7 +91,7 @@ class OnCluster:
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
             level = [delayed(_total, pure=False)(group) for group in groups]
-        total: T = self.client.compute(level[0]).result()
+        total: T | None = self.client.compute(level[0]).result()
         return total
 
 
@@ -130,7 +128,9 @@ def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
         raise ChunkError(f"Part {number} of the rows could not be read: {error}") from error
 
 
-def _sum(number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+def _sum(
+    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...]
+) -> T | None:
     """Return the sum over one part, on a worker; its threads are one for each part."""
     try:
         with one_blas_thread():
@@ -143,8 +143,8 @@ def _sum(number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[A
         ) from error
 
 
-def _total(sums: list[T]) -> T:
-    return fold(add, sums)
+def _total(sums: list[T | None]) -> T | None:
+    return summed(sums)
 
 
 def _client_of(source: Any) -> Any:

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, get_index_dtype
 
 Levels = dict[str, int]  # the position of each level in its field
 TEXT = (nw.String, nw.Categorical, nw.Enum)
+MANY, FEW = 20, 0.1  # levels of a column, and the share that are no numbers, to be suspicious of
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
 
@@ -207,7 +208,15 @@ class LevelLearner:
         """Return the encoder of the rows seen, with a warning where levels are too many."""
         known = {name: _ordered(seen) for name, seen in self.seen.items()}
         for name, labels in known.items():
-            if 2 * len(labels) > self.rows:
+            strays = _strays(labels)
+            if strays:
+                warnings.warn(
+                    f"Column {name!r} is taken for text, with a level for each value, because "
+                    f"{_some(strays)} among its {len(labels)} values cannot be read as a number. "
+                    "If numbers are meant, mend or leave out those rows.",
+                    stacklevel=3,
+                )
+            elif 2 * len(labels) > self.rows:
                 warnings.warn(
                     f"Column {name!r} has {len(labels)} levels in {self.rows} rows, as an "
                     "identifier has: levels seen once or twice teach little. Drop the column or "
@@ -220,6 +229,21 @@ class LevelLearner:
         if twice:
             raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
         return encoder
+
+
+def _strays(labels: Iterable[str]) -> list[str]:
+    """Return the labels that are no numbers, where nearly all of many are."""
+    labels = list(labels)
+    strays = [label for label in labels if not _is_number(label)]
+    return strays if strays and len(labels) >= MANY and len(strays) <= FEW * len(labels) else []
+
+
+def _is_number(label: str) -> bool:
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True
 
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:

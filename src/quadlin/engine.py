@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import cache
-from functools import reduce as fold
-from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -15,7 +13,8 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 PARTS_PER_WORKER = 4  # so that a slow part does not keep the others waiting
 
-Recorder = Callable[[str, Callable[[], Any]], Any]  # the name of a sum, and how to carry it out
+Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, what rows it is over
+Recorder = Callable[[Asked, Callable[[], Any]], Any]  # what is asked, and how to carry it out
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
@@ -46,8 +45,9 @@ def reduce(fn: Callable[..., T], chunks: Iterable[Any], *params: Any) -> T:
     if recorder is None:
         return _carried(fn, chunks, params)
     token = _recorder.set(None)  # what `fn` itself adds up is not recorded
+    asked = (fn.__name__, params, getattr(chunks, "token", ""))
     try:
-        total: T = recorder(fn.__name__, lambda: _carried(fn, chunks, params))
+        total: T = recorder(asked, lambda: _carried(fn, chunks, params))
         return total
     finally:
         _recorder.reset(token)
@@ -63,14 +63,26 @@ def recorded(recorder: Recorder | None) -> Iterator[None]:
         _recorder.reset(token)
 
 
-def folded(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T:
-    """Return the sum, one chunk at a time."""
-    return fold(add, (fn(chunk, *params) for chunk in chunks))
+def folded(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T | None:
+    """Return the sum, one chunk at a time; None where there are none."""
+    return summed(fn(chunk, *params) for chunk in chunks)
+
+
+def summed(sums: Iterable[T | None]) -> T | None:
+    """Return the sum of sums, those of no chunks left out; None where there are none."""
+    total: T | None = None
+    for some in sums:
+        if some is not None:
+            total = some if total is None else total + some  # type: ignore[operator]
+    return total
 
 
 def _carried(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T:
     carry = getattr(chunks, "carry", None)
-    return folded(fn, chunks, params) if carry is None else carry(fn, params)
+    total: T | None = folded(fn, chunks, params) if carry is None else carry(fn, params)
+    if total is None:
+        raise ValueError("There are no rows.")
+    return total
 
 
 @cache
@@ -106,8 +118,12 @@ class Threads:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.source)
 
-    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T:
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T | None:
         """Return the sum over all chunks."""
         parts = self.source.parts(PARTS_PER_WORKER * self.workers)
         with one_blas_thread(), ThreadPoolExecutor(self.workers) as pool:
-            return fold(add, pool.map(lambda part: folded(fn, part, params), parts))
+            total = summed(pool.map(lambda part: folded(fn, part, params), parts))
+        absorb = getattr(self.source, "absorb", None)
+        if absorb is not None:
+            absorb(parts)
+        return total

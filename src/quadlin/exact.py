@@ -2,11 +2,13 @@ r"""Both ends of the path, rank 0 and rank d: linear in their parameters, so sol
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.arrays import Array, diagonal, lead, namespace
+from quadlin.arrays import Array, diagonal, lead, namespace, to_numpy
 from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
@@ -26,6 +28,11 @@ class Reweighted:
 
     source: Iterable[Chunk]
     weight: Array  # (n,)
+
+    @cached_property
+    def token(self) -> str:
+        """Return what tells these weights from others."""
+        return blake2b(to_numpy(self.weight).tobytes(), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[Chunk]:
         start = 0

@@ -119,9 +119,11 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
         return np.bincount(X.indices, weights=values, minlength=d)
 
     mean = column_sums(share * data)
-    centred = data - mean[X.indices]
     full = np.bincount(X.indices, minlength=d) == n
     zeros = np.where(full, 0.0, np.clip(1.0 - column_sums(share), 0.0, None))
+    # A second look removes the rounding of the first, which a constant column would vary by.
+    mean = mean + column_sums(share * (data - mean[X.indices])) - zeros * mean
+    centred = data - mean[X.indices]
     powers = [column_sums(share * centred**p) + zeros * (-mean) ** p for p in (2, 3, 4)]
     return _standardised(total, mean, powers)
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
@@ -67,6 +68,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Ridge penalty, for w and M together or one each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`;
         those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more.
+        A stream is penalised in its first batch, which in the end comes to the same.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
@@ -224,10 +226,11 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             Targets.
         sample_weight : array (n_samples,) or None
             A weight of 2 is the same as the row given twice, 0 as the row left out.
-        engine : None, "threads", int or Dask client
-            What carries out the sums over rows: None this thread, with the linear algebra
+        engine : None, "serial", "threads", int or Dask client
+            What carries out the sums over rows: "serial" this thread, with the linear algebra
             library's own threads; "threads" or their number, a thread for each part of the rows;
-            a `distributed.Client` its cluster, where the rows then stay.
+            a `distributed.Client` its cluster, where the rows then stay. None is the client that
+            Dask's rows belong to, else "serial".
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
@@ -237,18 +240,35 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
-        check_options(self)  # before anything of the last fit is lost
-        warm: Learned | None = None
-        if self.warm_start and self.__sklearn_is_fitted__():
-            warm = self._fitted.current
-        source = self._opened(X, y, sample_weight, reset=True, least=2)
-        if not source.again:
-            check_one_pass(self)
-            self.__dict__.pop("_fitted", None)
-            return self._feed(source, checkpoint)
-        with checkpointed(checkpoint, source, self, self._seed()) as seed:
-            fields = self._known_fields(source)
-            return self._fit_rows(carried(source, engine), source, fields, seed, warm, (X, y))
+        check_options(self)
+        with self._kept_on_failure():
+            warm, encoder = None, getattr(self, "_encoder", None)
+            if self.warm_start and self.__sklearn_is_fitted__():
+                warm = self._fitted.current
+            source = self._opened(X, y, sample_weight, reset=True, least=2)
+            if not source.again:
+                check_one_pass(self)
+                self.__dict__.pop("_fitted", None)
+                return self._feed(source, checkpoint)
+            if self._encoder != encoder:  # other levels are other features
+                warm = None
+            with checkpointed(checkpoint, source, self, self._seed(), warm) as seed:
+                fields = self._known_fields(source)
+                return self._fit_rows(carried(source, engine), source, fields, seed, warm, (X, y))
+
+    @contextmanager
+    def _kept_on_failure(self) -> Iterator[None]:
+        """Put everything back as it was if a fit fails before there is a new model."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            if self.__dict__.get("_fitted") is before.get("_fitted") or "_fitted" not in vars(self):
+                own = set(self.get_params(deep=False))
+                for name in [n for n in vars(self) if n not in before and n not in own]:
+                    del self.__dict__[name]
+                self.__dict__.update({n: v for n, v in before.items() if n not in own})
+            raise
 
     def _fit_rows(
         self,
@@ -280,9 +300,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             return learn_table(rows, options, maker, seed, warm, hook, known)
 
         robust = self.loss == "huber"
-        learned, weighted = (
-            learn_robustly(rows, learn) if robust else (learn(rows, warm, known), rows)
-        )
+        if robust:
+            learned, weighted = learn_robustly(rows, learn, warm)
+            # What rows are worth is what was given, to a stream that goes on from here too.
+            learned = replace(learned, features=known.features, target=known.target)
+        else:
+            learned, weighted = learn(rows, warm, known), rows
         self.__dict__.update(fitted(_with_row_count(learned, known.tally, options)))
         interrupted = self.status_ is Status.interrupted  # a checkpoint must see no more sums
         if self.uncertainty and not interrupted:
@@ -321,23 +344,31 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
         reset = not self.__sklearn_is_fitted__()
-        return self._feed(self._opened(X, y, sample_weight, reset), checkpoint)
+        with self._kept_on_failure():
+            return self._feed(self._opened(X, y, sample_weight, reset), checkpoint)
 
     def _feed(self, source: MemorySource | Source, checkpoint: Any = None) -> Self:
         """Learn from rows as they come."""
-        if not self.__sklearn_is_fitted__():
-            self._fields = self._known_fields(source, streamed=True)
-            maker = self._units_maker(source.width, source.dtype, self._fields)
-            self._fitted = self._stream(self._options(source.width), maker, self._seed())
-        self._law = None  # of a model that is about to move
+        if self.__sklearn_is_fitted__():
+            stream, fields = self._fitted, self._fields
+        else:
+            fields = self._known_fields(source, streamed=True)
+            maker = self._units_maker(source.width, source.dtype, fields)
+            stream = self._stream(self._options(source.width), maker, self._seed())
+        # There is a model, or a part of one, once rows have been taken in; the law of the last one
+        # is of a model that is about to move.
+        known = {"_fields": fields, "_law": None}
         if isinstance(source, MemorySource):
-            self._fitted.feed(Chunk(source.X, source.y, source.weight))
+            stream.feed(Chunk(source.X, source.y, source.weight))
+            self.__dict__.update(known, _fitted=stream)
             return self
-        with keeping(checkpoint, source, self) as keeper:
-            self._fitted = keeper.stream
+        with keeping(checkpoint, source, self, stream) as keeper:
             for chunk in keeper.rest(source):
                 with keeper.feeding():
-                    self._fitted.feed(replace(chunk, X=self._at_home(chunk.X, "partial_fit")))
+                    X = self._at_home(chunk.X, "partial_fit", keeper.stream)
+                    keeper.stream.feed(replace(chunk, X=X))
+                self.__dict__.update(known, _fitted=keeper.stream)
+            self.__dict__.update(known, _fitted=keeper.stream)  # all rows may have been seen before
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -605,6 +636,11 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             self.__dict__.pop("feature_names_in_", None)
             if not unnamed:
                 self.feature_names_in_ = np.asarray(columns, dtype=object)
+        elif self._fill is not None and source.fill not in (None, self._fill):
+            raise ValueError(
+                "Missing values of the source are filled otherwise than those of the fit. Open it "
+                "with fill=model.fill_."
+            )
         elif encoder != self._encoder:
             raise ValueError(
                 "The text columns of the source are encoded otherwise than those of the fit. Open "
@@ -691,9 +727,10 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             check_one_hot(given, names, chunk.X)
         return given
 
-    def _at_home(self, X: Array, method: str) -> Array:
+    def _at_home(self, X: Array, method: str, stream: Stream | None = None) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
-        own, dtype = self._fitted.example, self._fitted.make_units.dtype
+        stream = self._fitted if stream is None else stream
+        own, dtype = stream.example, stream.make_units.dtype
         xp, here = namespace(X), "cpu" if issparse(X) else X.device
         if own is not None and (xp, here) != (namespace(own), own.device):
             raise ValueError(

@@ -28,7 +28,9 @@ SETTLED = 1e-3  # the largest change of a weight that still counts as none
 
 
 def learn_robustly(
-    source: Iterable[Chunk], learn: Callable[[Iterable[Chunk], Learned | None], Learned]
+    source: Iterable[Chunk],
+    learn: Callable[[Iterable[Chunk], Learned | None], Learned],
+    warm: Learned | None = None,
 ) -> tuple[Learned, Iterable[Chunk]]:
     """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
 
@@ -52,11 +54,11 @@ def learn_robustly(
             break
         factor = new
         weighted = Reweighted(source, moved(factor, like))
-        learned = learn(weighted, learned)
+        learned = learn(weighted, warm if learned is None else learned)
         if learned.status in (Status.interrupted, Status.stopped):
             break
         residual = residuals(source, learned)
-    return learn(source, None) if learned is None else learned, weighted
+    return learn(source, warm) if learned is None else learned, weighted
 
 
 def robust_law(

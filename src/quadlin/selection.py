@@ -28,6 +28,7 @@ from quadlin.model import Model, predict
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
+from quadlin.sources import Source, is_dask
 from quadlin.stream import Learned, Tally, moments_of
 
 FOLDS = 5
@@ -319,6 +320,11 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         -------
         self
         """
+        if isinstance(X, Source) or is_dask(X):
+            raise TypeError(
+                "Cross-validation holds its rows in memory: give arrays or a frame, or use "
+                'SecondOrderRegressor with rank="auto" for a Source or Dask.'
+            )
         params = self.get_params(deep=False)
         inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
         check_options(inner)
@@ -336,14 +342,15 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         else:
             alphas = _checked_alphas(self.alphas)
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
-        rank, self.alpha_ = search.best()
-        self.best_score_ = float(np.mean(search.scores[rank, self.alpha_]))
-        self.cv_results_ = search.results()
-        search.refit(rank, self.alpha_)
-        self.n_passes_ = search.passes
+        rank, alpha = search.best()
+        search.refit(rank, alpha)
+        self.__dict__.pop("feature_names_in_", None)
         for name, value in vars(inner).items():
             if name not in inner.get_params(deep=False):
                 setattr(self, name, value)
+        self.alpha_, self.n_passes_ = alpha, search.passes
+        self.best_score_ = float(np.mean(search.scores[rank, alpha]))
+        self.cv_results_ = search.results()
         return self
 
 

@@ -24,7 +24,7 @@ class UnitsMaker:
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
         xp = namespace(features.mean)
-        self._refuse_overflow(features, target)
+        self.refuse_overflow(features, target)
         return units_of(
             features,
             xp.asarray(self._free(features), device=features.mean.device),
@@ -64,7 +64,8 @@ class UnitsMaker:
             'Use diagonal="auto" (recommended) or "zero".'
         )
 
-    def _refuse_overflow(self, features: Moments, target: Moments) -> None:
+    def refuse_overflow(self, features: Moments, target: Moments) -> None:
+        """Refuse rows whose moments overflow."""
         xp = namespace(features.mean)
         finite = xp.isfinite(features.var) & xp.isfinite(features.phi)
         finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)

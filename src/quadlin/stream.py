@@ -211,6 +211,13 @@ class Buffer:
             self.X[start:stop, ...] = chunk.X
         self.rows = stop
 
+    def shorten(self, rows: int) -> None:
+        """Keep the first rows only."""
+        if isinstance(self.X, list):
+            while self.rows > rows:
+                self.rows -= self.X.pop().shape[0]
+        self.rows = rows
+
     def source(self) -> MemorySource:
         """Return the rows gathered so far."""
         X = vstack(self.X).tocsr() if isinstance(self.X, list) else self.X[: self.rows, ...]
@@ -316,15 +323,21 @@ class Stream:
         return 0 if self.pending is None else self.pending.rows
 
     def _take(self, chunk: Chunk) -> None:
-        self._current = None
-        if self.learned is None:
-            self.waiting.append(chunk, self.goal)
-        else:
-            self.pending = gather(self.pending, _source(chunk), self.learned)
-        rows = self._gathered
-        if rows < self.goal:
-            return
-        self._current = self._learn_pending()
+        before = self._current, self.waiting.rows, self.pending
+        try:
+            self._current = None
+            if self.learned is None:
+                self.waiting.append(chunk, self.goal)
+            else:
+                self.pending = self._with_sums_of(_source(chunk))
+            rows = self._gathered
+            if rows < self.goal:
+                return
+            self._current = self._learn_pending()
+        except BaseException:  # rows that nothing can be learned from must not stay
+            self._current, self.pending = before[0], before[2]
+            self.waiting.shorten(before[1])
+            raise
         may_grow = self.learned is None and 2 * rows <= self.first_limit
         if may_grow and not stands_out(self._current, rows):
             self.goal = 2 * rows
@@ -332,10 +345,26 @@ class Stream:
         self.learned, self.goal = self._current, self.batch_size
         self.waiting, self.pending = Buffer(), None
 
+    def _with_sums_of(self, source: MemorySource) -> Pending:
+        """Return what waits with these rows, unless they are too large to be squared."""
+        assert self.learned is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            pending = gather(self.pending, source, self.learned)
+        self.make_units.refuse_overflow(pending.features, pending.target)
+        if not np.isfinite(pending.sums.loss):
+            raise ValueError(
+                "Some rows are so far from all before that their errors cannot be squared. "
+                "Look for wrong units or typing errors in X and y."
+            )
+        return pending
+
     def _learn_pending(self) -> Learned:
         if self.learned is None:
             source = self.waiting.source()
-            return learn_table(source, self.options, self.make_units, self.seed)
+            learned = learn_table(source, self.options, self.make_units, self.seed)
+            if learned.status is Status.interrupted:  # half a fit is not what is known
+                raise KeyboardInterrupt(learned.status.value)
+            return learned
         if self.pending is None or self.pending.sums.weight == 0:
             return self.learned
         return learn(self.learned, self.pending, self.options, self.make_units)

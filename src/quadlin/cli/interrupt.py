@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from quadlin.sources.ahead import read_ahead
+
 PATIENCE = 3  # the signal after which the process ends wherever it is
 
 
@@ -58,5 +60,14 @@ def _handle(number: int, frame: FrameType | None) -> None:
     _state.count += 1
     if _state.count >= PATIENCE:
         os._exit(130)  # a thread may be waiting for a stream that says nothing
-    if not (_state.gentle and _state.count == 1):
+    if not (_state.gentle and _state.count == 1) or _waits_for_rows(frame):
         raise KeyboardInterrupt
+
+
+def _waits_for_rows(frame: FrameType | None) -> bool:
+    """Tell whether the interrupt came while nothing was done but to wait for the next chunk."""
+    while frame is not None:
+        if frame.f_code is read_ahead.__code__:
+            return True
+        frame = frame.f_back
+    return False

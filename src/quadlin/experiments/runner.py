@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -140,7 +141,7 @@ def _run_study(
             running.append(partial(_run_task, study, task, results, device))
         else:
             given = (study.name, task, str(results.folder), results.size, device)
-            running.append(pool.submit(_work, *given).result)
+            running.append(_submitted(pool, *given))
     for result in running:
         try:
             parts.append(result())
@@ -167,6 +168,18 @@ def _run_study(
 
 def _same(part: Part) -> Part:
     return part
+
+
+def _submitted(pool: ProcessPoolExecutor, *given: Any) -> Callable[[], Part]:
+    """Return what waits for a task's result, or raises why there is none."""
+    try:
+        return pool.submit(_work, *given).result
+    except RuntimeError as error:  # a worker died, of memory say
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> Part:
+    raise error
 
 
 def _work(name: str, task: Task, folder: str, size: str, device: str) -> Part:

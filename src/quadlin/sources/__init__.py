@@ -279,7 +279,7 @@ def _open_lazy(given: Any, asked: _Asked) -> Opened:
     from quadlin.sources.batches import BatchFeed
 
     sample = nw.from_native(given.head(0).collect(), eager_only=True)
-    feed = BatchFeed(_LazyWalk(given), tuple(sample.columns), "polars LazyFrame", given.explain())
+    feed = BatchFeed(_LazyWalk(given), tuple(sample.columns), "polars LazyFrame", None)
     return _table(sample, feed, asked.named("polars LazyFrame"))
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator
 from queue import Empty, Full, Queue
 from threading import Event, Thread
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 DEPTH = 2  # items that wait; more would only take memory
+LAST = 2.0  # seconds that the thread has to end in
 PATIENCE = 0.05  # seconds after which a blocked thread looks whether anybody still wants it
 
 
@@ -46,7 +48,10 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
             yield value
     finally:
         stop.set()
-        while thread.is_alive():  # free the place a blocked put waits for
+        end = monotonic() + LAST
+        # Free the place a blocked put waits for; a thread that waits for input that may never come
+        # is left to itself.
+        while thread.is_alive() and monotonic() < end:
             try:
                 queue.get(timeout=PATIENCE)
             except Empty:

@@ -78,7 +78,7 @@ class Feed(Protocol):
         """Cut into feeds of about equal size, in order; [self] where that cannot be done."""
 
     def identity(self) -> Any:
-        """Return what tells these data from others, cheaply."""
+        """Return what tells these data from others, None where nothing does."""
 
 
 class Reader(Protocol):
@@ -126,6 +126,12 @@ class Counts:
 
     dropped: int = 0
     unseen: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: "Counts") -> None:
+        """Add what another walk met."""
+        self.dropped += other.dropped
+        for name, count in other.unseen.items():
+            self.unseen[name] = self.unseen.get(name, 0) + count
 
     def clear(self) -> None:
         """Forget all, before a new walk."""
@@ -254,8 +260,20 @@ class Source:
             for feed, rows in zip(feeds, kept, strict=True)
         ]
 
+    @property
+    def can_be_told(self) -> bool:
+        """Tell whether the fingerprint tells these rows from others."""
+        return self.feed.identity() is not None
+
+    def absorb(self, parts: "Sequence[Source]") -> None:
+        """Take over what walks of its parts have counted."""
+        self.counts.clear()
+        for part in parts:
+            if part is not self:
+                self.counts.add(part.counts)
+
     def fingerprint(self) -> str:
-        """Return a cheap identity of the data and of how they are read."""
+        """Return an identity of the data and of how they are read."""
         reader = self.reader
         said = (self.feed.identity(), reader.names, str(reader.dtype), reader.missing, reader.fill)
         return sha256(repr((said, reader.has_target)).encode()).hexdigest()[:32]

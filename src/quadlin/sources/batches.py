@@ -71,7 +71,9 @@ def open_dataset(dataset: Any) -> tuple[nw.DataFrame[Any], BatchFeed]:
     files = tuple(map(File.of, getattr(dataset, "files", ())))
     schema = dataset.schema
     walk = _DatasetWalk(dataset)
-    feed = BatchFeed(walk, tuple(schema.names), "Arrow dataset", (files, str(schema)))
+    feed = BatchFeed(
+        walk, tuple(schema.names), "Arrow dataset", (files, str(schema)) if files else None
+    )
     return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
@@ -184,7 +186,8 @@ def open_csv(file: Any, delimiter: str, columns: Any, types: dict[str, str] | No
 
     return csv.open_csv(
         file,
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK),
+        # One thread: only then does an error name its row, and there is one reading ahead anyway.
+        read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
         # A quoted line break may stand at the end of a block.
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=csv.ConvertOptions(

@@ -11,6 +11,7 @@ import numpy as np
 
 from quadlin.sources.base import Numbered, Piece, spread
 from quadlin.sources.errors import SourceError, explained
+from quadlin.sources.memory import digest_of
 from quadlin.sources.reader import ArrayReader
 
 
@@ -182,4 +183,6 @@ def _values(values: Any) -> Any:
 
 
 def _name(part: Any) -> str:
-    return str(getattr(part, "name", None) or getattr(part, "_name", None) or len(part))
+    if isinstance(part, np.ndarray):
+        return digest_of(part)
+    return str(getattr(part, "name", None) or part._name)

@@ -13,7 +13,6 @@ from scipy.sparse import issparse
 from quadlin.arrays import to_numpy
 from quadlin.sources.base import Piece
 from quadlin.sources.errors import SourceError, first_line
-from quadlin.sources.memory import _digest
 
 
 class Once:
@@ -49,7 +48,6 @@ class IteratorFeed:
 
     make: Callable[[], Iterator[Any]]
     title: str
-    key: Any
     columns: tuple[Any, ...] | None  # of frames
     per_row: float | None = None  # entries of a sparse row, about
     ahead = False  # the caller's iterator may belong to the caller's thread
@@ -68,7 +66,10 @@ class IteratorFeed:
         """Yield what the iterator yields."""
         start = 0
         for item in self.make():
-            X, y, weight = unpacked(item)
+            # A copy: whoever made the item may use its arrays again for the next one.
+            X, y, weight = (
+                v.copy() if isinstance(v, np.ndarray) or issparse(v) else v for v in unpacked(item)
+            )
             if self.columns is not None:
                 X = self._frame(X, start)
             if len(X.shape) == 1:
@@ -88,8 +89,8 @@ class IteratorFeed:
         return [self]
 
     def identity(self) -> Any:
-        """Return a hash of the first rows."""
-        return self.title, self.key
+        """Return nothing: what will come is not known."""
+        return None
 
     def _frame(self, X: Any, start: int) -> Any:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -149,7 +150,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
     if hasattr(given, "__next__"):
         once = Once(given)
         first = unpacked(once.peeked())
-        return IteratorFeed(once, "Iterator", _key(first), None, _per_row(first[0])), first
+        return IteratorFeed(once, "Iterator", None, _per_row(first[0])), first
     make = given if callable(given) else _Again(given)
     walk = make()
     if not hasattr(walk, "__iter__"):
@@ -163,7 +164,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
     first = unpacked(Once(iter(walk)).peeked())
     if hasattr(walk, "close"):
         walk.close()
-    return IteratorFeed(make, "Iterator", _key(first), None, _per_row(first[0])), first
+    return IteratorFeed(make, "Iterator", None, _per_row(first[0])), first
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,3 @@ class _Again:
 
 def _per_row(X: Any) -> float | None:
     return X.nnz / max(1, X.shape[0]) if issparse(X) else None
-
-
-def _key(first: tuple[Any, Any, Any]) -> Any:
-    X, y, _ = first
-    if hasattr(X, "columns") or hasattr(X, "column_names"):
-        return str(nw.from_native(X, eager_only=True).schema), len(X)
-    found = None if y is None else _digest(y)
-    return X.shape, str(X.dtype), _digest(X), found

@@ -1,7 +1,7 @@
 """Arrays and frames that can be sliced: in memory, mapped from disk, or behind zarr and HDF5."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -70,11 +70,11 @@ class ArrayFeed:
         return [_array_part(self, slice(a, b)) for a, b in itertools.pairwise(cuts) if a < b]
 
     def identity(self) -> Any:
-        """Return shape, dtype and a hash of some rows, or the file."""
+        """Return shape, dtype and a hash of the rows, or the file."""
         if self.file is not None:
-            beside = [None if v is None else _digest(v) for v in (self.y, self.weight)]
+            beside = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
             return self.file, self.first, self.rows, beside
-        found = [None if v is None else _digest(v) for v in (self.X, self.y, self.weight)]
+        found = [None if v is None else digest_of(v) for v in (self.X, self.y, self.weight)]
         return tuple(self.X.shape), str(self.X.dtype), found
 
 
@@ -124,11 +124,10 @@ class FrameFeed:
         ]
 
     def identity(self) -> Any:
-        """Return shape, dtypes and a hash of some rows."""
-        rows = self.frame[_sampled(self.rows).tolist()]
-        found = [None if v is None else _digest(v) for v in (self.y, self.weight)]
-        said = repr([column.to_list() for column in rows.iter_columns()])
-        return self.frame.shape, str(self.frame.schema), sha256(said.encode()).hexdigest(), found
+        """Return shape, dtypes and a hash of all columns."""
+        found = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
+        said = [_column_digest(column) for column in self.frame.iter_columns()]
+        return self.frame.shape, str(self.frame.schema), said, found
 
 
 @dataclass(frozen=True)
@@ -301,21 +300,46 @@ def _array_part(feed: ArrayFeed, part: slice) -> ArrayFeed:
 def _remapped(values: np.memmap, part: slice) -> Any:
     """Return a slice that is pickled as the name of its file, where it has one."""
     path = getattr(values, "filename", None)
-    if path is None or not str(path).endswith(".npy"):
+    if path is None or not str(path).endswith(".npy") or not _is_whole_file(values, str(path)):
         return values[part]
     mapped = Mapped(str(path), values.shape, values.dtype)
     return Window(mapped, part.start, part.stop)
+
+
+def _is_whole_file(values: np.memmap, path: str) -> bool:
+    """Tell whether a memory map is all of a file: a slice of one keeps its name."""
+    try:
+        whole = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError):
+        return False
+    same = (values.shape, values.dtype, values.strides) == (whole.shape, whole.dtype, whole.strides)
+    # The whole file begins where its header ends; a slice of the same shape is impossible.
+    return same and values.offset == whole.offset
 
 
 def _sampled(n: int) -> np.ndarray:
     return np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
 
 
-def _digest(values: Any) -> str:
-    rows = _sampled(int(values.shape[0])).tolist()
+def _column_digest(column: Any) -> str:
+    if column.dtype.is_numeric():
+        values = column.to_numpy()
+        if values.dtype.kind != "O":
+            return digest_of(values)
+    return sha256(repr(column.to_list()).encode()).hexdigest()[:32]
+
+
+def digest_of(values: Any) -> str:
+    """Return a hash of an array: of all of it where it is in memory, else of some rows."""
+    found: Iterable[Any]
     if issparse(values):
-        parts = [values[[i]] for i in rows]
-        found = b"".join(p.indices.tobytes() + p.data.tobytes() for p in parts)
+        found = [np.asarray(values.shape), values.indptr, values.indices, values.data]
+    elif isinstance(values, np.ndarray) and not isinstance(values, np.memmap):
+        step = max(1, (1 << 24) // max(1, values[:1].nbytes))  # without a second copy
+        found = (values[i : i + step] for i in range(0, len(values), step))
     else:
-        found = b"".join(np.ascontiguousarray(values[i : i + 1]).tobytes() for i in rows)
-    return sha256(found).hexdigest()[:16]
+        found = (values[i : i + 1] for i in _sampled(int(values.shape[0])).tolist())
+    digest = sha256(f"{values.shape}{values.dtype}".encode())
+    for part in found:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()[:32]

@@ -156,7 +156,7 @@ def open_line_stream(
                 yield _narrow(X), y
 
     reader = ArrayReader(Numbered(width), np.dtype(np.float64), True, True, (), missing)
-    return IteratorFeed(Once(rows()), f"{format} stream", (), None, 64.0), reader
+    return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
 
 
 @dataclass
