@@ -634,3 +634,17 @@ def test_what_is_said_is_json_and_english():
     )
     assert spoken(FileNotFoundError(2, "No such file", "x")) == "x: No such file."
     assert "unexpected ZeroDivisionError" in spoken(ZeroDivisionError("x"))
+
+
+def test_svmlight_rows_tell_where_their_features_begin(quadlin):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X[:, 0] + X[:, 1] * X[:, 2]
+    lines = [f"{t} 0:{a} 1:{b} 2:{c}" for t, (a, b, c) in zip(y, X, strict=True)]
+    Path("d.svm").write_text("\n".join(lines))
+    Path("few.svm").write_text("0 1:5 2:3\n")
+    quadlin("fit d.svm --rank 1 -o m.st")
+    quadlin("predict m.st few.svm --features 3 -o p.csv", 1)
+    quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
+    got = float(Path("p.csv").read_text().split()[1])
+    assert got == pytest.approx(float(load("m.st").predict([[0.0, 5.0, 3.0]])[0]), rel=1e-6)

@@ -51,6 +51,10 @@ class Rows:
     """Missing values: error says where and stops, drop leaves the row out, mean fills it."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm; by the file's name by default."""
+    features: int | None = None
+    """How many features svmlight or libffm rows have; the largest index by default."""
+    zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
+    """Whether the first feature of svmlight rows is number 0; if 0 occurs by default."""
 
 
 @Parameter(name="*", group=READING)
@@ -104,6 +108,8 @@ def opened(
             format=read.format,
             encoder=encoder,
             fill=fill,
+            n_features=read.features,
+            zero_based="auto" if read.zero_based is None else read.zero_based,
         )
     if need_target and not source.has_target:
         names = [str(name) for name in getattr(source.reader, "columns", ())]

@@ -203,6 +203,8 @@ class _Seen:
         if self.least is None and n_features is None:
             raise SourceError(f"{feed.title} has no entries, so no features. Give n_features=.")
         auto = zero_based == "auto"
+        if auto and n_features is not None and not self.with_fields and self.least != 0:
+            self._refuse_either(feed.title, int(n_features))
         base = (0 if self.least == 0 or self.with_fields else 1) if auto else 1 - bool(zero_based)
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
@@ -220,6 +222,14 @@ class _Seen:
         spans = self._files() if packed else [span for span in self.spans if span.rows]
         per_row = self.entries / rows
         return replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row), fields
+
+    def _refuse_either(self, title: str, width: int) -> None:
+        """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
+        if self.least is not None and self.most < width:
+            raise SourceError(
+                f"{title}: the indices {self.least} to {self.most} of {width} features may begin "
+                "at 0 or at 1. Give zero_based=True or zero_based=False."
+            )
 
     def _files(self) -> list[Span]:
         """Return whole files instead of blocks."""
