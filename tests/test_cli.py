@@ -648,3 +648,14 @@ def test_svmlight_rows_tell_where_their_features_begin(quadlin):
     quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
     got = float(Path("p.csv").read_text().split()[1])
     assert got == pytest.approx(float(load("m.st").predict([[0.0, 5.0, 3.0]])[0]), rel=1e-6)
+
+
+def test_numbers_that_must_be_whole_are(quadlin):
+    Path("t.csv").write_text("a,y\n" + "".join(f"{i % 7},{i % 5}\n" for i in range(40)))
+    Path("q.toml").write_text("[fit]\nrank = 2.7\n")
+    quadlin("fit t.csv --target y --rank 2.7 -o m.st", 2)
+    quadlin("fit t.csv --target y --config q.toml -o m.st", 2)
+    quadlin("fit t.csv --target y --rank 1 --max-iter 2.5 -o m.st", 2)
+    quadlin("fit t.csv --target y --rank 1 --hold -5 -o m.st", 2)
+    assert not Path("m.st").exists()
+    quadlin("fit t.csv --target y --rank auto -o m.st")

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, validators
 from scipy.sparse import csr_array, vstack
 
 from quadlin.checks import check_options
 from quadlin.cli.interrupt import Interrupted, gently
-from quadlin.cli.options import READ, SAY, Flag, Output, Read, Say, opened, writable
+from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, opened, writable
 from quadlin.cli.progress import waiting, watched
 from quadlin.cli.words import UsageError, columns, emit, note, number
 from quadlin.persist import save
@@ -34,7 +34,7 @@ RANK = 5  # where the rows cannot choose it
 class Learn:
     """The options of the estimator."""
 
-    rank: int | Literal["auto"] | None = None
+    rank: Annotated[int | Literal["auto"] | None, WHOLE] = None
     """Rank of M; auto (the default but for one pass): chosen by rows held out."""
     alpha: str = "0"
     """Ridge penalty; two numbers with a comma are for w and for M."""
@@ -48,13 +48,13 @@ class Learn:
     """How correlated features are decorrelated inside."""
     polish: bool = True
     """Go on from the moment estimates to the least-squares optimum."""
-    max_iter: int = 50
+    max_iter: Annotated[int, WHOLE] = 50
     """Most steps."""
     tol: float = 1e-6
     """Stop when a step promises less than this share of the objective."""
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: Annotated[int | Literal["auto"], WHOLE] = "auto"
     """Rows of a step, with --one-pass."""
-    random_state: int = 0
+    random_state: Annotated[int, WHOLE] = 0
     """Seed: the same command gives the same model."""
     uncertainty: Flag = False
     """Find standard errors as well, for predict --std."""
@@ -73,7 +73,7 @@ def fit(
     cv: Flag = False,
     engine: str = "serial",
     checkpoint: Path | None = None,
-    hold: int = 1000,
+    hold: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 1000,
     say: Say = SAY,
 ) -> None:
     """Fit a model to a table and save it.

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,6 +42,20 @@ class Say:
         return self.json or self.quiet
 
 
+def whole(kind: Any, tokens: Sequence[Any]) -> int | str:
+    """Read a whole number, or the word auto where it is one of the choices."""
+    said = tokens[0].value
+    if said == "auto" and kind is not int:
+        return str(said)
+    try:
+        return int(said)
+    except ValueError:
+        raise ValueError(f"{said!r} is not a whole number.") from None
+
+
+WHOLE = Parameter(converter=whole)
+
+
 @Parameter(name="*", group=READING)
 @dataclass(frozen=True)
 class Rows:
@@ -51,7 +65,7 @@ class Rows:
     """Missing values: error says where and stops, drop leaves the row out, mean fills it."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm; by the file's name by default."""
-    features: int | None = None
+    features: Annotated[int | None, WHOLE] = None
     """How many features svmlight or libffm rows have; the largest index by default."""
     zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
     """Whether the first feature of svmlight rows is number 0; if 0 occurs by default."""
