@@ -9,24 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.experiments import identifiability, rate, rip, samples, skewness, tau
+from quadlin.experiments import CLAIMS, identifiability, rate, rip, samples, skewness, tau
 from quadlin.experiments.draws import law, sample
 from quadlin.experiments.trend import power, powers, verdict_of
 
-NAMES = (
-    "rate",
-    "samples",
-    "rip",
-    "concentration",
-    "tau",
-    "identifiability",
-    "skewness",
-    "memory",
-    "noise",
-    "signed",
-    "transition",
-    "risk",
-)
 matplotlib.use("Agg")
 MEASURED = ("seconds", "bytes")  # columns that a second run need not repeat
 
@@ -46,7 +32,7 @@ def last(rows, *keys):
     return rows.sort_values("t").groupby(list(keys)).last()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_every_task_yields_finite_rows(name):
     rows = frame(name)
     assert len(rows) >= len(study(name).tasks("tiny"))
@@ -54,7 +40,7 @@ def test_every_task_yields_finite_rows(name):
     assert np.isfinite(numbers.to_numpy()).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_tasks_are_plain_and_different(name):
     for size in ("tiny", "quick", "full"):
         tasks = [tuple(sorted(task.items())) for task in study(name).tasks(size)]
@@ -63,7 +49,7 @@ def test_tasks_are_plain_and_different(name):
         assert all(isinstance(v, (int, float, str)) for task in tasks for _, v in task)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_the_same_task_gives_the_same_rows(name):
     own = study(name)
     task = own.tasks("tiny")[-1]
@@ -75,7 +61,7 @@ def test_the_same_task_gives_the_same_rows(name):
     pd.testing.assert_frame_equal(rows[kept].reset_index(drop=True), again[kept])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_the_verdict_and_the_pictures_come_from_the_rows(name):
     own, rows = study(name), frame(name)
     verdict = own.verdict(rows)

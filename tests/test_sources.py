@@ -305,7 +305,9 @@ def test_every_array_gives_its_rows(kind, dtype, tmp_path):
     found = [gathered(part) for part in parts]
     same([np.concatenate([f[i] for f in found]) for i in (0, 1)], wanted[:2])
     assert source.rows in (30, None)
-    assert len(source.fingerprint()) == 32
+    # What a function or an iterable will yield the next time, nobody knows.
+    untold = source.feed.title == "Iterator"
+    assert source.fingerprint() is None if untold else len(source.fingerprint()) == 32
 
 
 def test_arrays_in_memory_are_not_copied():

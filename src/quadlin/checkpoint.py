@@ -82,12 +82,13 @@ def checkpointed(
         with recorded(None):  # a fit within another fit is no part of its journal
             yield seed
         return
-    if not getattr(rows, "can_be_told", True):
+    identity = identity_of(rows, estimator, start)
+    if identity["rows"] is None:
         raise CheckpointError(
             "Rows of an iterator, a lazy query or a dataset cannot be told from others, and a "
             "checkpoint must not be mixed up. Write them to a file, or do without checkpoint."
         )
-    journal = Journal(path, identity_of(rows, estimator, start), seed, getattr(rows, "y", None))
+    journal = Journal(path, identity, seed, getattr(rows, "y", None))
     try:
         with recorded(journal):
             yield journal.seed
@@ -347,10 +348,11 @@ def _add(digest: Any, value: Any) -> None:
         _add(digest, [[str(key), said[key]] for key in sorted(said)] if said else repr(type(value)))
 
 
-def fingerprint(rows: Any) -> str:
+def fingerprint(rows: Any) -> str | None:
     """Return a digest of all rows in memory, or what a source says of itself."""
     if not isinstance(rows, MemorySource):
-        return str(rows.fingerprint())
+        said: str | None = rows.fingerprint()
+        return said
     digest = blake2b(digest_size=16)
     X = rows.X
     parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]

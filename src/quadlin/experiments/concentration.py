@@ -22,7 +22,6 @@ PARTS = {
     "M": "estimate of M",
     "W": "estimate of w",
 }
-MIP_ONLY = ("G_moments", "H_moments")  # τ = 0 has no such coefficients
 BLOCK = 20_000  # rows at a time
 SLACK = 0.1
 REPEATS = 8  # tables of a task: a single number such as P⁽⁰⁾ may be near its mean by luck

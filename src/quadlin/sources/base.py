@@ -260,11 +260,6 @@ class Source:
             for feed, rows in zip(feeds, kept, strict=True)
         ]
 
-    @property
-    def can_be_told(self) -> bool:
-        """Tell whether the fingerprint tells these rows from others."""
-        return self.feed.identity() is not None
-
     def absorb(self, parts: "Sequence[Source]") -> None:
         """Take over what walks of its parts have counted."""
         self.counts.clear()
@@ -272,10 +267,12 @@ class Source:
             if part is not self:
                 self.counts.add(part.counts)
 
-    def fingerprint(self) -> str:
-        """Return an identity of the data and of how they are read."""
-        reader = self.reader
-        said = (self.feed.identity(), reader.names, str(reader.dtype), reader.missing, reader.fill)
+    def fingerprint(self) -> str | None:
+        """Return an identity of the data and of how they are read, None where nothing tells it."""
+        reader, identity = self.reader, self.feed.identity()
+        if identity is None:
+            return None
+        said = (identity, reader.names, str(reader.dtype), reader.missing, reader.fill)
         return sha256(repr((said, reader.has_target)).encode()).hexdigest()[:32]
 
     def _watched(self, watch: Callable[[int], None]) -> Iterator[Chunk]:
