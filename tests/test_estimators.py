@@ -347,3 +347,40 @@ def test_random_tables_never_raise_the_loss(n, d, rank, seed, kind, linear, inte
     assert np.all(np.isfinite(model.predict(X)))
     if intercept:
         sane(model, X, y)
+
+
+def flagging(function):
+    """Return the function, as on a processor whose linear algebra sets flags for nothing."""
+
+    def flagged(*args, **kwargs):
+        np.sqrt(np.float32(-1.0)), np.float32(1e30) * np.float32(1e30), np.ones(1) / 0
+        return function(*args, **kwargs)
+
+    return flagged
+
+
+@pytest.mark.parametrize("engine", [None, "threads"])
+def test_false_alarms_of_the_linear_algebra_reach_nobody(monkeypatch, engine):
+    from quadlin import gauss_newton, model
+
+    monkeypatch.setattr(gauss_newton, "retracted", flagging(gauss_newton.retracted))
+    monkeypatch.setattr(model, "evaluate", flagging(model.evaluate))
+    monkeypatch.setattr(model, "lead", flagging(model.lead))  # of what is told in raw units
+    X, y = DATA.X[:400], DATA.y[:400]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = SecondOrderRegressor(2, uncertainty=True).fit(X, y, engine=engine)
+        fitted.predict(X, return_std=True), fitted.diagnose(X, y), fitted.interactions_.top(3)
+        fitted.partial_fit(X, y)
+        with pytest.raises(RuntimeWarning):  # elsewhere the alarm is one
+            model.evaluate()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e200)])
+def test_predictions_that_no_number_can_hold_are_refused(dtype, size):
+    model = SecondOrderRegressor(2).fit(DATA.X.astype(dtype), DATA.y.astype(dtype))
+    X = DATA.X[:3].astype(dtype)
+    X[1] = size
+    with pytest.raises(ValueError, match=f"predictions of 1 rows are too large for {dtype}"):
+        model.predict(X)
+    assert np.isfinite(model.predict(X[[0, 2]])).all()

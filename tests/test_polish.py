@@ -218,3 +218,17 @@ def test_the_objective_never_rises(n, d, rank, seed, alpha, psd, whiten, spread)
     residual = np.mean((model.predict(X) - y) ** 2)
     assert residual <= np.var(y) * (1 + 1e-9)
     assert residual <= loss[-1] * (1 + 1e-6) + 1e-12 * np.var(y)
+
+
+def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
+    from dataclasses import replace
+
+    from quadlin.gauss_newton import Task
+
+    point = Task.point
+    monkeypatch.setattr(Task, "point", lambda *a: replace(point(*a), objective=float("nan")))
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    with pytest.warns(ConvergenceWarning, match="diverged"):
+        model = SecondOrderRegressor(1).fit(X, X[:, 0] * X[:, 1])
+    assert np.isfinite(model.predict(X)).all()
+    assert len(model.history_) == 1  # the constant

@@ -10,6 +10,10 @@ from scipy.sparse import issparse
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
 
+# Linear algebra libraries set floating-point flags on some processors though all they were given
+# and all they return is finite; numpy would warn of each. What must be finite is looked at itself.
+unflagged = np.errstate(all="ignore")
+
 
 def namespace(*arrays: Array) -> Namespace:
     """Return the namespace the arrays share; scipy's sparse matrices live in numpy's."""

@@ -10,6 +10,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from quadlin.arrays import unflagged
+
 T = TypeVar("T")
 PARTS_PER_WORKER = 4  # so that a slow part does not keep the others waiting
 
@@ -63,6 +65,7 @@ def recorded(recorder: Recorder | None) -> Iterator[None]:
         _recorder.reset(token)
 
 
+@unflagged  # threads and other processes do not inherit it
 def folded(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T | None:
     """Return the sum, one chunk at a time; None where there are none."""
     return summed(fn(chunk, *params) for chunk in chunks)

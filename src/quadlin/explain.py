@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.arrays import to_numpy
+from quadlin.arrays import to_numpy, unflagged
 
 Name = int | str
 
@@ -49,6 +49,7 @@ class Interactions:
     sd: np.ndarray  # (d,), of the features
     names: Sequence[str]
 
+    @unflagged
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
         """Return M_ij by position or name; the product x_i·x_j has coefficient 2 M_ij."""
         i, j = (self._position(feature) for feature in pair)
@@ -60,6 +61,7 @@ class Interactions:
         """Tell whether M has no entry for two features, by position."""
         return bool(not self.has_diagonal[i] if i == j else self._together(i, j))
 
+    @unflagged
     def row(self, feature: Name) -> np.ndarray:
         """Return the row of M that belongs to one feature."""
         i = self._position(feature)
@@ -69,6 +71,7 @@ class Interactions:
         entries[i] = own
         return np.asarray(entries)
 
+    @unflagged
     def top(self, count: int = 10, squares: bool = False) -> list[Interaction]:
         """Return the strongest interactions, by the size they have for standardised features."""
         if count < 1:

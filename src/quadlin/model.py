@@ -3,7 +3,7 @@ r"""The model in standardised units, what it predicts, and what it says in the u
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from quadlin.arrays import Array, diagonal, lead, namespace, orthonormal
+from quadlin.arrays import Array, diagonal, lead, namespace, orthonormal, unflagged
 from quadlin.design import Rows, Units
 
 T = TypeVar("T", "Model", Units)
@@ -88,6 +88,7 @@ def apply_m(model: Model, v: Array) -> Array:
     return model.U @ (model.s * (model.U.T @ v)) - (1 - model.free) * m * v
 
 
+@unflagged
 def to_raw(model: Model, units: Units) -> RawModel:
     """Say the model in the user's units.
 

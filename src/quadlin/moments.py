@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.arrays import Array, namespace, to_numpy
+from quadlin.arrays import Array, namespace, to_numpy, unflagged
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -38,16 +38,16 @@ class Moments:
     phi: Array  # (d,)
 
     @classmethod
+    @unflagged  # whoever uses them looks for infinities
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever uses them looks for infinities
-            return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
+        return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
 
+    @unflagged
     def __add__(self, other: "Moments") -> "Moments":
         if self.weight == 0 or other.weight == 0:
             return self if other.weight == 0 else other
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._merged(other)
+        return self._merged(other)
 
     def _merged(self, other: "Moments") -> "Moments":
         xp = namespace(self.mean)

@@ -1,7 +1,7 @@
 """The fit: a start of annealed rank, Gauss–Newton to the optimum, and a way out if stuck."""
 
 from collections.abc import Callable, Iterable
-from math import sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -89,6 +89,8 @@ def annealed(task: Task, p: Point, rank: int) -> Point:
 def refined(task: Task, p: Point, on_step: Callable[[Point], bool]) -> tuple[Point, Status, bool]:
     """Go down to the optimum near by; also say whether it looks like the wrong one."""
     options = task.options
+    if not isfinite(p.objective):  # no step leads back from there
+        return p, Status.diverged, False
     damping, tol, cap = 0.0, LOOSE_TOL, FIRST_CAP
     seen: list[float] = []
     while task.problem.passes < PASSES_PER_STEP * options.max_iter:
@@ -152,7 +154,7 @@ def polish(
     def note(p: Point) -> bool:
         """Keep the point if it is the best so far; ask whether to stop."""
         nonlocal best
-        if p.objective >= (units.target.power if best is None else best.objective):
+        if not p.objective < (units.target.power if best is None else best.objective):
             return False
         best = p
         loss = p.objective * units.target.scale**2

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy
+from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
 from quadlin.checkpoint import checkpointed, keeping
 from quadlin.checks import alphas, check_one_pass, check_options, checked_weight, float_types
@@ -206,6 +206,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
+    @unflagged
     def fit(
         self,
         X: Any,
@@ -319,6 +320,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
         return self
 
+    @unflagged
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None
     ) -> Self:
@@ -416,16 +418,24 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if source.unseen:
             _warn_unseen(source.unseen)
 
+    @unflagged
     def _predicted(self, X: Array, law: Uncertainty | None) -> tuple[Array, Array | None]:
         """Return predictions of a block of rows, and their standard deviations."""
         learned, xp = self._fitted.current, namespace(X)
         units, rows = learned.units, Rows(X, learned.units)
         f = xp.astype(predict(learned.model, rows), xp.float64)
         y = xp.astype(units.target.mean + units.target.scale * f, units.scale.dtype)
+        lost = int(xp.count_nonzero(~xp.isfinite(y)))
+        if lost:
+            raise ValueError(
+                f"The predictions of {lost} rows are too large for {y.dtype}. "
+                "Look for wrong units or typing errors in X."
+            )
         if law is None:
             return y, None
         return y, units.target.scale * law.predict_std(rows, predictive=True)
 
+    @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
         """Say in words what there is to know about the fit, and what to change.
 
@@ -727,6 +737,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             check_one_hot(given, names, chunk.X)
         return given
 
+    @unflagged
     def _at_home(self, X: Array, method: str, stream: Stream | None = None) -> Array:
         """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
         stream = self._fitted if stream is None else stream

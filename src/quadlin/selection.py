@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 
-from quadlin.arrays import Array, moved, namespace
+from quadlin.arrays import Array, moved, namespace, unflagged
 from quadlin.checkpoint import checkpointed
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
@@ -302,6 +302,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         """Not here: rows that are gone cannot be held out."""
         raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
 
+    @unflagged
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 

@@ -26,8 +26,8 @@ class Status(Enum):
     converged = "A step no longer lowers the loss by more than `tol` of it."
     out_of_steps = "`max_iter` steps were used up while still improving. Raise `max_iter`."
     diverged = (
-        "The plain step diverged and the best model on the way was kept. "
-        'Use step="guarded", or more rows.'
+        "The steps diverged and the best model on the way was kept. "
+        'Use step="guarded" or more rows, and look for wrong units in X and y.'
     )
     too_few_rows = (
         "There are fewer rows than the model has parameters, so it may fit noise. "

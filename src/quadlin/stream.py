@@ -348,8 +348,7 @@ class Stream:
     def _with_sums_of(self, source: MemorySource) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
         assert self.learned is not None
-        with np.errstate(over="ignore", invalid="ignore"):
-            pending = gather(self.pending, source, self.learned)
+        pending = gather(self.pending, source, self.learned)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss):
             raise ValueError(

@@ -27,7 +27,7 @@ from math import cos, nan, pi, sqrt
 
 import numpy as np
 
-from quadlin.arrays import Array, namespace, symmetric
+from quadlin.arrays import Array, namespace, symmetric, unflagged
 from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
 from quadlin.engine import reduce
@@ -80,6 +80,7 @@ class Uncertainty:
         own = self.error**2 * variance
         return xp.sqrt(self.noise**2 + own if predictive else own)
 
+    @unflagged
     def coef_std(self) -> tuple[Array, float]:
         """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
         xp, s, units = namespace(self.steps.E), self.steps, self.units
@@ -90,6 +91,7 @@ class Uncertainty:
         b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
         return self._spread(D[:, None] * (t.w - 2 * along)), float(self._spread(b))
 
+    @unflagged
     def interaction_std(self, i: int, j: int) -> float:
         """Return the standard error of the entry ij of M_raw = D M D; 0 where it is left out."""
         D, E, H = self.units.scale, self.steps.E, self.steps.H
