@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from quadlin import SecondOrderRegressor, open_source
-from quadlin.chunks import MemorySource
-from quadlin.cluster import ChunkError, carried
+from quadlin.chunks import MemorySource, Reweighted
+from quadlin.cluster import ChunkError, OnCluster, carried
 from quadlin.datasets import make_second_order
 from quadlin.engine import Threads, recorded, reduce
+from quadlin.solve import Options
 from quadlin.stream import survey
+from quadlin.uncertainty import uncertainty_of
 
 DATA = make_second_order(3000, 12, rank=2, noise=0.5, random_state=0)
 
@@ -59,6 +61,38 @@ def test_a_source_fits_the_same_model_as_its_rows():
     same(fitted(source, None), fitted())
     same(fitted(source, None, engine=2), fitted())
     np.testing.assert_array_equal(fitted().predict(source), fitted().predict(DATA.X))
+
+
+REWEIGHTED = [{"rank": "auto"}, {"rank": 2, "loss": "huber"}]  # sums over rows with other weights
+
+
+@pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])
+def test_threads_sum_reweighted_rows(options, monkeypatch):
+    weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
+    serial = SecondOrderRegressor(**options, random_state=0).fit(DATA.X, DATA.y, weight)
+    monkeypatch.setattr(Threads, "__iter__", None)  # nobody walks all rows
+    threads = SecondOrderRegressor(**options, random_state=0)
+    threads.fit(DATA.X, DATA.y, weight, engine=3)
+    assert threads.rank_ == serial.rank_ == 2
+    same(threads, serial, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_drawn_noise_belongs_to_rows_however_they_are_cut(weighted):
+    model = fitted()._fitted.current
+    rows = MemorySource(DATA.X, DATA.y)
+    weight = np.random.default_rng(0).uniform(size=3000)
+
+    def law(source):
+        source = Reweighted(source, weight) if weighted else source
+        options, rng = Options(rank=2), np.random.default_rng(0)
+        args = model.model, model.units, options, model.white, rng
+        return uncertainty_of(source, *args, dense_limit=0, draws=8)
+
+    one, other = law(rows), law(Threads(rows, 3))
+    assert not one.exact
+    np.testing.assert_allclose(one.steps.w, other.steps.w, atol=1e-6)
+    np.testing.assert_allclose(one.coef_std()[0], other.coef_std()[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ["gpu", 0, -1, True, 1.5, object()])
@@ -156,6 +190,16 @@ def test_frames_of_a_cluster_fit_the_same_model(client):
     b = SecondOrderRegressor(2, random_state=0, **QUICK).fit(frame, y)
     np.testing.assert_allclose(a.predict(frame), b.predict(frame), atol=1e-8)
     assert list(a.feature_names_in_) == ["a", "b", "c", "d", "city"]
+
+
+@pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_cluster_sums_reweighted_rows_where_they_lie(client, options, monkeypatch):
+    X, y = DATA.X[:600, :5], DATA.y[:600]
+    serial = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y)
+    monkeypatch.setattr(OnCluster, "__iter__", None)
+    there = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y, engine=client)
+    np.testing.assert_allclose(there.predict(X), serial.predict(X), atol=1e-6)
 
 
 def test_a_chunk_that_raises_is_named(client):

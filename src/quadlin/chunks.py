@@ -1,14 +1,18 @@
 """Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
 from scipy.sparse import csr_array, issparse
 
-from quadlin.arrays import Array
+from quadlin.arrays import Array, to_numpy
+from quadlin.engine import paired
 
+Carry = Callable[..., Any]  # (fn, params, own=None), as `engine.Threads.carry`
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
@@ -71,6 +75,83 @@ class MemorySource:
             None if self.y is None else self.y[part],
             None if self.weight is None else self.weight[part],
         )
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The rows of a source with their numbers: what is summed gets pairs of a chunk and a range."""
+
+    source: Iterable[Chunk]
+    rows: int
+
+    @property
+    def token(self) -> str:
+        """Return what tells the weights of these rows from others."""
+        return getattr(self.source, "token", "")
+
+    def __iter__(self) -> Iterator[tuple[Chunk, range]]:
+        return paired(self.source, range(self.rows))
+
+    @property
+    def carry(self) -> Carry | None:
+        """Return how the engine of the rows, if they have one, carries out a sum."""
+        carry = getattr(self.source, "carry", None)
+        return None if carry is None else partial(carry, own=range(self.rows))
+
+
+@dataclass(frozen=True)
+class Reweighted:
+    """The rows of a source with other weights: zero leaves a row out, and nothing is copied."""
+
+    source: Iterable[Chunk]
+    weight: Array  # (n,)
+
+    @cached_property
+    def token(self) -> str:
+        """Return what tells these weights from others."""
+        return blake2b(to_numpy(self.weight).tobytes(), digest_size=16).hexdigest()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return (_reweighted(chunk, weight) for chunk, weight in paired(self.source, self.weight))
+
+    @property
+    def carry(self) -> Carry | None:
+        """Return how the engine of the rows, if they have one, carries out a sum."""
+        carry = getattr(self.source, "carry", None)
+        if carry is None:
+            return None
+
+        def carried(fn: Callable[..., Any], params: tuple[Any, ...], own: Any = None) -> Any:
+            if own is None:
+                return carry(_of_reweighted, (fn, *params), self.weight)
+            return carry(_of_both, (fn, *params), _Both(self.weight, own))
+
+        return carried
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two values of each row, cut together."""
+
+    weight: Any
+    own: Any
+
+    def __getitem__(self, part: slice) -> "_Both":
+        return _Both(self.weight[part], self.own[part])
+
+
+def _reweighted(chunk: Chunk, weight: Array) -> Chunk:
+    return replace(chunk, weight=weight if chunk.weight is None else weight * chunk.weight)
+
+
+# Functions of the module, since a cluster sends them by name.
+def _of_reweighted(pair: tuple[Chunk, Array], fn: Callable[..., Any], *params: Any) -> Any:
+    return fn(_reweighted(*pair), *params)
+
+
+def _of_both(pair: tuple[Chunk, _Both], fn: Callable[..., Any], *params: Any) -> Any:
+    chunk, both = pair
+    return fn((_reweighted(chunk, both.weight), both.own), *params)
 
 
 def _block_rows(X: Array) -> int:

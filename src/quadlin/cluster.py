@@ -5,11 +5,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from quadlin.chunks import Chunk
-from quadlin.engine import Threads, folded, one_blas_thread, summed
+from quadlin.engine import Threads, cut, folded, height, one_blas_thread, summed
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -82,19 +82,31 @@ class OnCluster:
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self.source)
 
-    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T | None:
-        """Return the sum over all chunks."""
+    @cached_property
+    def heights(self) -> list[int]:
+        """Count the rows of the parts, where they lie."""
         from dask import delayed
 
+        counts = [delayed(_height, pure=False)(block) for block in self.blocks]
+        found: list[int] = self.client.gather(self.client.compute(counts))
+        return found
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], own: Any = None) -> T | None:
+        """Return the sum over all chunks; see `folded` for the rows' own values, sent each time."""
+        from dask import config, delayed
+
         sent = delayed(params, traverse=False, pure=False)  # one node, however many parts
+        shares = [None] * len(self.blocks) if own is None else cut(own, self.heights)
         level = [
-            delayed(_sum, pure=False)(number, block, fn, sent)
-            for number, block in enumerate(self.blocks)
+            delayed(_sum, pure=False)(number, block, fn, sent, share)
+            for number, (block, share) in enumerate(zip(self.blocks, shares, strict=True))
         ]
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
             level = [delayed(_total, pure=False)(group) for group in groups]
-        total: T | None = self.client.compute(level[0]).result()
+        # Dask warns of graphs above 10 MB: the rows' own values, which must survive a worker.
+        with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            total: T | None = self.client.compute(level[0]).result()
         return total
 
 
@@ -131,16 +143,20 @@ def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
         raise ChunkError(f"Part {number} of the rows could not be read: {error}") from error
 
 
+def _height(chunks: list[Chunk]) -> int:
+    return sum(height(chunk) for chunk in chunks)
+
+
 def _sum(
-    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...]
+    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], own: Any
 ) -> T | None:
     """Return the sum over one part, on a worker; its threads are one for each part."""
     _keep_temporaries()
     try:
         with one_blas_thread():
-            return folded(fn, chunks, params)
+            return folded(fn, chunks, params, own)
     except Exception as error:
-        rows = sum(chunk.X.shape[0] for chunk in chunks)
+        rows = _height(chunks)
         raise ChunkError(
             f"Part {number} of the rows ({rows} of them) could not be summed: "
             f"{type(error).__name__}: {error}"

@@ -1,11 +1,12 @@
 """How a sum over chunks of rows is carried out; the only place that knows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate
 from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -65,10 +66,47 @@ def recorded(recorder: Recorder | None) -> Iterator[None]:
         _recorder.reset(token)
 
 
+def collect(fn: Callable[..., T], chunks: Iterable[Any], *params: Any) -> list[T]:
+    """Return fn(chunk, *params) of each chunk, in the order of the rows.
+
+    Carried out as a sum is, but nothing that a recorder should keep: it grows with the rows.
+    """
+    return _carried(_listed, chunks, (fn, *params))
+
+
+def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
+    return [fn(chunk, *params)]
+
+
 @unflagged  # threads and other processes do not inherit it
-def folded(fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...]) -> T | None:
-    """Return the sum, one chunk at a time; None where there are none."""
-    return summed(fn(chunk, *params) for chunk in chunks)
+def folded(
+    fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...], own: Any = None
+) -> T | None:
+    """Return the sum, one chunk at a time; None where there are none.
+
+    With `own`, a value for each row, `fn` is given pairs of a chunk and its part of them.
+    """
+    items = chunks if own is None else paired(chunks, own)
+    return summed(fn(item, *params) for item in items)
+
+
+def paired(chunks: Iterable[Any], own: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each chunk with its part of the rows' own values."""
+    start = 0
+    for chunk in chunks:
+        stop = start + height(chunk)
+        yield chunk, own[start:stop]
+        start = stop
+
+
+def height(chunk: Any) -> int:
+    """Return the number of rows."""
+    return int(chunk.X.shape[0])
+
+
+def cut(own: Any, heights: Sequence[int]) -> list[Any]:
+    """Cut the rows' own values into those of parts of such heights."""
+    return [own[stop - n : stop] for n, stop in zip(heights, accumulate(heights), strict=True)]
 
 
 def summed(sums: Iterable[T | None]) -> T | None:
@@ -121,12 +159,22 @@ class Threads:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.source)
 
-    def carry(self, fn: Callable[..., T], params: tuple[Any, ...]) -> T | None:
-        """Return the sum over all chunks."""
-        parts = self.source.parts(PARTS_PER_WORKER * self.workers)
+    @cached_property
+    def heights(self) -> list[int]:
+        """Count the rows of the parts: a pass."""
+        return [folded(height, part, ()) or 0 for part in self._parts()]
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], own: Any = None) -> T | None:
+        """Return the sum over all chunks; see `folded` for the rows' own values."""
+        parts = self._parts()
+        shares = [None] * len(parts) if own is None else cut(own, self.heights)
         with one_blas_thread(), ThreadPoolExecutor(self.workers) as pool:
-            total = summed(pool.map(lambda part: folded(fn, part, params), parts))
+            sums = pool.map(lambda part, share: folded(fn, part, params, share), parts, shares)
+            total = summed(sums)
         absorb = getattr(self.source, "absorb", None)
         if absorb is not None:
             absorb(parts)
         return total
+
+    def _parts(self) -> Any:
+        return self.source.parts(PARTS_PER_WORKER * self.workers)

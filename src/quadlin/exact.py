@@ -1,17 +1,15 @@
 r"""Both ends of the path, rank 0 and rank d: linear in their parameters, so solved outright."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
-from hashlib import blake2b
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.arrays import Array, diagonal, lead, namespace, to_numpy
+from quadlin.arrays import Array, diagonal, lead, namespace
 from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
-from quadlin.engine import Additive, reduce
+from quadlin.engine import Additive, collect, reduce
 from quadlin.model import Model
 from quadlin.sums import standardised_target
 
@@ -20,26 +18,6 @@ EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
 EXACT_FEATURES = 500  # and M without restriction has at most this many
 
 Alpha = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Reweighted:
-    """The rows of a source with other weights: zero leaves a row out, and nothing is copied."""
-
-    source: Iterable[Chunk]
-    weight: Array  # (n,)
-
-    @cached_property
-    def token(self) -> str:
-        """Return what tells these weights from others."""
-        return blake2b(to_numpy(self.weight).tobytes(), digest_size=16).hexdigest()
-
-    def __iter__(self) -> Iterator[Chunk]:
-        start = 0
-        for chunk in self.source:
-            part = self.weight[start : start + chunk.y.shape[0]]
-            start += chunk.y.shape[0]
-            yield replace(chunk, weight=part if chunk.weight is None else part * chunk.weight)
 
 
 @dataclass(frozen=True)
@@ -118,7 +96,7 @@ class Exact:
             self.pairs = None if linear else Pairs.of(units)
             self.gram = reduce(_normal, source, units, self.pairs).gram
             return
-        chunks = [positive_rows(chunk) for chunk in source]
+        chunks = collect(positive_rows, source)
         Z = xp.concat([_dense(c, units) for c in chunks]) / self.rho
         y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]

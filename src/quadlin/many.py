@@ -8,12 +8,13 @@ import numpy as np
 from quadlin.arrays import Array, namespace, symmetric
 from quadlin.chunks import Chunk, MemorySource
 from quadlin.design import Rows, Units
-from quadlin.engine import Additive, reduce
+from quadlin.engine import Additive, paired, reduce
 from quadlin.gauss_newton import Point, Tangent, Task
 from quadlin.sums import Sums
 from quadlin.whiten import FULL_LIMIT
 
 ELEMENTS = 1 << 22  # numbers in a block of rows times steps
+NOISE_ROWS = 256  # whose noise is drawn together
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,17 @@ class ManySums(Additive):
             yield Sums(self.weight, 0.0, p0, p1, p2, self.action[:, i, :])
 
 
+def blocks(chunk: Chunk, columns: int) -> list[Chunk]:
+    """Cut rows so that a product with this many columns stays a block."""
+    step = max(1, ELEMENTS // max(1, columns))
+    return list(MemorySource(chunk.X, chunk.y, chunk.weight, step))
+
+
 def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> ManySums:
     """Sum what the changes of the predictions say."""
+    pieces = blocks(chunk, steps.H.shape[1] * steps.H.shape[2])
+    if len(pieces) > 1:
+        return reduce(change_sums, pieces, steps, units, squares)
     rows = Rows(chunk.X, units)
     ZE = rows.matmul(steps.E)
     q = changes(rows, ZE, steps, units.free)
@@ -109,16 +119,31 @@ def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Many
 
 
 def noise_sums(
-    numbered: tuple[int, Chunk], E: Array, units: Units, seed: int, draws: int, squares: bool
+    numbered: tuple[Chunk, range], E: Array, units: Units, seed: int, draws: int, squares: bool
 ) -> ManySums:
-    """Sum what noise Ω^½ε says; that of a block depends on its number, not on who sums first."""
-    (number, chunk), xp = numbered, namespace(E)
-    epsilon = np.random.default_rng([seed, number]).standard_normal((chunk.X.shape[0], draws))
-    r = xp.asarray(epsilon, dtype=E.dtype, device=E.device)
+    """Sum what noise Ω^½ε says."""
+    (chunk, places), xp = numbered, namespace(E)
+    pieces = blocks(chunk, draws * E.shape[1])
+    if len(pieces) > 1:
+        return reduce(noise_sums, paired(pieces, places), E, units, seed, draws, squares)
+    r = xp.asarray(noise(places, seed, draws), dtype=E.dtype, device=E.device)
     if chunk.weight is not None:
         r = xp.sqrt(xp.astype(chunk.weight, E.dtype))[:, None] * r
     rows = Rows(chunk.X, units)
     return ManySums.of(rows, r, rows.matmul(E), chunk, squares)
+
+
+def noise(places: range, seed: int, draws: int) -> np.ndarray:
+    """Draw the noise of some rows: it depends on their places, not on how rows are cut."""
+    if not places:
+        return np.empty((0, draws))
+    first, last = places[0] // NOISE_ROWS, places[-1] // NOISE_ROWS
+    drawn = [
+        np.random.default_rng([seed, number]).standard_normal((NOISE_ROWS, draws))
+        for number in range(first, last + 1)
+    ]
+    start = places[0] - first * NOISE_ROWS
+    return np.concatenate(drawn)[start : start + len(places)]
 
 
 class Many(Task):
@@ -160,19 +185,11 @@ class Many(Task):
         flat = xp.reshape(G * self.inverse_s, (shape[0], shape[1] * shape[2]))
         return 2 * xp.reshape(self.normal @ flat, shape)
 
-    def pieces(self, columns: int) -> Iterator[Chunk]:
-        """Cut the rows so that a product with this many columns stays a block."""
-        for chunk in self.problem.source:
-            yield from MemorySource(
-                chunk.X, chunk.y, chunk.weight, max(1, ELEMENTS // max(1, columns))
-            )
-
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return (A + share·C)/n times every tangent: one pass for all."""
         steps, E, (d, k) = self.steps(p, t), p.model.U, p.U.shape
         self.problem.passes += 1
-        pieces = self.pieces(t.G.shape[1])
-        sums = reduce(change_sums, pieces, steps, self.units, self.squares)
+        sums = reduce(change_sums, self.problem.source, steps, self.units, self.squares)
         tangents = []
         for i, s in enumerate(sums.each()):
             ridge = self.ridge_curvature(E, steps.H[:, i, :], steps.w[:, i], sums.weight)

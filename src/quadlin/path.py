@@ -8,6 +8,7 @@ import numpy as np
 from quadlin.arrays import Array, namespace
 from quadlin.chunks import Chunk
 from quadlin.design import Rows, Units
+from quadlin.engine import collect
 from quadlin.exact import (
     EXACT_COLUMNS,
     EXACT_ENTRIES,
@@ -138,9 +139,12 @@ class Path:
 def squared_errors(model: Model, units: Units, source: Iterable[Chunk]) -> tuple[Array, Array]:
     """Return (r², ω) for the rows, in standardised units: one pass."""
     xp = namespace(model.w)
-    errors, weights = [], []
-    for chunk in source:
-        r = predict(model, Rows(chunk.X, units)) - standardised_target(chunk, units)
-        errors.append(xp.astype(r, xp.float64) ** 2)
-        weights.append(xp.ones_like(errors[-1]) if chunk.weight is None else chunk.weight)
-    return xp.concat(errors), xp.concat(weights)
+    errors, weights = zip(*collect(_squared_errors, source, model, units), strict=True)
+    return xp.concat(list(errors)), xp.concat(list(weights))
+
+
+def _squared_errors(chunk: Chunk, model: Model, units: Units) -> tuple[Array, Array]:
+    xp = namespace(model.w)
+    r = predict(model, Rows(chunk.X, units)) - standardised_target(chunk, units)
+    squares = xp.astype(r, xp.float64) ** 2
+    return squares, xp.ones_like(squares) if chunk.weight is None else chunk.weight

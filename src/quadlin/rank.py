@@ -7,9 +7,9 @@ from math import sqrt
 import numpy as np
 
 from quadlin.arrays import Array, moved, namespace
-from quadlin.chunks import Chunk
+from quadlin.chunks import Chunk, Reweighted
 from quadlin.design import Units
-from quadlin.exact import Reweighted
+from quadlin.engine import collect, height
 from quadlin.gauss_newton import whitened
 from quadlin.metrics import degrees_of_freedom
 from quadlin.path import Path, squared_errors
@@ -74,10 +74,9 @@ def choose_rank(
     3
     """
     d, alpha = units.scale.shape[0], options.alpha
-    like = next(iter(source)).y
-    rows = sum(chunk.y.shape[0] for chunk in source)
+    rows = sum(collect(height, source))
     mask = rng.permutation(rows) < int(HELD_OUT * rows)
-    kept, test = (Reweighted(source, moved(m.astype(float), like)) for m in (~mask, mask))
+    kept, test = (Reweighted(source, moved(m.astype(float), units.scale)) for m in (~mask, mask))
     n = int((~mask).sum())
     most = (
         min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.arrays import Array, moved, to_numpy
-from quadlin.chunks import Chunk
-from quadlin.design import Rows
-from quadlin.exact import Reweighted
-from quadlin.model import predict
+from quadlin.chunks import Chunk, Reweighted
+from quadlin.design import Rows, Units
+from quadlin.engine import collect
+from quadlin.model import Model, predict
 from quadlin.solve import Status
 from quadlin.stream import Learned
 from quadlin.uncertainty import Uncertainty
@@ -90,24 +90,23 @@ def robust_law(
 
 def residuals(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
     """Return y − f of all rows, in the user's units: one pass."""
-    units = learned.units
-    parts = [
-        to_numpy(chunk.y)
-        - units.target.mean
-        - units.target.scale * to_numpy(predict(learned.model, Rows(chunk.X, units)))
-        for chunk in source
-    ]
-    return np.concatenate(parts)
+    return np.concatenate(collect(_residuals, source, learned.model, learned.units))
+
+
+def _residuals(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    f = to_numpy(predict(model, Rows(chunk.X, units)))
+    return np.asarray(to_numpy(chunk.y) - units.target.mean - units.target.scale * f)
 
 
 def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
     """Return an array that lives where the rows do, y and the weights: one pass."""
-    like, y, weight = None, [], []
-    for chunk in source:
-        like = chunk.y
-        y.append(to_numpy(chunk.y))
-        weight.append(np.ones(len(y[-1])) if chunk.weight is None else to_numpy(chunk.weight))
-    return like, np.concatenate(y), np.concatenate(weight)
+    y, weight = zip(*collect(_target, source), strict=True)
+    numbers = (np.concatenate([to_numpy(a) for a in each]) for each in (y, weight))
+    return y[0], *numbers
+
+
+def _target(chunk: Chunk) -> tuple[Array, Array]:
+    return chunk.y, np.ones(chunk.y.shape[0]) if chunk.weight is None else chunk.weight
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:

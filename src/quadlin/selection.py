@@ -20,9 +20,9 @@ from quadlin.arrays import Array, moved, namespace, unflagged
 from quadlin.checkpoint import checkpointed
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
-from quadlin.chunks import Chunk, MemorySource
+from quadlin.chunks import Chunk, MemorySource, Reweighted
 from quadlin.design import Rows, Units
-from quadlin.exact import Alpha, Reweighted, rows_of
+from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
 from quadlin.model import Model, predict
 from quadlin.path import Path, Point

@@ -28,9 +28,9 @@ from math import cos, nan, pi, sqrt
 import numpy as np
 
 from quadlin.arrays import Array, namespace, symmetric, unflagged
-from quadlin.chunks import Chunk
+from quadlin.chunks import Chunk, Numbered
 from quadlin.design import Rows, Units
-from quadlin.engine import reduce
+from quadlin.engine import collect, height, reduce
 from quadlin.gauss_newton import Point, Tangent, conjugate_gradients, whitened
 from quadlin.many import ELEMENTS, Many, Steps, beside, changes, noise_sums
 from quadlin.model import Model
@@ -177,8 +177,8 @@ def drawn(task: Many, p: Point, draws: int) -> tuple[Steps, float, bool]:
     problem, E, n = task.problem, p.model.U, p.sums.weight
     seed = int(problem.rng.integers(2**62))
     problem.passes += 1
-    pieces = enumerate(task.pieces(draws * E.shape[1]))
-    sums = reduce(noise_sums, pieces, E, task.units, seed, draws, task.squares).each()
+    rows = Numbered(problem.source, sum(collect(height, problem.source)))
+    sums = reduce(noise_sums, rows, E, task.units, seed, draws, task.squares).each()
     g = beside([task.pulled_back(s, p.U, E, *ridge_noise(task, E, n)) for s in sums])
     amounts = (1.0, 0.75, 0.5, 0.0) if task.normal is not None else (0.0,)
     for amount in amounts:
