@@ -384,3 +384,17 @@ def test_predictions_that_no_number_can_hold_are_refused(dtype, size):
     with pytest.raises(ValueError, match=f"predictions of 1 rows are too large for {dtype}"):
         model.predict(X)
     assert np.isfinite(model.predict(X[[0, 2]])).all()
+
+
+def test_warnings_point_at_the_line_of_the_user():
+    X, y = DATA.X[:60], DATA.y[:60]
+    frame = pd.DataFrame({"a": X[:, 0], "b": [*"pqr"] * 20})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        SecondOrderRegressor(8, uncertainty=True).fit(X[:20], y[:20])
+        SecondOrderRegressor(1).fit(frame.assign(b=[f"id{i}" for i in range(60)]), y)
+        model = SecondOrderRegressor(1, alpha=1.0).fit(frame, y)
+        model.predict(frame.assign(b="new"))
+        model.partial_fit(frame.assign(b="new"), y)
+    assert len(caught) == 6
+    assert {warning.filename for warning in caught} == {__file__}

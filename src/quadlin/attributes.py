@@ -1,6 +1,5 @@
 """What an estimator knows beside its numbers, as JSON: parameters, columns, fields, scores."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import OWN, SecondOrderRegressorCV
 from quadlin.state import MismatchError
 from quadlin.store import JSON
+from quadlin.warn import warn
 
 CV_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
@@ -30,11 +30,9 @@ def packed_params(estimator: Any) -> dict[str, JSON]:
             packed[name] = _packed_param(value)
         except TypeError:
             packed[name] = None
-            warnings.warn(
+            warn(
                 f"The parameter {name}={value!r} is neither a number nor text nor a list of them. "
-                f"The file says {name}=None; set it again after loading.",
-                UserWarning,
-                stacklevel=3,
+                f"The file says {name}=None; set it again after loading."
             )
     return packed
 

@@ -1,6 +1,5 @@
 """Text columns of a table as groups of one-hot columns, called fields."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, get_index_dtype
+
+from quadlin.warn import warn
 
 Levels = dict[str, int]  # the position of each level in its field
 TEXT = (nw.String, nw.Categorical, nw.Enum)
@@ -210,18 +211,16 @@ class LevelLearner:
         for name, labels in known.items():
             strays = _strays(labels)
             if strays:
-                warnings.warn(
+                warn(
                     f"Column {name!r} is taken for text, with a level for each value, because "
                     f"{_some(strays)} among its {len(labels)} values cannot be read as a number. "
-                    "If numbers are meant, mend or leave out those rows.",
-                    stacklevel=3,
+                    "If numbers are meant, mend or leave out those rows."
                 )
             elif 2 * len(labels) > self.rows:
-                warnings.warn(
+                warn(
                     f"Column {name!r} has {len(labels)} levels in {self.rows} rows, as an "
                     "identifier has: levels seen once or twice teach little. Drop the column or "
-                    "merge its rare levels.",
-                    stacklevel=3,
+                    "merge its rare levels."
                 )
         levels = tuple(known.get(name) for name in self.input_names)
         encoder = TableEncoder(self.input_names, levels, self.dtype)

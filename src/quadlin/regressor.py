@@ -1,46 +1,42 @@
 """Estimators for scikit-learn: thin around the solver."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils import check_random_state, check_X_y
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from quadlin.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
+from quadlin.arrays import Array, namespace, unflagged
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
 from quadlin.checkpoint import checkpointed, keeping
-from quadlin.checks import alphas, check_one_pass, check_options, checked_weight, float_types
+from quadlin.checks import alphas, check_one_pass, check_options
 from quadlin.chunks import Chunk, MemorySource
 from quadlin.cluster import carried
 from quadlin.design import Rows
-from quadlin.diagnose import diagnosis, listed, residual_edge
-from quadlin.encode import TableEncoder
-from quadlin.explain import Interactions, Name, check_one_hot, given_fields, numbered, positions
-from quadlin.fields import fields_among
+from quadlin.diagnose import diagnosis, residual_edge
+from quadlin.explain import Name
+from quadlin.incoming import Incoming, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
-from quadlin.moments import Moments
 from quadlin.rank import choose_rank
 from quadlin.robust import learn_robustly, robust_law
-from quadlin.solve import Options, Record, Status
-from quadlin.sources import Source, is_dask, open_source
+from quadlin.solve import Options, Status
+from quadlin.sources import Source
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, Survey, Tally, learn_table, survey
 from quadlin.uncertainty import Uncertainty, uncertainty_of
+from quadlin.warn import warn
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 
 
-class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseEstimator):
     r"""Second order linear model with a low-rank, signed quadratic part.
 
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
@@ -159,12 +155,6 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     >>> sorted(model.eigenvalues_.round(6).tolist())
     [-1.0, 1.0]
     """
-
-    _fitted: Stream
-    _fields: tuple[np.ndarray, ...]  # the positions of the features of each field
-    _encoder: TableEncoder | None
-    _law: Uncertainty | None
-    _fill: dict[str, float] | None = None
 
     def __init__(
         self,
@@ -317,7 +307,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             raise KeyboardInterrupt(self.status_.value)
         if self.status_ not in (Status.converged, Status.stopped):
             message = f"{self.status_.name}: {self.status_.value}"
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warn(message, ConvergenceWarning)
         return self
 
     @unflagged
@@ -416,7 +406,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         for chunk in self._met(source, reset=False, target=False):
             yield chunk, *self._predicted(self._at_home(chunk.X, "predict"), law)
         if source.unseen:
-            _warn_unseen(source.unseen)
+            warn_unseen(source.unseen)
 
     @unflagged
     def _predicted(self, X: Array, law: Uncertainty | None) -> tuple[Array, Array | None]:
@@ -459,138 +449,11 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         rows, effective = self._fitted.rows, self._fitted.effective_rows
         return diagnosis(learned, rows, effective, self._names(), self._fields, penalised, edge)
 
-    def interaction(self, first: Name, second: Name) -> float:
-        """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
-        return self.interactions_[first, second]
-
-    def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of M_ij. Needs ``uncertainty=True``."""
-        law, names = self._known_law(), self._names()
-        i, j = positions(names, first), positions(names, second)
-        return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
-
-    @property
-    def noise_(self) -> float:
-        """Return the standard deviation of the noise. Needs ``uncertainty=True``."""
-        return self._known_law().noise * self._fitted.current.units.target.scale
-
-    @property
-    def coef_std_(self) -> Array:
-        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
-        return self._known_law().coef_std()[0]
-
-    @property
-    def intercept_std_(self) -> float:
-        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
-        return self._known_law().coef_std()[1]
-
-    @property
-    def coef_(self) -> Array:
-        """Return w in the user's units."""
-        return self._learned("coef_").raw.coef
-
-    @property
-    def intercept_(self) -> float:
-        """Return b in the user's units."""
-        return self._learned("intercept_").raw.intercept
-
-    @property
-    def components_(self) -> Array:
-        """Return the orthonormal rows of the low-rank part."""
-        return self._learned("components_").raw.components
-
-    @property
-    def eigenvalues_(self) -> Array:
-        """Return the signed eigenvalues of the low-rank part, by falling size."""
-        return self._learned("eigenvalues_").raw.eigenvalues
-
-    @property
-    def has_diagonal_(self) -> Array:
-        """Return where M has a diagonal."""
-        return self._learned("has_diagonal_").units.free > 0
-
-    @property
-    def moments_(self) -> Moments:
-        """Return the moments of the features."""
-        return self._learned("moments_").features
-
-    @property
-    def rank_(self) -> int:
-        """Return the rank that was fitted."""
-        return int(self._learned("rank_").model.s.shape[0])
-
-    @property
-    def history_(self) -> tuple[Record, ...]:
-        """Return the loss after each step."""
-        return self._learned("history_").history
-
-    @property
-    def status_(self) -> Status:
-        """Return how the fit ended."""
-        return self._learned("status_").status
-
-    @property
-    def n_iter_(self) -> int:
-        """Return the number of steps."""
-        return max(1, self._learned("n_iter_").history[-1].step)
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Return the number of rows learned from."""
-        self._learned("n_samples_seen_")
-        return int(self._fitted.rows)
-
-    @property
-    def interactions_(self) -> Interactions:
-        """Return a view of M in the user's units."""
-        learned = self._learned("interactions_")
-        model, scale = learned.model, to_numpy(learned.units.scale).astype(np.float64)
-        return Interactions(
-            to_numpy(model.U) * scale[:, None],
-            to_numpy(model.s) * learned.units.target.scale,
-            to_numpy(learned.units.free) > 0,
-            numbered(self._fields, len(scale)),
-            np.sqrt(to_numpy(learned.features.var)),
-            self._names(),
-        )
-
-    @property
-    def encoder_(self) -> TableEncoder | None:
-        """Return the encoder of the text columns, None where there are none."""
-        self._learned("encoder_")
-        return self._encoder
-
-    @property
-    def fill_(self) -> dict[str, float] | None:
-        """Return what stood for missing numbers, by column; None where nothing was filled."""
-        self._learned("fill_")
-        return self._fill
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_fitted")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.array_api_support = True
         return tags
-
-    def _learned(self, attribute: str) -> Learned:
-        if not self.__sklearn_is_fitted__():
-            # An AttributeError too, so that hasattr() tells the truth.
-            raise NotFittedError(
-                f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
-            )
-        return self._fitted.current
-
-    def _known_law(self) -> Uncertainty:
-        self._learned("standard error")
-        if self._law is None:
-            raise AttributeError(
-                "Standard errors are known after `fit` with uncertainty=True, and not after "
-                "`partial_fit`. Set uncertainty=True and fit."
-            )
-        return self._law
 
     def _law_of(
         self, learned: Learned, source: Iterable[Chunk], options: Options, seed: int
@@ -598,158 +461,11 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         rng = np.random.default_rng(seed)
         law = uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
         if not law.noise >= 0:
-            warnings.warn(
+            warn(
                 "Standard errors are not known (nan): there are no more rows than parameters. "
-                "Weights count as repetitions; scale them to a mean of 1.",
-                UserWarning,
-                stacklevel=5,
+                "Weights count as repetitions; scale them to a mean of 1."
             )
         return law
-
-    def _names(self) -> list[str]:
-        if self._encoder is not None:
-            return list(self._encoder.names)
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
-
-    def _opened(
-        self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1
-    ) -> MemorySource | Source:
-        """Return rows that were checked, in memory or wherever they are."""
-        if isinstance(X, str | PathLike):
-            raise TypeError(
-                f"fit takes rows, not the name of a file: use quadlin.open_source({str(X)!r}, "
-                "target=...)."
-            )
-        if not (isinstance(X, Source) or is_dask(X)):
-            chunk = self._checked(X, y, weight, reset, least)
-            return MemorySource(chunk.X, chunk.y, chunk.weight)
-        return self._met(self._source(X, y, weight, reset), reset)
-
-    def _source(self, X: Any, y: Any, weight: Any, reset: bool) -> Source:
-        if isinstance(X, Source):
-            if y is not None or weight is not None:
-                raise ValueError("A Source brings its own targets: open_source(..., target=...).")
-            return X
-        known = None if reset else self._encoder
-        return open_source(X, target=y, weight=weight, encoder=known)
-
-    def _met(self, source: Source, reset: bool, target: bool = True) -> Source:
-        """Learn the names of a source's features, or compare them with those known."""
-        if target and not source.has_target:
-            raise ValueError("The source has no target. Open it with target=.")
-        encoder, names = source.encoder, source.names
-        columns = names if encoder is None else encoder.input_names
-        unnamed = all(name == f"x{j}" for j, name in enumerate(columns))
-        if reset:
-            self._encoder, self.n_features_in_, self._fill = encoder, len(columns), source.fill
-            self.__dict__.pop("feature_names_in_", None)
-            if not unnamed:
-                self.feature_names_in_ = np.asarray(columns, dtype=object)
-        elif self._fill is not None and source.fill not in (None, self._fill):
-            raise ValueError(
-                "Missing values of the source are filled otherwise than those of the fit. Open it "
-                "with fill=model.fill_."
-            )
-        elif encoder != self._encoder:
-            raise ValueError(
-                "The text columns of the source are encoded otherwise than those of the fit. Open "
-                "it with encoder=model.encoder_."
-            )
-        elif len(names) != len(self._names()):
-            raise ValueError(
-                f"The source has {len(names)} features, but the model was fitted to "
-                f"{len(self._names())}."
-            )
-        elif not unnamed and list(names) != self._names():
-            gone = [name for name in self._names() if name not in names]
-            raise ValueError(
-                "The features of the source are not those of the fit, or in another order"
-                + (f": {listed(gone)} is missing." if gone else ".")
-            )
-        return source
-
-    def _blocks(self, X: Any) -> Iterator[Array]:
-        """Yield rows to predict, a block at a time."""
-        if isinstance(X, Source) or is_dask(X):
-            source = self._met(self._source(X, None, None, reset=False), reset=False, target=False)
-            for chunk in source:
-                yield self._at_home(chunk.X, "predict")
-            if source.unseen:
-                _warn_unseen(source.unseen)
-            return
-        if self._encoder is not None:
-            X = self._encoded(X, reset=False)
-        else:
-            X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
-        for chunk in MemorySource(self._at_home(X, "predict")):
-            yield chunk.X
-
-    def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
-        if reset:
-            self._encoder, self._fill = TableEncoder.learn(X), None
-        checks = {
-            "accept_sparse": "csr",
-            "dtype": float_types(X),
-            "y_numeric": True,
-            "ensure_min_samples": least,
-        }
-        if self._encoder is not None:
-            X, y = check_X_y(self._encoded(X, reset), y, **checks)
-        else:
-            X, y = validate_data(self, X, y, reset=reset, **checks)
-        if not reset:
-            X = self._at_home(X, "partial_fit")
-        y = moved(y, X)
-        return Chunk(X, y, checked_weight(weight, y))
-
-    def _encoded(self, frame: Any, reset: bool) -> Array:
-        """Turn the text columns of a frame into one-hot fields."""
-        assert self._encoder is not None
-        if not hasattr(frame, "columns"):
-            raise ValueError(
-                "The model was fitted to a frame with text columns; give it a frame with the "
-                f"columns {listed(self._encoder.input_names)}."
-            )
-        validate_data(self, frame, skip_check_array=True, reset=reset)
-        X, unseen = self._encoder.encode(frame)
-        if unseen:
-            _warn_unseen(unseen)
-        return X
-
-    def _known_fields(
-        self, source: MemorySource | Source, streamed: bool = False
-    ) -> tuple[np.ndarray, ...]:
-        """Return the positions of the features of each field."""
-        if self._encoder is not None:
-            if self.fields not in ("auto", None):
-                raise ValueError("Text columns make fields of their own: leave fields as it is.")
-            return self._encoder.fields
-        if isinstance(self.fields, str):
-            if isinstance(source, Source) and len(source.fields):
-                return source.fields
-            # The first rows of a stream prove nothing.
-            found = not streamed and (isinstance(source, Source) or is_numpy(source.X))
-            return fields_among(source, source.width) if found else ()
-        names = self._names()
-        given = given_fields(self.fields, names)
-        for chunk in source if source.again else ():
-            check_one_hot(given, names, chunk.X)
-        return given
-
-    @unflagged
-    def _at_home(self, X: Array, method: str, stream: Stream | None = None) -> Array:
-        """Bring rows to the dtype of the model, and refuse those that live elsewhere."""
-        stream = self._fitted if stream is None else stream
-        own, dtype = stream.example, stream.make_units.dtype
-        xp, here = namespace(X), "cpu" if issparse(X) else X.device
-        if own is not None and (xp, here) != (namespace(own), own.device):
-            raise ValueError(
-                f"Inputs passed to {type(self).__name__}.{method}() must use the same namespace "
-                f"and the same device as those passed to fit(): {namespace(own).__name__} on "
-                f"{own.device}, but they are {xp.__name__} on {here}."
-            )
-        return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
 
     def _options(self, d: int) -> Options:
         return Options(
@@ -868,12 +584,3 @@ def _with_row_count(learned: Learned, tally: Tally, options: Options) -> Learned
     if few and learned.status in (Status.converged, Status.out_of_steps):
         return replace(learned, status=Status.too_few_rows)
     return learned
-
-
-def _warn_unseen(unseen: dict[str, int]) -> None:
-    counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    warnings.warn(
-        f"Levels that fit did not see count as none of the known ones: {counts}.",
-        UserWarning,
-        stacklevel=4,
-    )

@@ -1,7 +1,6 @@
 """Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from quadlin.sources.batches import (
 )
 from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
+from quadlin.warn import warn
 
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 
@@ -143,10 +143,9 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
 def _without_index(schema: Any, found: Any) -> Any:
     """Leave out the numbers of rows that pandas writes beside the columns."""
     for name in [name for name in schema.names if INDEX.fullmatch(name)]:
-        warnings.warn(
+        warn(
             f"{found.title}: column {name!r} is the index of a pandas frame, no feature, and is "
-            "left out. Write the file with index=False, or name the index to keep it.",
-            stacklevel=2,
+            "left out. Write the file with index=False, or name the index to keep it."
         )
         schema = schema.remove(schema.get_field_index(name))
     return schema
