@@ -21,9 +21,10 @@ import quadlin
 from quadlin.datasets import make_second_order
 
 SCRIPT = """
-import sys, numpy as np, quadlin, quadlin.checkpoint
+import sys, numpy as np, quadlin
+from quadlin.checkpoint import journal, keeper
 folder, how = sys.argv[1:]
-quadlin.checkpoint.SYNC_SECONDS = 0.1
+journal.SYNC_SECONDS = keeper.WRITE_SECONDS = 0.1
 X, y = np.load(folder + "/X.npy", mmap_mode="r"), np.load(folder + "/y.npy")
 if how == "stream":
     model = quadlin.SecondOrderRegressor(4, batch_size=4000, random_state=0)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import KFold
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV, open_source
-from quadlin import checkpoint as checkpoints
 from quadlin.checkpoint import CheckpointError, Journal
+from quadlin.checkpoint import keeper as keepers
 from quadlin.datasets import make_second_order
 
 DATA = make_second_order(1500, 10, rank=2, noise=0.5, random_state=0)
@@ -186,7 +186,7 @@ def test_a_fit_killed_at_any_moment_ends_at_the_same_model(tmp_path, how, monkey
     np.save(tmp_path / "X.npy", data.X)
     np.save(tmp_path / "y.npy", data.y)
     if how == "stream":
-        script = "import quadlin.checkpoint as c; c.SYNC_SECONDS = 0.0\n" + SCRIPT
+        script = "import quadlin.checkpoint.keeper as c; c.WRITE_SECONDS = 0.0\n" + SCRIPT
     else:
         script = SCRIPT
     command = [sys.executable, "-c", script, str(tmp_path), how]
@@ -216,7 +216,7 @@ def test_a_fit_killed_at_any_moment_ends_at_the_same_model(tmp_path, how, monkey
 
 
 def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(keepers, "WRITE_SECONDS", 0.0)
     options = {"rank": 2, "batch_size": 300, "random_state": 0}
     source = open_source(DATA.X, target=DATA.y, chunk_rows=70)
     whole = SecondOrderRegressor(**options).partial_fit(source)
@@ -226,7 +226,7 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
     def until(stop):
         model = SecondOrderRegressor(**options)
-        seen, feed = 0, checkpoints.Keeper.note
+        seen, feed = 0, keepers.Keeper.note
 
         def note(self, now=False):
             nonlocal seen
@@ -235,13 +235,13 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
                 raise PowerError
             feed(self, now)
 
-        monkeypatch.setattr(checkpoints.Keeper, "note", note)
+        monkeypatch.setattr(keepers.Keeper, "note", note)
         try:
             return model.partial_fit(source, checkpoint=tmp_path / "state")
         except PowerError:
             return None
         finally:
-            monkeypatch.setattr(checkpoints.Keeper, "note", feed)
+            monkeypatch.setattr(keepers.Keeper, "note", feed)
 
     assert until(3) is None  # within the first batch: nothing to keep yet
     assert until(9) is None
@@ -332,7 +332,7 @@ def test_rows_that_cannot_be_told_from_others_are_refused(tmp_path):
 
 
 def test_a_stream_of_other_rows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(keepers, "WRITE_SECONDS", 0.0)
 
     def stream(y):
         rows = ((DATA.X[i : i + 100], y[i : i + 100]) for i in range(0, 1500, 100))

@@ -129,7 +129,7 @@ def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path,
     path = tmp_path / "s.ckpt"
     options = {"rank": 1, "batch_size": 250, "random_state": 0}
     whole = SecondOrderRegressor(**options).partial_fit(source)
-    monkeypatch.setattr("quadlin.checkpoint.SYNC_SECONDS", -1.0)
+    monkeypatch.setattr("quadlin.checkpoint.keeper.WRITE_SECONDS", -1.0)
     feed, calls = Stream.feed, []
 
     def torn(self, chunk):

@@ -14,26 +14,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.arrays import Array, namespace, to_numpy
-from quadlin.chunks import Chunk, MemorySource
+from quadlin.checkpoint.identity import (
+    CheckpointError,
+    digest_of,
+    identity_of,
+    refuse_other,
+)
 from quadlin.engine import Asked, recorded
 from quadlin.exact import Normal
 from quadlin.guard import Gram
 from quadlin.many import ManySums
 from quadlin.moments import Moments
-from quadlin.pack import Reader, pack
-from quadlin.state import MismatchError, StreamState, state_of, stream_of
-from quadlin.store import read_tensors, replacing, write_tensors
-from quadlin.stream import Stream, Survey, Tally
+from quadlin.store import replacing
+from quadlin.stream import Survey, Tally
 from quadlin.sums import Sums
 from quadlin.whiten import Covariance
 
@@ -50,13 +50,6 @@ SUMS = {
     for kind in (Sums, Gram, Covariance, Normal, ManySums, Survey, Moments, Tally)
 }
 MOST_JSON = 64 << 20
-
-
-BEGIN_ANEW = "Remove it to begin anew."
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be gone on from: which one, why, and what to do."""
 
 
 @contextmanager
@@ -94,86 +87,6 @@ def checkpointed(
             yield journal.seed
     finally:
         journal.close()
-
-
-class Keeper:
-    """Writes the state of a stream to a file every few seconds."""
-
-    def __init__(self, path: Any, identity: dict[str, Any], stream: Stream) -> None:
-        self.path, self.identity, self.stream = path, identity, stream
-        self.seen, self.written, self.whole = 0, time.monotonic(), True
-        self.digest, self.expected = blake2b(digest_size=16), ""
-        if path is not None and Path(path).exists():
-            self._go_on()
-
-    def rest(self, source: Any) -> Iterator[Chunk]:
-        """Yield the chunks of a source that are not learned from yet."""
-        skip, done = self.seen, 0
-        for chunk in source:
-            n = chunk.X.shape[0]
-            first = min(n, max(0, skip - done))
-            self._compare(chunk, first, skip - done)
-            done += n
-            if first < n:
-                self.whole, self.seen = False, done
-                yield chunk if first == 0 else _tail(chunk, first)
-        if done < skip:
-            raise CheckpointError(f"{self.path} has seen more rows than there are. {BEGIN_ANEW}")
-
-    def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
-        """Add a chunk's targets to the digest; at the place gone on from it must be as it was."""
-        for part in (slice(0, first), slice(first, None)):
-            if part.start == first == skip and self.expected:
-                if self.digest.hexdigest() != self.expected:
-                    raise CheckpointError(f"{self.path} has seen other rows. {BEGIN_ANEW}")
-                self.expected = ""
-            self.digest.update(np.ascontiguousarray(chunk.y[part]).data)
-
-    @contextmanager
-    def feeding(self) -> Iterator[None]:
-        """Note the state after a chunk; one that was fed in part only is never written."""
-        yield
-        self.whole = True
-        self.note()
-
-    def note(self, now: bool = False) -> None:
-        """Write the state, if it is time or `now`; the rows of a first batch are not written."""
-        due = now or time.monotonic() - self.written > SYNC_SECONDS
-        if self.path is None or not due or self.stream.learned is None:
-            return
-        tensors: dict[str, np.ndarray] = {}
-        state = pack(state_of(self.stream), "state", tensors)
-        seen = {"seen": self.seen, "digest": self.digest.hexdigest()}
-        header = {"identity": self.identity, **seen, "state": state}
-        write_tensors(self.path, tensors, header, kind="checkpoint")
-        self.written = time.monotonic()
-
-    def _go_on(self) -> None:
-        tensors, header = read_tensors(self.path, kind="checkpoint")
-        _refuse_other(self.path, header.get("identity", {}), self.identity)
-        maker = self.stream.make_units
-        reader = Reader(tensors, len(maker.names))
-        try:
-            state = reader.unpack(StreamState, header["state"], "state")
-            self.stream = stream_of(state, maker.names, maker.fields)
-            self.seen, self.expected = int(header["seen"]), str(header["digest"])
-        except (MismatchError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{self.path} contradicts itself ({error}). Remove it to begin anew."
-            ) from None
-
-
-@contextmanager
-def keeping(path: Any, rows: Any, estimator: Any, stream: Stream) -> Iterator[Keeper]:
-    """Keep the state of an estimator's stream in a file while it learns from a source."""
-    start = None if stream.learned is None else stream.learned
-    identity = {} if path is None else identity_of(rows, estimator, start)
-    keeper = Keeper(path, identity, stream)
-    try:
-        yield keeper
-    finally:
-        if keeper.seen and keeper.whole:
-            keeper.note(now=True)
 
 
 class Journal:
@@ -270,7 +183,7 @@ class Journal:
         except (ValueError, KeyError, TypeError):
             self._refuse("is damaged", "Remove it to begin anew")
         try:
-            _refuse_other(self.path, said, identity)
+            refuse_other(self.path, said, identity)
         except CheckpointError:
             self.file.close()
             raise
@@ -287,83 +200,6 @@ class Journal:
             return name, _unpacked(packed, arrays, self.like)
         except (ValueError, TypeError, KeyError, IndexError):
             return None
-
-
-def _refuse_other(path: Any, said: dict[str, Any], identity: dict[str, Any]) -> None:
-    other = [name for name in identity if said.get(name) != identity[name]]
-    if other:
-        raise CheckpointError(
-            f"{path} belongs to a fit with other {' and '.join(other)}. Fit as then, or remove it "
-            "to begin anew."
-        )
-
-
-def _tail(chunk: Chunk, first: int) -> Chunk:
-    """Return the rows of a chunk from some number on."""
-    weight = None if chunk.weight is None else chunk.weight[first:]
-    return Chunk(chunk.X[first:, :], chunk.y[first:], weight)
-
-
-def identity_of(rows: Any, estimator: Any, start: Any = None) -> dict[str, Any]:
-    """Return what tells a fit from others: its rows, options, start and quadlin's version."""
-    params = estimator.get_params(deep=False)
-    seed = params.pop("random_state", None)
-    options = {name: digest_of(value) for name, value in sorted(params.items())}
-    if isinstance(seed, int | np.integer):
-        options["random_state"] = repr(int(seed))  # else the journal's own seed is used
-    names = getattr(estimator, "feature_names_in_", ())
-    return {
-        "version of quadlin": version("quadlin"),
-        "options": {"class": type(estimator).__name__, **options},
-        "rows": fingerprint(rows),
-        "names": digest_of([str(name) for name in names]),
-        "start": digest_of(start),
-    }
-
-
-def digest_of(value: Any) -> str:
-    """Return a digest of numbers, text, arrays, and lists and dataclasses of them."""
-    digest = blake2b(digest_size=16)
-    _add(digest, value)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, value: Any) -> None:
-    if is_dataclass(value) and not isinstance(value, type):
-        digest.update(type(value).__name__.encode())
-        value = [getattr(value, f.name) for f in fields(value)]
-    if isinstance(value, list | tuple):
-        digest.update(f"[{len(value)}]".encode())
-        for item in value:
-            _add(digest, item)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        array = to_numpy(value)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    elif value is None or isinstance(value, str | int | float | Enum | np.dtype | type):
-        digest.update(f"{type(value).__name__}:{value}".encode())
-    else:  # a scorer, a splitter: what it is, not where it lies in memory
-        said = getattr(value, "__dict__", {})
-        digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
-        _add(digest, [[str(key), said[key]] for key in sorted(said)] if said else repr(type(value)))
-
-
-def fingerprint(rows: Any) -> str | None:
-    """Return a digest of all rows in memory, or what a source says of itself."""
-    if not isinstance(rows, MemorySource):
-        said: str | None = rows.fingerprint()
-        return said
-    digest = blake2b(digest_size=16)
-    X = rows.X
-    parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]
-    digest.update(str(tuple(X.shape)).encode())
-    for part in (*parts, rows.y, rows.weight):
-        array = np.empty(0) if part is None else to_numpy(part)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        step = max(1, (1 << 24) // max(1, array[:1].nbytes))
-        for start in range(0, len(array), step):  # without a second copy of X
-            digest.update(np.ascontiguousarray(array[start : start + step]).data)
-    return digest.hexdigest()
 
 
 def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
