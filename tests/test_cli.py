@@ -372,6 +372,27 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
         ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
         ("fit F/houses.csv --target price --format xls", "--format xls", 2),
+        ("fit F/houses.csv --target price --delimiter ;;", "--delimiter ';;' must be", 2),
+        ("fit F/houses.csv --target price --decimal x", "--decimal 'x' must be", 2),
+        ("fit F/houses.csv --target price --encoding x", "--encoding 'x' is not known", 2),
+        ("fit F/houses.csv --target price --delimiter ;", "say what separates them", 1),
+        ("fit F/houses.parquet --target price --delimiter ;", "is no CSV: --delimiter,", 1),
+        ("fit F/houses.csv --target price --weight price", "the target and the weight as well", 1),
+        (
+            "fit F/houses.csv --target price --columns area,price",
+            "'price' cannot be a feature and the target as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "fit F/houses.csv --target price --columns area --weight area",
+            "'area' cannot be a feature and the weight as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "evaluate F/model.safetensors F/houses.csv --target area",
+            "'area' cannot be a feature and the target as well. Name another --target.",
+            1,
+        ),
         ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),
         ("fit F/houses.csv --target price -o no/m.st", "no folder no", 1),
         ("fit F/houses.csv --target price -o F", "is a folder", 1),
@@ -402,6 +423,30 @@ def test_what_goes_wrong_is_one_sentence(quadlin, line, words, code):
     assert err.startswith("quadlin: ")
     assert err.count("\n") == 1
     assert os.listdir() == ["F"]
+
+
+def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
+    rows = [
+        (f"{i % 7},5", f"{i % 5}", ("Malmö", "Oslo")[i % 2], f"{i % 7 * (i % 5)},25")
+        for i in range(90)
+    ]
+    text = "\n".join(map(";".join, [("a", "b", "stad", "y"), *rows]))
+    Path("t.csv").write_text(text, encoding="latin1")
+    err = quadlin("fit t.csv --target y", 1)
+    assert "'a' holds numbers with commas, such as '0,5'. Give --decimal \",\"" in err
+    err = quadlin("fit t.csv --target y --decimal ,", 1)
+    assert (
+        "'stad' of file t.csv is not UTF-8 in row 0 (counted from 0). Give --encoding latin1" in err
+    )
+    said = json.loads(quadlin("check t.csv --target y --decimal , --encoding latin1 --json"))
+    assert "--decimal , --encoding latin1" in said["command"]
+    assert main(shlex.split(said["command"])[1:]) == 0
+    assert "stad=Malmö" in load("model.safetensors").encoder_.names
+    quadlin("predict model.safetensors t.csv --decimal , --encoding latin1 -o p.csv")
+    Path("u.csv").write_text(text.replace(",", ".").replace(";", "\t"))
+    for delimiter in ("", " --delimiter tab", " --delimiter \\t"):
+        quadlin(f"predict model.safetensors u.csv -o q.csv{delimiter}")
+        assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
 
 
 def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin):

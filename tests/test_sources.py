@@ -386,7 +386,7 @@ def test_a_known_encoder_counts_levels_it_does_not_know(tmp_path):
 
 
 def test_numbers_in_later_lines_may_have_fractions(tmp_path, monkeypatch):
-    monkeypatch.setattr("quadlin.sources.batches.CSV_BLOCK", 64)
+    monkeypatch.setattr("quadlin.sources.csv_text.CSV_BLOCK", 64)
     lines = ["a,y"] + ["1,2"] * 100 + ["1.5,2.5"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     X, y, _ = gathered(open_source(tmp_path / "t.csv", target="y"))
@@ -398,6 +398,75 @@ def test_numbers_in_later_lines_may_have_fractions(tmp_path, monkeypatch):
 def test_quoted_line_breaks_stay_inside_their_cell(tmp_path):
     (tmp_path / "t.csv").write_text('s,y\n"a\nb",1\nc,2\n"a\nb",3\nc,4\n')
     assert open_source(tmp_path / "t.csv", target="y").names == ("s=a\nb", "s=c")
+
+
+CITIES = [("Malmö", 1.5, 2), ("Århus", -0.25, 3), ("Malmö", 4, 5)]
+
+
+def written(delimiter=",", decimal=".", encoding="utf8", header=("city", "a", "y")):
+    """Return CSV text of a few cities."""
+    lines = [
+        header,
+        *([city, *(f"{v:g}".replace(".", decimal) for v in vs)] for city, *vs in CITIES),
+    ]
+    return "\r\n".join(map(delimiter.join, lines)).encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (written(), {}),
+        (written(";"), {}),
+        (written("\t"), {}),
+        (written("|"), {}),
+        (written("~"), {"delimiter": "~"}),
+        (written("\t"), {"format": "tsv"}),
+        (written(";"), {"format": "tsv", "delimiter": ";"}),
+        (written(";", encoding="utf-8-sig"), {}),
+        (written(";", header=('"city"', '"a"', '"y"')), {"encoding": "UTF-8"}),
+        (written(";", ",", "latin1"), {"decimal": ",", "encoding": "latin1"}),
+        (written("\t", encoding="utf-16"), {"encoding": "utf-16"}),
+    ],
+)
+def test_csv_is_read_however_it_is_written(tmp_path, text, options):
+    wish = {"format": "csv", "target": "y", "columns": ["city", "a"]} | options
+    (tmp_path / "t.csv").write_bytes(text)
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        file.write(text)
+    wanted = (np.array([[1, 0, 1.5], [0, 1, -0.25], [1, 0, 4]]), np.array([2, 3, 5]), None)
+    for place in (tmp_path / "t.csv", tmp_path / "t.csv.gz", str(tmp_path / "*.csv")):
+        source = open_source(place, **wish)
+        assert source.names == ("city=Malmö", "city=Århus", "a")
+        same(gathered(source), wanted)
+        same(gathered(pickle.loads(pickle.dumps(source))), wanted)
+    levels = {"city": ["Malmö", "Århus"]}
+    same(gathered(open_source(io.BytesIO(text), levels=levels, **wish)), wanted)
+
+
+def test_each_file_may_have_its_own_delimiter(tmp_path):
+    (tmp_path / "a.csv").write_bytes(written(";"))
+    (tmp_path / "b.csv").write_bytes(written("|"))
+    source = open_source(tmp_path, target="y", columns=["a"])
+    same(gathered(source)[:1], [np.array([[1.5], [-0.25], [4]] * 2)])
+
+
+def test_how_csv_is_written_is_part_of_its_fingerprint(tmp_path):
+    (tmp_path / "t.csv").write_text("a;y\n1;2\n3;4\n")
+    plain = open_source(tmp_path / "t.csv", target="y")
+    assert plain.fingerprint() == open_source(tmp_path / "t.csv", target="y").fingerprint()
+    other = open_source(tmp_path / "t.csv", target="y", decimal=",")
+    assert plain.fingerprint() != other.fingerprint()
+
+
+def test_numbers_with_commas_are_text_if_that_is_said_and_no_matter_if_not_used(tmp_path):
+    (tmp_path / "t.csv").write_text("s;a;y\n1,5;1;2\n2,5;3;4\n1,5;2;2\n2,5;0;1\n")
+    source = open_source(tmp_path / "t.csv", target="y", decimal=".")
+    assert source.names == ("s=1,5", "s=2,5", "a")
+    assert open_source(tmp_path / "t.csv", target="y", columns=["a"]).names == ("a",)
+    (tmp_path / "l.csv").write_bytes("s,a,y\né,1,2\n".encode("latin1"))
+    for place in (tmp_path / "l.csv", io.BytesIO((tmp_path / "l.csv").read_bytes())):
+        source = open_source(place, format="csv", target="y", columns=["a"])
+        same(gathered(source)[:1], [np.array([[1]])])
 
 
 def test_columns_are_chosen_by_name(tmp_path):

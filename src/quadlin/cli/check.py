@@ -61,7 +61,8 @@ def check(data: str, *, read: Read = READ, say: Say = SAY) -> None:
 def _command(data: str, read: Read, options: dict[str, str]) -> str:
     """Return a line that fits these rows."""
     given = {"target": read.target, "weight": read.weight, "columns": read.columns}
-    given |= {"format": read.format, "missing": read.missing}
+    given |= {"format": read.format, "missing": read.missing, "delimiter": read.delimiter}
+    given |= {"decimal": read.decimal, "encoding": read.encoding}
     told: dict[str, str] = {k: str(v) for k, v in given.items() if v is not None}
     parts = ["quadlin", "fit", data]
     for name, value in (told | options).items():

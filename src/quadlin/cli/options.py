@@ -15,11 +15,13 @@ from quadlin.cli.words import STANDARD, UsageError
 from quadlin.encode import TableEncoder
 from quadlin.persist import load
 from quadlin.sources import Source, SourceError, open_source
+from quadlin.sources.csv_text import Dialect
 from quadlin.sources.files import FORMATS, find
 
 READING = Group("Reading rows", sort_key=10)
 ANSWER = Group("What is said", sort_key=20)
 TABLES = ("csv", "tsv", "parquet", "arrow")
+TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 Missing = Literal["error", "drop", "mean"]
 FLAG = Parameter(negative="", show_default=False)
 Flag = Annotated[bool, FLAG]
@@ -69,6 +71,12 @@ class Rows:
     """How many features svmlight or libffm rows have; the largest index by default."""
     zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
     """Whether the first feature of svmlight rows is number 0; if 0 occurs by default."""
+    delimiter: str | None = None
+    """What separates CSV columns, such as ";" or tab; as the header shows by default."""
+    decimal: str | None = None
+    """The decimal point of CSV numbers: . or ,"""
+    encoding: str | None = None
+    """The encoding of CSV, such as latin1; UTF-8 by default."""
 
 
 @Parameter(name="*", group=READING)
@@ -110,6 +118,11 @@ def opened(
         raise UsageError("The standard input needs --format, such as --format csv.")
     if read.format is not None and read.format not in FORMATS:
         raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
+    delimiter = TABS.get(read.delimiter or "", read.delimiter)
+    try:
+        Dialect.of(delimiter, read.decimal, read.encoding)
+    except SourceError as error:
+        raise UsageError(str(error)) from None
     if isinstance(read, Read) and read.columns is not None:
         columns = split(read.columns)
     with waiting("looking at the columns", say.still):
@@ -124,6 +137,9 @@ def opened(
             fill=fill,
             n_features=read.features,
             zero_based="auto" if read.zero_based is None else read.zero_based,
+            delimiter=delimiter,
+            decimal=read.decimal,
+            encoding=read.encoding,
         )
     if need_target and not source.has_target:
         names = [str(name) for name in getattr(source.reader, "columns", ())]

@@ -21,7 +21,9 @@ TRANSLATIONS = (
     (r"with target=", "with --target"),
     (r"format='(\w+)'", r"--format \1"),
     (r"\bformat= ", "--format "),
-    (r"\b(missing|loss|diagonal|whiten|rank)=\"(\w+)\"", r"--\1 \2"),
+    (r"\b(missing|loss|diagonal|whiten|rank|encoding)=\"([\w-]+)\"", r"--\1 \2"),
+    (r"\b(delimiter)=\"\\t\"", r"--\1 tab"),
+    (r"\b(delimiter|decimal|encoding)=(\"[^\"]*\"|'[^']*')", r"--\1 \2"),
     (r"\bzero_based=True\b", "--zero-based"),
     (r"\bzero_based=False\b", "--one-based"),
     (r"\bzero_based=", "--zero-based or --one-based"),
@@ -37,7 +39,7 @@ TRANSLATIONS = (
     (r"alpha > 0", "--alpha above 0"),
     (r"use `fit`, or give a rank", "give a --rank"),
     (r"\bcolumns= ", "--columns "),
-    (r"\b(columns|target|weight|format)=(?=[\s.,;:)]|$)", r"--\1"),
+    (r"\b(columns|target|weight|format|delimiter|decimal|encoding)=(?=[\s.,;:)]|$)", r"--\1"),
     (r"SecondOrderRegressorCV", "--cv"),
 )
 

@@ -59,6 +59,8 @@ def table_reader(
         the scan has counted them.
     """
     columns = _features(list(sample.columns), wish, title)
+    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
+    _refuse_commas(getattr(feed, "commas", {}), wanted, title)
     text = _text_columns(sample, columns, wish, title)
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None:
@@ -75,7 +77,6 @@ def table_reader(
         wish.missing,
         wish.fill,
     )
-    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
     feed = feed.only(wanted)
     if text and reader.encoder is None and set(wish.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, wish.levels or {}))
@@ -85,10 +86,11 @@ def table_reader(
 def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None and name not in found:
-            raise SourceError(
-                f"{title} has no column {name!r} for the {role}; it has {some(found)}."
-                + meant(name, found)
-            )
+            raise SourceError(f"{title} has no column {name!r} for the {role}{_has(name, found)}")
+    if wish.target is not None and wish.target == wish.weight:
+        raise SourceError(
+            f"{wish.target!r} cannot be the target and the weight as well. Name another weight=."
+        )
     columns = wish.columns if wish.encoder is None else wish.encoder.input_names
     if columns is None:
         left = [name for name in found if name not in (wish.target, wish.weight)]
@@ -97,16 +99,39 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
     if gone := [name for name in columns if name not in found]:
-        raise SourceError(
-            f"{title} has no column {gone[0]!r}; it has {some(found)}.{meant(gone[0], found)}"
-        )
+        raise SourceError(f"{title} has no column {gone[0]!r}{_has(gone[0], found)}")
     if not columns:
         raise SourceError("columns= is empty: name at least one column.")
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise SourceError(f"columns= names {twice[0]!r} twice.")
-    if used := [name for name in columns if name in (wish.target, wish.weight)]:
-        raise SourceError(f"{used[0]!r} cannot be a feature and the target or weight as well.")
+    for role, name in (("target", wish.target), ("weight", wish.weight)):
+        if name is not None and name in columns:
+            remedy = "Leave it out of columns=" if wish.encoder is None else f"Name another {role}="
+            raise SourceError(f"{name!r} cannot be a feature and the {role} as well. {remedy}.")
     return columns
+
+
+def _has(name: Any, found: list[Any]) -> str:
+    """Say which columns there are, and where one may hide."""
+    said = f"; it has {some(found)}."
+    for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
+        parts = (part.strip('" ') for column in found for part in str(column).split(separator))
+        if str(name) in parts:
+            return f"{said} If '{shown}' separates them, give delimiter=\"{shown}\"."
+    if len(found) == 1:
+        return f"{said} If that is several columns, say what separates them by delimiter=."
+    return said + meant(name, found)
+
+
+def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
+    """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
+    for name in wanted:
+        if name in commas:
+            raise SourceError(
+                f"{title}: column {name!r} holds numbers with commas, such as {commas[name]!r}. "
+                'Give decimal="," if that is the decimal point, decimal="." to take them as text; '
+                "take separators of thousands out."
+            )
 
 
 def _text_columns(

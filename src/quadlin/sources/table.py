@@ -3,8 +3,8 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -16,12 +16,10 @@ from quadlin.sources.batches import (
     BATCH_ELEMENTS,
     BUFFER,
     arrow,
-    csv_error,
-    csv_types,
-    open_csv,
     selected,
     valid,
 )
+from quadlin.sources.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv_file
 from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
 
@@ -52,7 +50,11 @@ class FileFeed:
     units: tuple[Unit, ...]
     title: str
     columns: tuple[str, ...]
-    types: dict[str, str] | None = None  # of CSV columns
+    types: dict[str, Any] | None = None  # of CSV columns
+    dialect: Dialect = field(
+        default_factory=Dialect
+    )  # of CSV files; each may have its own delimiter
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
     again = ahead = True
 
     @property
@@ -87,7 +89,7 @@ class FileFeed:
 
     def identity(self) -> Any:
         """Return the files, as they were."""
-        return self.format, self.units, self.columns
+        return self.format, self.units, self.columns, self.dialect
 
 
 def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -98,7 +100,9 @@ def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
         yield replace(first, groups=sum(groups, ()) if groups else None)
 
 
-def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any], FileFeed]:
+def open_files(
+    found: Found, text: Sequence[Any], dialect: Dialect
+) -> tuple[nw.DataFrame[Any], FileFeed]:
     """Look at the schema of each file, and cut them into units.
 
     Parameters
@@ -107,6 +111,8 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
         The files.
     text : sequence of str
         Columns of CSV files that hold text, whatever they look like.
+    dialect : Dialect
+        How CSV files are written.
 
     Returns
     -------
@@ -115,12 +121,18 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
     """
     arrow()  # or say how to get it, before anything else
     units: list[Unit] = []
+    commas: dict[str, str] = {}
     schemas, start = [], 0 if found.format in ("parquet", "arrow") else None
     for file in found.files:
         with explained(f"File {file.path}", ADVICE[found.format]):
             if not file.size:
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
-            schema, groups = LOOKS[found.format](file)
+            if found.format in CSV:
+                with open_csv_file(file.path, dialect, None, None) as opened:
+                    schema, odd = look_csv(opened, f"file {file.path}", dialect, text)
+                groups, commas = [(None, None)], odd | commas
+            else:
+                schema, groups = LOOKS[found.format](file)
             schemas.append(schema)
             _check_names(schema, file)
         row = 0
@@ -131,9 +143,10 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
             start = None if start is None or group[1] is None else start + group[1]
     schema = _without_index(_one_schema(schemas, found), found)
     types = None
-    if found.format in ("csv", "tsv"):
-        schema, types = csv_types(schema, text)
-    feed = FileFeed(found.format, tuple(units), found.title, tuple(schema.names), types)
+    if found.format in CSV:
+        schema, types = csv_types(schema)
+    names = tuple(schema.names)
+    feed = FileFeed(found.format, tuple(units), found.title, names, types, dialect, commas)
     if feed.rows == 0:
         raise SourceError(f"{found.title} holds no rows. At least one is needed.")
     with explained(found.title, ADVICE[found.format]):
@@ -263,35 +276,21 @@ def _included(schema: Any, columns: Sequence[str]) -> Any:
     return arrow().ipc.IpcReadOptions(included_fields=sorted(wanted))
 
 
-def _look_csv(delimiter: str) -> Callable[..., Any]:
-    def look(file: File) -> tuple[Any, list[tuple[None, None]]]:
-        with open_csv(file.path, delimiter, None, None) as opened:
-            return opened.schema, [(None, None)]
-
-    return look
-
-
-def _walk_csv(delimiter: str) -> Callable[..., Any]:
-    def walk(unit: Unit, feed: FileFeed) -> Iterator[Any]:
-        try:
-            with open_csv(unit.file.path, delimiter, feed.columns, feed.types) as opened:
-                yield from opened
-        except arrow().ArrowInvalid as error:
-            with open_csv(unit.file.path, delimiter, None, None) as opened:
-                raise SourceError(csv_error(error, unit.file.path, opened.schema.names)) from None
-
-    return walk
+def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
+    path, dialect = unit.file.path, feed.dialect
+    try:
+        with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
+            yield from opened
+    except arrow().ArrowInvalid as error:
+        with open_csv_file(path, dialect, None, None) as opened:
+            raise SourceError(csv_error(error, f"file {path}", opened.schema.names)) from None
 
 
-LOOKS: dict[str, Callable[..., Any]] = {
-    "parquet": _look_parquet,
-    "arrow": _look_arrow,
-    "csv": _look_csv(","),
-    "tsv": _look_csv("\t"),
-}
+CSV = ("csv", "tsv")
+LOOKS: dict[str, Callable[..., Any]] = {"parquet": _look_parquet, "arrow": _look_arrow}
 WALKS: dict[str, Callable[..., Any]] = {
     "parquet": _walk_parquet,
     "arrow": _walk_arrow,
-    "csv": _walk_csv(","),
-    "tsv": _walk_csv("\t"),
+    "csv": _walk_csv,
+    "tsv": _walk_csv,
 }
