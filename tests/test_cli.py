@@ -231,7 +231,13 @@ def test_a_constant_target_is_told_and_scored_by_null(quadlin):
     assert "The target is 3 in every row" in quadlin.capsys.readouterr().err
     said = json.loads(quadlin("evaluate c.st constant.csv --target y --json"))
     assert said["r2"] is None
+    assert said["nmse"] is None
     assert said["rmse"] == pytest.approx(0, abs=1e-12)
+    text = quadlin("evaluate c.st constant.csv --target y")
+    assert re.search(r"R² +none  not defined: the target is the same in all these rows", text)
+    assert "nan" not in text
+    text = quadlin("fit constant.csv --target y -o c.st")
+    assert "none: not defined for a constant target" in text
     assert "nothing to learn" in quadlin("check constant.csv --target y")
 
 
@@ -414,6 +420,9 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("inspect F/houses.parquet", "not a file of quadlin", 1),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
         ("check - --format csv --target y", "several times", 2),
+        ("fit a.csv b.csv --target y", "no place for 'b.csv': put patterns of files", 2),
+        ("fit F/houses.csv --target price -o -", "writes to a file", 2),
+        ("inspect F/model.safetensors --html -", "writes to a file", 2),
         ("fit F/houses.csv --target price --config no.toml", "no configuration file no.toml", 2),
     ],
 )
@@ -467,6 +476,11 @@ def test_standard_deviations_need_a_model_that_knows_them(quadlin):
     assert "fit it with --uncertainty" in err
 
 
+def test_an_empty_path_is_not_the_folder_at_hand(quadlin):
+    assert main(["fit", "", "--target", "y"]) == 1
+    assert "The path is empty" in quadlin.capsys.readouterr().err
+
+
 def test_debug_shows_where(quadlin):
     assert main(["fit", "nothing.csv", "--target", "y", "--debug"]) == 1
     assert "Traceback" in quadlin.capsys.readouterr().err
@@ -498,8 +512,29 @@ def test_a_configuration_file_gives_options_and_the_command_line_wins(quadlin):
     Path("bad.toml").write_text("[fitt]\nrank = 1\n")
     err = quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
     assert "'fitt', which is no command" in err
-    Path("bad.toml").write_text("[fit\n")
-    assert quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+    for text, words in (
+        ("[fit\n", "bad.toml is no TOML"),
+        ("fit = 3\n", "'fit', which is no command"),
+        ("[fit]\ncolumns = [[1]]\n", "columns is a list of more than names and numbers"),
+        ("[fit]\nrank = [1, 2]\n", "'1,2' is not a whole number"),
+    ):
+        Path("bad.toml").write_text(text)
+        assert words in quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+
+
+def test_a_configuration_file_may_list_names_and_numbers(quadlin):
+    Path("t.csv").write_text(
+        '"a, net",b c,d,y\n' + "".join(f"{i % 7},{i % 5},{i % 3},{i % 11}\n" for i in range(99))
+    )
+    Path("q.toml").write_text(
+        '[fit]\ntarget = "y"\ncolumns = ["a, net", "b c"]\nrank = 1\nalpha = [0.5, 2]\n'
+    )
+    quadlin("fit t.csv --config q.toml")
+    model = load("model.safetensors")
+    assert model.feature_names_in_.tolist() == ["a, net", "b c"]
+    assert model.alpha == (0.5, 2)
+    quadlin("fit t.csv --config q.toml --columns d")
+    assert load("model.safetensors").feature_names_in_.tolist() == ["d"]
 
 
 def hard(folder):

@@ -210,6 +210,8 @@ def loaded(path: Path) -> Any:
 
 def writable(path: Path, *inputs: Any) -> Path:
     """Refuse an output that cannot be written, before an hour is spent on what goes into it."""
+    if str(path) == STANDARD:
+        raise UsageError("This command writes to a file, not to the standard output. Name one.")
     folder = path.parent
     if path.is_dir():
         raise SourceError(f"{path} is a folder. Give the name of a file in it.")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 STANDARD = "(standard input or output)"  # what a lone hyphen becomes
+IN_QUOTES = "put patterns of files and names with spaces in quotes, and commas between names."
 # The library's advice speaks Python; here the same things are options.
 TRANSLATIONS = (
     (r"Give them by levels=\{column: \[\.\.\.\]\} or encoder=, leave", "Leave"),
@@ -41,6 +42,7 @@ TRANSLATIONS = (
     (r"\bcolumns= ", "--columns "),
     (r"\b(columns|target|weight|format|delimiter|decimal|encoding)=(?=[\s.,;:)]|$)", r"--\1"),
     (r"SecondOrderRegressorCV", "--cv"),
+    (r"Unused Tokens: \[(.*)\]\.", rf"There is no place for \1: {IN_QUOTES}"),
 )
 
 
@@ -103,7 +105,8 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
         return []
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     right = [
-        all(re.match(r"[-+]?[\d.,]|$|nan", row[i]) for row in rows) for i in range(len(widths))
+        all(re.match(r"[-+]?[\d.,]|$|n(an|one)$", row[i]) for row in rows)
+        for i in range(len(widths))
     ]
     return [
         (

@@ -129,6 +129,8 @@ def _text(path: Any) -> str:
             f"{text} is not a file on this machine. Fetch it first, or give a pyarrow.dataset or a "
             "Dask frame that reads it."
         )
+    if not text:
+        raise SourceError("The path is empty. Give that of a file or a folder.")
     if "\0" in text:
         raise SourceError("The path contains a NUL character. Check it.")
     return text
