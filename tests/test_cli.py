@@ -201,6 +201,41 @@ def test_predictions_are_those_of_the_model(quadlin, folder, output):
     assert sorted(os.listdir()) == ["F", output]
 
 
+def test_columns_are_kept_beside_the_predictions(quadlin):
+    head, *rows = Path("F/gaps.csv").read_text().splitlines()
+    rows = [f'{row},"N° {i:04d}, ""new"""' for i, row in enumerate(rows)]
+    Path("t.csv").write_text("\n".join([f'{head},"its name"', *rows]))
+    for output in ("p.csv", "p.parquet"):
+        line = f"predict F/model.safetensors t.csv --missing drop --std -o {output}"
+        quadlin(line)
+        alone = read_predictions(output)
+        assert main([*line.split(), "--keep", "its name,id,area"]) == 0
+        read = pa.csv.read_csv if output == "p.csv" else pa.parquet.read_table
+        table = read(output)
+        assert table.column_names == ["its name", "id", "area", "prediction", "std"]
+        left = [i for i in range(1200) if i % 50 != 3]
+        assert table["its name"].to_pylist() == [f'N° {i:04d}, "new"' for i in left]
+        assert [int(v) for v in table["id"].to_pylist()] == left
+        np.testing.assert_array_equal(table["prediction"], alone[:, 0])
+        np.testing.assert_array_equal(table["std"], alone[:, 1])
+    lines = quadlin("predict F/model.safetensors F/houses.csv --keep id -o -").splitlines()
+    assert lines[0] == "id,prediction"
+    assert lines[1200].startswith("1199,")
+
+
+def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
+    table = pa.table(frame(8)).append_column("day", pa.array([19000] * 8, pa.date32()))
+    table = table.append_column("list", pa.array([[1]] * 8)).append_column("std", table["id"])
+    pa.parquet.write_table(table, "t.parquet")
+    line = "predict F/model.safetensors t.parquet"
+    assert "2022-01-08," in quadlin(f"{line} --keep day -o -")
+    assert "Write a .parquet file" in quadlin(f"{line} --keep list -o p.csv", 1)
+    quadlin(f"{line} --keep list,std -o p.parquet")
+    assert pa.parquet.read_table("p.parquet")["list"].to_pylist() == [[1]] * 8
+    assert "--keep std would be" in quadlin(f"{line} --std --keep std -o p.parquet", 2)
+    assert sorted(os.listdir()) == ["F", "p.parquet", "t.parquet"]
+
+
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
@@ -415,6 +450,9 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("predict nothing.st F/houses.csv -o p.csv", "There is no model nothing.st", 1),
         ("predict F/model.safetensors F/houses.csv -o p.xls", "must end in .parquet", 2),
         ("predict F/model.safetensors F/houses.csv -o - --json", "both print", 2),
+        ("predict F/model.safetensors F/houses.csv --keep prise -o p.csv", "mean 'price'?", 1),
+        ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
+        ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
         ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
         ("evaluate F/model.safetensors F/houses.csv", "Name the column", 2),
         ("inspect F/houses.parquet", "not a file of quadlin", 1),

@@ -112,6 +112,7 @@ def opened(
     encoder: TableEncoder | None = None,
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
+    keep: Sequence[str] = (),
 ) -> Source:
     """Open rows as the options say."""
     if data == STANDARD and read.format is None:
@@ -140,6 +141,7 @@ def opened(
             delimiter=delimiter,
             decimal=read.decimal,
             encoding=read.encoding,
+            keep=keep,
         )
     if need_target and not source.has_target:
         names = [str(name) for name in getattr(source.reader, "columns", ())]
@@ -167,7 +169,14 @@ def joined(names: Iterable[str]) -> str:
     return line.getvalue()
 
 
-def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = False) -> Source:
+def opened_for(
+    model: Any,
+    data: str,
+    read: Rows,
+    say: Say,
+    need_target: bool = False,
+    keep: Sequence[str] = (),
+) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for what is missing."""
     names = getattr(model, "feature_names_in_", None)
     fill = model.fill_
@@ -190,6 +199,7 @@ def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = 
         encoder=model.encoder_,
         columns=columns,
         fill=fill if missing == "mean" else None,
+        keep=keep,
     )
 
 

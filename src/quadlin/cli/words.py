@@ -40,7 +40,7 @@ TRANSLATIONS = (
     (r"alpha > 0", "--alpha above 0"),
     (r"use `fit`, or give a rank", "give a --rank"),
     (r"\bcolumns= ", "--columns "),
-    (r"\b(columns|target|weight|format|delimiter|decimal|encoding)=(?=[\s.,;:)]|$)", r"--\1"),
+    (r"\b(columns|keep|target|weight|format|delimiter|decimal|encoding)=(?=[\s.,;:)]|$)", r"--\1"),
     (r"SecondOrderRegressorCV", "--cv"),
     (r"Unused Tokens: \[(.*)\]\.", rf"There is no place for \1: {IN_QUOTES}"),
 )

@@ -42,7 +42,20 @@ class _Asked:
         """Return the columns that hold text, whatever they look like."""
         encoder = self.wish.encoder
         known = [] if encoder is None else zip(encoder.input_names, encoder.levels, strict=True)
-        return (*(self.wish.levels or ()), *(n for n, levels in known if levels is not None))
+        return (
+            *(self.wish.levels or ()),
+            *(name for name, levels in known if levels is not None),
+            # What is only passed on stays as it is written: 007 is not 7.
+            *(name for name in self.wish.keep if name not in self._read),
+        )
+
+    @property
+    def _read(self) -> list[Any]:
+        """Return the columns that are named to be read as numbers or text."""
+        wish = self.wish
+        columns = wish.columns if wish.encoder is None else wish.encoder.input_names
+        columns = [columns] if isinstance(columns, str) else list(columns or ())
+        return [*columns, *(n for n in (self.target, self.weight) if isinstance(n, str))]
 
     def named(self, title: str) -> Wish:
         """Return the wish, where target and weight are names of columns."""
@@ -57,6 +70,8 @@ class _Asked:
         for option in ("columns", "encoder", "levels"):
             if getattr(wish, option) is not None:
                 raise SourceError(f"{title} has no named columns: {option}= is for tables.")
+        if wish.keep:
+            raise SourceError(f"{title} has no named columns: keep= is for tables.")
 
     def no_csv(self, title: str) -> None:
         """Refuse what makes sense for CSV only."""
@@ -90,6 +105,7 @@ def open_source(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
+    keep: Sequence[Any] = (),
 ) -> Source:
     """Open rows, wherever they are, to be walked as chunks of even size.
 
@@ -129,6 +145,9 @@ def open_source(
         The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
     encoding : str or None
         The encoding of CSV, such as "latin1"; None: UTF-8.
+    keep : sequence of names
+        Columns that each chunk has beside its rows, as a frame `along`: identifiers, say. They are
+        features only if `columns` names them. Those of CSV are text.
 
     Returns
     -------
@@ -163,7 +182,8 @@ def open_source(
     if chunk_rows is not None and (not whole or chunk_rows < 1):
         raise SourceError(f"chunk_rows={chunk_rows!r} must be a whole number ≥ 1.")
     known = None if fill is None else {str(name): float(value) for name, value in fill.items()}
-    wish = Wish(None, None, columns, missing, encoder, levels, known)
+    passed_on = (keep,) if isinstance(keep, str) else tuple(keep)
+    wish = Wish(None, None, columns, missing, encoder, levels, known, keep=passed_on)
     dialect = Dialect.of(delimiter, decimal, encoding)
     asked = _Asked(wish, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = _opened(anything, asked)

@@ -34,6 +34,7 @@ class Wish:
     levels: Mapping[Any, Sequence[str]] | None = None
     fill: dict[str, float] | None = None
     beside: bool = False
+    keep: Sequence[Any] = ()
 
 
 def table_reader(
@@ -60,6 +61,7 @@ def table_reader(
     """
     columns = _features(list(sample.columns), wish, title)
     wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
+    along = _passed_on(sample, wish.keep, title)
     _refuse_commas(getattr(feed, "commas", {}), wanted, title)
     text = _text_columns(sample, columns, wish, title)
     for role, name in (("target", wish.target), ("weight", wish.weight)):
@@ -76,8 +78,9 @@ def table_reader(
         wish.encoder,
         wish.missing,
         wish.fill,
+        along,
     )
-    feed = feed.only(wanted)
+    feed = feed.only([*dict.fromkeys([*wanted, *wish.keep])])
     if text and reader.encoder is None and set(wish.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, wish.levels or {}))
     return _scanned(feed, reader, wish, title)
@@ -93,7 +96,7 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         )
     columns = wish.columns if wish.encoder is None else wish.encoder.input_names
     if columns is None:
-        left = [name for name in found if name not in (wish.target, wish.weight)]
+        left = [name for name in found if name not in (wish.target, wish.weight, *wish.keep)]
         if not left:
             raise SourceError(f"{title} has no columns left for features: it has {some(found)}.")
         return left
@@ -109,6 +112,16 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
             remedy = "Leave it out of columns=" if wish.encoder is None else f"Name another {role}="
             raise SourceError(f"{name!r} cannot be a feature and the {role} as well. {remedy}.")
     return columns
+
+
+def _passed_on(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return a frame without rows of the columns that go along with the rows."""
+    found = list(sample.columns)
+    if gone := [name for name in keep if name not in found]:
+        raise SourceError(f"{title} has no column {gone[0]!r} to keep{_has(gone[0], found)}")
+    if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(f"keep= names {twice[0]!r} twice.")
+    return sample.select(list(keep)).head(0).to_native() if keep else None
 
 
 def _has(name: Any, found: list[Any]) -> str:
@@ -197,7 +210,7 @@ def _scanned(
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
         narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
-        narrow = replace(narrow, target=None, weight=None)
+        narrow = replace(narrow, target=None, weight=None, along=None)
         walk = feed.only(narrow.columns)
     else:
         narrow, walk = reader, feed

@@ -207,6 +207,8 @@ def _one_type(name: str, kinds: list[Any], found: Found) -> Any:
     same = all(other == kind for other, _ in known)
     if same or _family(kind) == "text":
         return kind if same else pa.string()
+    if all(pa.types.is_signed_integer(other) for other, _ in known):
+        return pa.int64()  # identifiers may be larger than a float can tell apart
     narrow = {str(other) for other, _ in known} <= {
         "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
     }  # fmt: skip
