@@ -20,6 +20,7 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.cli import main
+from quadlin.cli.options import joined, split
 from quadlin.cli.words import columns, plain, spoken
 from quadlin.persist import load
 from quadlin.sources import open_source
@@ -406,7 +407,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit nothing.csv --target y", "nothing.csv is not there", 1),
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
-        ("fit F/houses.csv", "Name the column to learn by --target", 2),
+        ("fit F/houses.csv", "by --target; it has the columns id, city", 2),
         ("fit F/houses.csv --target city", "must be numbers", 1),
         ("fit F/houses.csv --target price --rank many", "--rank", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
@@ -437,7 +438,12 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),
         ("fit F/houses.csv --target price -o no/m.st", "no folder no", 1),
         ("fit F/houses.csv --target price -o F", "is a folder", 1),
-        ("fit F/houses.csv --target price -o F/houses.csv", "is read by this command", 2),
+        ("fit F/houses.csv --target price -o F/houses.csv", "is used by this command", 2),
+        ("fit F/houses.csv --target price -o m.st --checkpoint m.st", "is used by this", 2),
+        ("predict F/model.safetensors F/*.csv -o F/houses.csv", "is used by this", 2),
+        ("fit F/houses.csv --target price --hold 2.5", "'2.5' is not a whole number", 2),
+        ("fit F/houses.csv --target price --features 0", "--features 0 must be", 2),
+        ("inspect F/model.safetensors --top 2.5", "'2.5' is not a whole number", 2),
         ("fit F/houses.csv --target price --cv --one-pass", "--cv goes without", 2),
         ("fit F/houses.csv --target price --cv --rank 2", "--cv goes without --rank", 2),
         ("fit F/houses.csv --target price --one-pass --rank auto", "--rank auto needs", 2),
@@ -454,7 +460,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
         ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
         ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
-        ("evaluate F/model.safetensors F/houses.csv", "Name the column", 2),
+        ("evaluate F/model.safetensors F/houses.csv", "the target by --target. See", 2),
         ("inspect F/houses.parquet", "not a file of quadlin", 1),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
         ("check - --format csv --target y", "several times", 2),
@@ -500,6 +506,8 @@ def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin
     Path("empty.csv").write_text("a,y\n")
     for command in ("fit", "check"):
         assert "holds no rows" in quadlin(f"{command} empty.csv --target y", 1)
+    Path("unfinished.csv").write_text("a,y")
+    assert "is empty or holds no rows" in quadlin("fit unfinished.csv --target y", 1)
     Path("nothing.csv").touch()
     assert "is empty" in quadlin("fit nothing.csv --target y", 1)
     os.mkdir("locked", 0o500)
@@ -517,6 +525,20 @@ def test_standard_deviations_need_a_model_that_knows_them(quadlin):
 def test_an_empty_path_is_not_the_folder_at_hand(quadlin):
     assert main(["fit", "", "--target", "y"]) == 1
     assert "The path is empty" in quadlin.capsys.readouterr().err
+
+
+def test_names_with_commas_quotes_and_spaces_go_through_the_options():
+    names = ["area", "size, net", " old", 'the "new"', '"quoted"', "größe m²", 'a",b']
+    assert split(joined(names)) == names
+    assert split(' area , "size, net",,year built,') == ["area", "size, net", "year built"]
+    assert split("") == split(" , ") == []
+
+
+def test_letters_that_a_terminal_does_not_know_are_escaped(folder):
+    model = str(folder / "model.safetensors")
+    done = shell("inspect", model, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"area \\xd7 age" in done.stdout
 
 
 def test_debug_shows_where(quadlin):

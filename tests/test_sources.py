@@ -476,6 +476,15 @@ def test_columns_are_chosen_by_name(tmp_path):
     same(gathered(source)[:1], [np.stack([table()["n"], table()["a"]], axis=1)])
 
 
+def test_a_column_without_a_name_is_the_index_of_a_frame(tmp_path):
+    pd.DataFrame({"a": [1.0, 2], "y": [3.0, 4]}).to_csv(tmp_path / "t.csv")
+    for place in (tmp_path / "t.csv", io.BytesIO((tmp_path / "t.csv").read_bytes())):
+        with pytest.warns(UserWarning, match="a column without a name is the index"):
+            source = open_source(place, format="csv", target="y")
+        assert source.names == ("a",)
+        same(gathered(source)[:2], (np.array([[1], [2]]), np.array([3, 4])))
+
+
 KEPT = {"id": ["007", "8", "9", "10"], "a": [1.0, 2, None, 4], "s": list("xyxy"), "y": [1, 2, 3, 4]}
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,6 +120,7 @@ def _in_words(value: Any, option: str, path: Path) -> Any:
 def run(argv: Sequence[str]) -> int:
     """Run a command and return the exit code; errors become a sentence on stderr."""
     debug = "--debug" in argv
+    _print_anywhere()
     try:
         with _plain_warnings(), interruptible():
             code = build().meta(list(argv), result_action="return_value")
@@ -135,6 +137,13 @@ def run(argv: Sequence[str]) -> int:
         return _said(Interrupted("Stopped; nothing was written."), STOPPED, debug)
     except Exception as error:
         return _said(error, FAILED, debug)
+
+
+def _print_anywhere() -> None:
+    """Let letters that a terminal does not know be escaped, where they would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _said(error: BaseException, code: int, debug: bool, hint: str = "") -> int:

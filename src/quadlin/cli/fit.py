@@ -18,7 +18,7 @@ from quadlin.checks import check_options
 from quadlin.cli.interrupt import Interrupted, gently
 from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, opened, writable
 from quadlin.cli.progress import waiting, watched
-from quadlin.cli.words import UsageError, columns, emit, note, number
+from quadlin.cli.words import UsageError, columns, emit, note, number, spoken
 from quadlin.persist import save
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
@@ -74,7 +74,7 @@ def fit(
     cv: Flag = False,
     engine: str = "serial",
     checkpoint: Path | None = None,
-    hold: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 1000,
+    hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
     say: Say = SAY,
 ) -> None:
     """Fit a model to a table and save it.
@@ -252,7 +252,7 @@ def _report(
         "alpha": getattr(model, "alpha_", model.alpha if hasattr(model, "alpha") else None),
         "eigenvalues": model.eigenvalues_,
         "status": model.status_.name,
-        "advice": model.status_.value,
+        "advice": spoken(model.status_.value),
         "steps": model.n_iter_,
         "passes": 1 if streamed else getattr(model, "n_passes_", history[-1].passes),
         "loss": history[-1].loss,

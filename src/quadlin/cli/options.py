@@ -1,8 +1,7 @@
 """Options that several commands share, and how they open what they name."""
 
-import csv
-import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,8 @@ from quadlin.sources.files import FORMATS, find
 READING = Group("Reading rows", sort_key=10)
 ANSWER = Group("What is said", sort_key=20)
 TABLES = ("csv", "tsv", "parquet", "arrow")
+# A name in quotes, in which "" is one quote; or whatever stands before the next comma.
+NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
 TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 Missing = Literal["error", "drop", "mean"]
 FLAG = Parameter(negative="", show_default=False)
@@ -124,6 +125,8 @@ def opened(
         Dialect.of(delimiter, read.decimal, read.encoding)
     except SourceError as error:
         raise UsageError(str(error)) from None
+    if read.features is not None and read.features < 1:
+        raise UsageError(f"--features {read.features} must be a whole number ≥ 1.")
     if isinstance(read, Read) and read.columns is not None:
         columns = split(read.columns)
     with waiting("looking at the columns", say.still):
@@ -144,9 +147,10 @@ def opened(
             keep=keep,
         )
     if need_target and not source.has_target:
-        names = [str(name) for name in getattr(source.reader, "columns", ())]
+        known = encoder is not None or columns is not None  # the model's, and no target among them
+        names = [] if known else [str(name) for name in getattr(source.reader, "columns", ())]
         has = f"; it has the columns {', '.join(names[:12])}" if names else ""
-        raise UsageError(f"Name the column to learn by --target{has}.")
+        raise UsageError(f"Name the column of the target by --target{has}.")
     return source
 
 
@@ -158,15 +162,26 @@ def split(text: str) -> list[str]:
     >>> split('area, "size, net"')
     ['area', 'size, net']
     """
-    names = next(csv.reader([text], skipinitialspace=True), [])
-    return [name.strip() for name in names if name.strip()]
+    names = []
+    for quoted, bare in NAME.findall(text):
+        name = quoted[1:-1].replace('""', '"') if quoted else bare.strip()
+        names += [name] if name else []
+    return names
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return names as `split` takes them."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()
+    """Return names as `split` takes them.
+
+    Examples
+    --------
+    >>> joined(["area", "size, net", " old"])
+    'area,"size, net"," old"'
+    """
+    said = []
+    for name in names:
+        odd = name != name.strip() or "," in name or name.startswith('"')
+        said.append('"{}"'.format(name.replace('"', '""')) if odd else name)
+    return ",".join(said)
 
 
 def opened_for(
@@ -230,6 +245,20 @@ def writable(path: Path, *inputs: Any) -> Path:
     if not os.access(folder, os.W_OK):
         raise SourceError(f"The folder {folder} may not be written to. Choose another for {path}.")
     for given in inputs:
-        if path.exists() and Path(str(given)).exists() and path.samefile(str(given)):
-            raise UsageError(f"{path} is read by this command, so it cannot be written as well.")
+        if any(_same(path, other) for other in _files(str(given))):
+            raise UsageError(f"{path} is used by this command, so it cannot be written as well.")
     return path
+
+
+def _files(given: str) -> list[Path]:
+    """Return the files that an argument of a command means."""
+    try:
+        return [Path(file.path) for file in find(given, None).files]
+    except SourceError:  # said when it is opened
+        return [Path(given)]
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()

@@ -1,5 +1,7 @@
 """Arrow batches of whatever pyarrow walks."""
 
+import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +14,7 @@ from quadlin.sources.files import File
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
+INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 ADVICE = {
     "parquet": "Is it a complete Parquet file? Write it again.",
     "csv": "Check that line, the separator (delimiter=) and the encoding (encoding=).",
@@ -109,3 +112,18 @@ def valid(batch: Any) -> Any:
     """Return a batch whose text is text and whose offsets stay inside; numbers cost nothing."""
     batch.validate(full=True)
     return batch
+
+
+def without_index(schema: Any, title: str) -> Any:
+    """Leave out the numbers of rows that pandas writes beside the columns."""
+    for name in [name for name in schema.names if INDEX.fullmatch(name) or not name]:
+        said = f"column {name!r} is the index of a pandas frame"
+        if not name:  # as pandas writes it to CSV
+            said = "a column without a name is the index of a frame, or a separator ends each line"
+        warnings.warn(
+            f"{title}: {said}; it is no feature, and is left out. Write the file with index=False, "
+            "or name the column to keep it.",
+            stacklevel=2,
+        )
+        schema = schema.remove(schema.get_field_index(name))
+    return schema

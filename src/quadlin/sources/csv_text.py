@@ -94,28 +94,35 @@ def open_csv_file(path: str, dialect: Dialect, columns: Any, types: dict[str, An
         if dialect.encoding == "utf8":
             refuse_other(head, f"file {path}")
         dialect = dialect.seen_in(head)
-    return open_csv(in_utf8(path, dialect), dialect, columns, types)
+    return open_csv(in_utf8(path, dialect), dialect, columns, types, f"file {path}")
 
 
-def open_csv(stream: Any, dialect: Dialect, columns: Any, types: dict[str, Any] | None) -> Any:
+def open_csv(
+    stream: Any, dialect: Dialect, columns: Any, types: dict[str, Any] | None, what: str
+) -> Any:
     """Open UTF-8 text of a known dialect as a stream of batches."""
-    arrow()
+    pa = arrow()
     from pyarrow import csv
 
-    return csv.open_csv(
-        stream,
-        # One thread: only then does an error name its row, and there is one reading ahead anyway.
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
-        # A quoted line break may stand at the end of a block.
-        parse_options=csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            include_columns=None if columns is None else list(columns),
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            decimal_point=dialect.decimal or ".",
-        ),
+    # One thread: only then does an error name its row, and there is one reading ahead anyway.
+    read = csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
+    # A quoted line break may stand at the end of a block.
+    parse = csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    convert = csv.ConvertOptions(
+        include_columns=None if columns is None else list(columns),
+        column_types=types,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        decimal_point=dialect.decimal or ".",
     )
+    try:
+        return csv.open_csv(stream, read, parse, convert)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            raise
+        raise SourceError(
+            f"{_capital(what)} is empty or holds no rows. A header and at least one row are needed."
+        ) from None
 
 
 def look_csv(

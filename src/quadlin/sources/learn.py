@@ -1,5 +1,6 @@
 """What has to be known of a table before its rows can be read: text columns, levels, means."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -128,9 +129,11 @@ def _has(name: Any, found: list[Any]) -> str:
     """Say which columns there are, and where one may hide."""
     said = f"; it has {some(found)}."
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
-        parts = (part.strip('" ') for column in found for part in str(column).split(separator))
-        if str(name) in parts:
+        split = (str(column).split(separator) for column in found if separator in str(column))
+        if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
             return f"{said} If '{shown}' separates them, give delimiter=\"{shown}\"."
+    if all(re.fullmatch(r"[-+]?[\d.,]+", str(column)) for column in found):
+        return f"{said} That looks like a row: write the names of the columns above it."
     if len(found) == 1:
         return f"{said} If that is several columns, say what separates them by delimiter=."
     return said + meant(name, found)

@@ -7,7 +7,7 @@ from typing import Any
 import narwhals as nw
 
 from quadlin.sources import csv_text
-from quadlin.sources.batches import ADVICE, BatchFeed, arrow, selected
+from quadlin.sources.batches import ADVICE, BatchFeed, arrow, selected, without_index
 from quadlin.sources.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv
 from quadlin.sources.errors import SourceError, explained, some
 
@@ -28,6 +28,7 @@ def open_stream(
         names = schema.names
     if len(set(names)) < len(names):
         raise SourceError(f"The stream has columns of the same name, of {some(names)}. Rename one.")
+    schema = without_index(schema, f"{format} stream")
     state = {"used": False}
 
     def walk(columns: Sequence[Any]) -> Iterator[Any]:
@@ -46,7 +47,7 @@ def open_stream(
                 raise SourceError(csv_error(error, what, names)) from None
 
     title, key = f"{format} stream", (str(schema), dialect)
-    feed = BatchFeed(walk, tuple(names), title, key, again=False, commas=commas)
+    feed = BatchFeed(walk, tuple(schema.names), title, key, again=False, commas=commas)
     return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
@@ -59,12 +60,12 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
     if dialect.encoding == "utf8":
         csv_text.refuse_other(head, what)
     dialect = dialect.seen_in(head[: csv_text.HEAD])
-    guessed = open_csv(BytesIO(head[: head.rfind(b"\n") + 1] or head), dialect, None, None)
+    guessed = open_csv(BytesIO(head[: head.rfind(b"\n") + 1] or head), dialect, None, None, what)
     schema, commas = look_csv(guessed, what, dialect, text)
     schema, types = csv_types(schema)
 
     def opened(columns: Sequence[Any]) -> Any:
-        return open_csv(pa.PythonFile(_Replay(head, stream), "r"), dialect, columns, types)
+        return open_csv(pa.PythonFile(_Replay(head, stream), "r"), dialect, columns, types, what)
 
     return schema, opened, commas
 

@@ -1,7 +1,5 @@
 """Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
 
-import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,12 +16,11 @@ from quadlin.sources.batches import (
     arrow,
     selected,
     valid,
+    without_index,
 )
 from quadlin.sources.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv_file
 from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
-
-INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def open_files(
             units.append(Unit(file, group[0], row, at, group[1]))
             row += group[1] or 0
             start = None if start is None or group[1] is None else start + group[1]
-    schema = _without_index(_one_schema(schemas, found), found)
+    schema = without_index(_one_schema(schemas, found), found.title)
     types = None
     if found.format in CSV:
         schema, types = csv_types(schema)
@@ -151,18 +148,6 @@ def open_files(
         raise SourceError(f"{found.title} holds no rows. At least one is needed.")
     with explained(found.title, ADVICE[found.format]):
         return nw.from_native(schema.empty_table(), eager_only=True), feed
-
-
-def _without_index(schema: Any, found: Any) -> Any:
-    """Leave out the numbers of rows that pandas writes beside the columns."""
-    for name in [name for name in schema.names if INDEX.fullmatch(name)]:
-        warnings.warn(
-            f"{found.title}: column {name!r} is the index of a pandas frame, no feature, and is "
-            "left out. Write the file with index=False, or name the index to keep it.",
-            stacklevel=2,
-        )
-        schema = schema.remove(schema.get_field_index(name))
-    return schema
 
 
 def _check_names(schema: Any, file: File) -> None:
