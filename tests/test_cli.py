@@ -784,6 +784,8 @@ def test_svmlight_rows_tell_where_their_features_begin(quadlin):
     Path("d.svm").write_text("\n".join(lines))
     Path("few.svm").write_text("0 1:5 2:3\n")
     quadlin("fit d.svm --rank 1 -o m.st")
+    said = json.loads(quadlin("check d.svm --features 4 --zero-based --json"))
+    assert "d.svm --features 4 --zero-based" in said["command"]
     quadlin("predict m.st few.svm --features 3 -o p.csv", 1)
     quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
     got = float(Path("p.csv").read_text().split()[1])
