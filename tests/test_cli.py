@@ -224,6 +224,15 @@ def test_columns_are_kept_beside_the_predictions(quadlin):
     assert lines[1200].startswith("1199,")
 
 
+def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.sources.base.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
+    monkeypatch.setattr("quadlin.cli.outputs.ROW_GROUP", 150)
+    quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
+    groups = pa.parquet.ParquetFile("p.parquet").metadata
+    assert {groups.row_group(i).num_rows for i in range(groups.num_row_groups)} == {200}
+    assert pa.parquet.read_table("p.parquet")["id"].to_pylist() == list(range(1200))
+
+
 def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
     table = pa.table(frame(8)).append_column("day", pa.array([19000] * 8, pa.date32()))
     table = table.append_column("list", pa.array([[1]] * 8)).append_column("std", table["id"])
