@@ -24,6 +24,7 @@ class Chunk:
     X: Array  # (n, d), dense or CSR
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
+    along: Any = None  # a frame of n rows that goes with them and is not looked at
 
 
 @dataclass(frozen=True)
