@@ -189,6 +189,32 @@ def test_a_weight_of_zero_leaves_a_row_out_of_fits_and_scores():
     assert weighted.best_score_ == pytest.approx(left.best_score_, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("splits", "weight"),
+    [
+        ([([], [0, 1, 2])], None),
+        ([([3, 4], [0, 1, 2])], [1.0, 1.0, 1.0]),
+        (3, [0.0, 0.0, 1.0]),
+    ],
+)
+def test_a_fold_that_trains_on_no_weight_is_named(splits, weight):
+    sample_weight = None if weight is None else np.r_[weight, np.zeros(297)]
+    model = SecondOrderRegressorCV(cv=splits)
+    with pytest.raises(ValueError, match=r"Fold 0 of cv .* no training rows of positive weight"):
+        model.fit(DATA.X, DATA.y, sample_weight)
+
+
+def test_a_fold_without_test_rows_is_left_out_and_no_folds_at_all_are_refused():
+    rows = np.arange(300)
+    fold = (rows[100:], rows[:100])
+    one, both = fitted(cv=[fold]), fitted(cv=[(rows, []), fold])
+    assert one.best_score_ == both.best_score_
+    assert "split1_test_score" not in both.cv_results_
+    for cv in ([(rows, [])], (pair for pair in ())):
+        with pytest.raises(ValueError, match=r"No fold of cv has test rows.* give a list"):
+            fitted(cv=cv)
+
+
 def test_groups_come_as_splits_and_scores_by_any_scorer():
     groups = np.arange(300) // 10
     splits = list(GroupKFold(3).split(DATA.X, DATA.y, groups))

@@ -4,8 +4,8 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits. In between every model starts from a neighbour.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite, log10
 from numbers import Integral
 from typing import Any, Self
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 
-from quadlin.arrays import Array, moved, namespace, unflagged
+from quadlin.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.checkpoint import checkpointed
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
@@ -37,6 +37,16 @@ TIE = 1e-6  # of the score: what is closer counts as equal
 OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
 
 
+@dataclass(frozen=True)
+class Fold:
+    """The training rows of a split, which count by their weight, and its test rows outright."""
+
+    number: int  # among the splits
+    path: Path
+    index: np.ndarray  # of the test rows
+    test: Chunk
+
+
 class Search:
     """Cross-validated scores of ranks and penalties, and the order in which they are tried."""
 
@@ -49,15 +59,31 @@ class Search:
         self.maker = inner._units_maker(d, chunk.X.dtype, inner._fields)
         self.scorer = None if scoring is None else get_scorer(scoring)
         self.n, self.d = chunk.X.shape
-        self.folds: list[tuple[Path, Chunk]] = []  # training rows by weight, test rows outright
         self.scores: dict[Point, list[float]] = {}
-        splitter, everyone = check_cv(min(FOLDS, self.n) if cv is None else cv), np.arange(self.n)
-        for train, test in splitter.split(np.empty((self.n, 1)), chunk.y):
-            held = rows_of(chunk, everyone[test])
-            if held.weight is None or bool(namespace(held.y).any(held.weight > 0)):
-                self.folds.append((self.path(np.bincount(everyone[train], minlength=self.n)), held))
+        splitter = check_cv(min(FOLDS, self.n) if cv is None else cv)
+        self.folds = list(self._folds(splitter.split(np.empty((self.n, 1)), chunk.y)))
         if not self.folds:
-            raise ValueError("No fold of cv has test rows of positive weight.")
+            raise ValueError(
+                "No fold of cv has test rows of positive weight. (A generator yields its folds "
+                "only once: give a list of them.)"
+            )
+
+    def _folds(self, splits: Iterable[tuple[Any, Any]]) -> Iterator[Fold]:
+        """Yield the folds; those without test rows of positive weight are left out."""
+        everyone, weight = np.arange(self.n), self.chunk.weight
+        counts = np.ones(self.n, dtype=bool) if weight is None else to_numpy(weight) > 0
+        for number, (train, test) in enumerate(splits):
+            held, kept = everyone[test], everyone[train]
+            held = held[counts[held]]
+            if len(held) == 0:
+                continue
+            if not counts[kept].any():
+                raise ValueError(
+                    f"Fold {number} of cv (counted from 0) has no training rows of positive "
+                    "weight. Give other folds, or weight to more rows."
+                )
+            path = self.path(np.bincount(kept, minlength=self.n))
+            yield Fold(number, path, held, rows_of(self.chunk, held))
 
     def path(self, counts: np.ndarray) -> Path:
         """Return the path on rows repeated so many times."""
@@ -81,7 +107,7 @@ class Search:
 
     def automatic(self, ranks: Sequence[int] | None) -> None:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""
-        d, first_path = self.d, self.folds[0][0]
+        d, first_path = self.d, self.folds[0].path
         rows, weight = first_path.rows, first_path.weight
         exact = d > 0 and first_path.exact(linear=False) is not None
         most = min(d - 1, max(1, rows // d))
@@ -121,10 +147,11 @@ class Search:
         new = [p for p in dict.fromkeys(points) if p not in self.scores]
         new.sort(key=lambda p: (-p[0], p[1][0], -p[1][1]))
         self.scores.update({p: [] for p in new})
-        for path, test in self.folds:
+        for fold in self.folds:
             for point in new:
-                self.scores[point].append(self._score(path.model(*point), path.units, test))
-            path.forget()
+                model = fold.path.model(*point)
+                self.scores[point].append(self._score(model, fold.path.units, fold.test))
+            fold.path.forget()
 
     def _score(self, model: Model, units: Units, test: Chunk) -> float:
         xp = namespace(test.y)
@@ -174,7 +201,7 @@ class Search:
                 path.model(*point)
         path.model(rank, alpha)
         solution, white = path.solution(self.options, rank, alpha)
-        self.passes = path.passes + sum(fold.passes for fold, _ in self.folds)
+        self.passes = path.passes + sum(fold.path.passes for fold in self.folds)
         known = Learned(
             solution.model, path.units, *path.moments, solution.history, solution.status, white
         )
@@ -217,7 +244,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         Penalties to try with every rank, for w and M together or one each. None searches both:
         first along α₁ = α₂ for ridge regression without and with products, then apart.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Folds. None makes five, without shuffling. For groups give the splits as an iterable.
+        Folds. None makes five, without shuffling. For groups give the splits as an iterable. A
+        fold whose test rows weigh nothing is left out.
     scoring : str, callable or None, default=None
         A scorer; None is minus the mean squared error, weighted.
     diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
