@@ -215,6 +215,31 @@ def test_a_fold_without_test_rows_is_left_out_and_no_folds_at_all_are_refused():
             fitted(cv=cv)
 
 
+@pytest.mark.parametrize("diagonal", ["free", "auto", [True, False, True]])
+def test_the_squares_modelled_are_those_of_all_rows_in_every_fold(diagonal):
+    # The third value of x2 is in the first fold alone: the other four train on it, one does not.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 3))
+    X[:, 2] = X[:, 2] > 0
+    X[:12, 2] = 2.0
+    y = X[:, 0] + X[:, 2] ** 2 + 0.1 * rng.standard_normal(100)
+    model = SecondOrderRegressorCV([3], [1.0], diagonal=diagonal).fit(X, y)
+    one = SecondOrderRegressor(3, alpha=1.0, diagonal=diagonal).fit(X, y)
+    np.testing.assert_array_equal(model.has_diagonal_, one.has_diagonal_)
+    assert np.isfinite(model.best_score_)
+    # In the first fold x2 and its square are one; ridge regression on products says the same.
+    names = PolynomialFeatures(2, include_bias=False).fit(X).get_feature_names_out()
+    tied = {f"x{j}^2" for j in range(3) if not one.has_diagonal_[j]}
+    kept = [name not in tied for name in names]
+    ridge = FunctionTransformer(lambda Z: products(Z)[:, kept])
+    peer = make_pipeline(StandardScaler(), ridge, Ridge(1.0))
+    scores = cross_val_score(peer, X, y, scoring=SQUARES)
+    mine = [model.cv_results_[f"split{i}_test_score"][0] for i in range(5)]
+    np.testing.assert_allclose(mine, scores, rtol=1e-6)
+    with pytest.raises(ValueError, match="takes two values"):
+        SecondOrderRegressorCV(diagonal="free").fit(X[12:], y[12:])
+
+
 def test_groups_come_as_splits_and_scores_by_any_scorer():
     groups = np.arange(300) // 10
     splits = list(GroupKFold(3).split(DATA.X, DATA.y, groups))

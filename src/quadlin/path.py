@@ -19,9 +19,9 @@ from quadlin.exact import (
 )
 from quadlin.gauss_newton import ridge
 from quadlin.model import Model, constant_model, predict, with_rank
-from quadlin.moments import Moments
 from quadlin.polish import polish
 from quadlin.solve import Options, Problem, Solution, Status
+from quadlin.stream import Survey
 from quadlin.sums import standardised_target
 from quadlin.whiten import Whitener, whitener
 
@@ -45,7 +45,7 @@ class Path:
         self.source, self.units, self.options = source, units, options
         self.rows, self.weight, self.seed, self.passes = rows, weight, seed, 0
         self.models: dict[Point, Model] = {}
-        self.moments: tuple[Moments, Moments]  # of features and target, for those who need them
+        self.known: Survey  # of the rows, for those who need it
         self._white: dict[float, Whitener] = {}
         self._exact: dict[bool, Exact | None] = {}
         self.plain = options.fit_linear and options.fit_intercept and not options.psd

@@ -4,7 +4,7 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits. In between every model starts from a neighbour.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, log10
 from numbers import Integral
@@ -25,11 +25,12 @@ from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
 from quadlin.model import Model, predict
+from quadlin.moments import Moments
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.sources import Source, is_dask
-from quadlin.stream import Learned, Tally, moments_of
+from quadlin.stream import Learned, survey
 
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
@@ -57,6 +58,8 @@ class Search:
         d = chunk.X.shape[1]
         self.options = inner._options(d)
         self.maker = inner._units_maker(d, chunk.X.dtype, inner._fields)
+        self.table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        self.whole = self._path(self.table, self.maker)
         self.scorer = None if scoring is None else get_scorer(scoring)
         self.n, self.d = chunk.X.shape
         self.scores: dict[Point, list[float]] = {}
@@ -82,24 +85,26 @@ class Search:
                     f"Fold {number} of cv (counted from 0) has no training rows of positive "
                     "weight. Give other folds, or weight to more rows."
                 )
-            path = self.path(np.bincount(kept, minlength=self.n))
+            times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
+            path = self._path(Reweighted(self.table, times), self._fold_units)
             yield Fold(number, path, held, rows_of(self.chunk, held))
 
-    def path(self, counts: np.ndarray) -> Path:
-        """Return the path on rows repeated so many times."""
-        chunk = self.chunk
-        source: Iterable[Chunk] = MemorySource(chunk.X, chunk.y, chunk.weight)
-        weight = moved(counts.astype(float), chunk.y)
-        if (counts != 1).any():
-            source = Reweighted(source, weight)
-        used = weight if chunk.weight is None else weight * chunk.weight
-        rows = int(namespace(used).count_nonzero(used))
-        features, target = moments_of(source)
-        units = self.maker(features, target)
-        path = Path(source, units, self.options, rows, features.weight, self.seed)
+    def _path(
+        self, source: Iterable[Chunk], make_units: Callable[[Moments, Moments], Units]
+    ) -> Path:
+        known = survey(source)
+        units = make_units(known.features, known.target)
+        rows, weight = known.tally.counting, known.tally.weight
+        path = Path(source, units, self.options, rows, weight, self.seed)
         path.passes += 1
-        path.moments = features, target
+        path.known = known
         return path
+
+    def _fold_units(self, features: Moments, target: Moments) -> Units:
+        """Return the units of a fold, with the squares that are modelled for all rows."""
+        units = replace(self.maker, diagonal="zero")(features, target)
+        varies = namespace(units.scale).astype(units.scale > 0, units.scale.dtype)
+        return replace(units, free=self.whole.units.free * varies)
 
     def grid(self, ranks: Sequence[int], alphas: Sequence[Alpha]) -> None:
         """Score every pair of a rank and a penalty."""
@@ -194,7 +199,7 @@ class Search:
 
     def refit(self, rank: int, alpha: Alpha) -> None:
         """Fit the inner estimator to all rows, along the path that led to the choice."""
-        path = self.path(np.ones(self.n, dtype=int))
+        path = self.whole
         walked = [p for p in self.scores if p[0] == rank and p[1][0] == alpha[0]]
         for point in walked if 0 < rank < self.d else []:
             if point[1][1] > alpha[1]:
@@ -203,13 +208,21 @@ class Search:
         solution, white = path.solution(self.options, rank, alpha)
         self.passes = path.passes + sum(fold.path.passes for fold in self.folds)
         known = Learned(
-            solution.model, path.units, *path.moments, solution.history, solution.status, white
+            solution.model,
+            path.units,
+            path.known.features,
+            path.known.target,
+            solution.history,
+            solution.status,
+            white,
         )
         options = replace(self.options, rank=rank, alpha=alpha)
-        inner, table = self.inner, MemorySource(self.chunk.X, self.chunk.y, self.chunk.weight)
+        inner = self.inner
         inner._fitted = inner._stream(options, self.maker, self.seed, known)
-        inner._fitted.count(Tally.of(self.chunk))
-        inner._law = inner._law_of(known, table, options, self.seed) if inner.uncertainty else None
+        inner._fitted.count(path.known.tally)
+        inner._law = (
+            inner._law_of(known, self.table, options, self.seed) if inner.uncertainty else None
+        )
 
 
 class Predicted(RegressorMixin, BaseEstimator):
