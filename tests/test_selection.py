@@ -4,13 +4,16 @@ import warnings
 
 import array_api_strict
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 import torch
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GroupKFold, KFold, cross_val_score
+from sklearn.metrics import make_scorer, r2_score
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -246,6 +249,83 @@ def test_groups_come_as_splits_and_scores_by_any_scorer():
     model = fitted(cv=splits, scoring="r2")
     assert 0.5 < model.best_score_ < 1
     assert model.rank_ == 2
+
+
+FRAME = pd.DataFrame(DATA.X, columns=list("abcdef")).assign(
+    kind=np.where(DATA.X[:, 0] > 0, "u", "v")
+)
+GRID = {"ranks": [0, 1, 8], "alphas": [1.0, 30.0], "cv": KFold(3)}  # 8: with the kinds u and v
+
+
+def test_a_callable_scorer_gets_a_fitted_estimator_and_the_rows_as_they_were_given():
+    seen = []
+
+    def scorer(estimator, X, y):
+        half = len(X) // 2
+        f = np.r_[estimator.predict(X[:half]), estimator.predict(X[half:])]
+        seen.append((estimator, X, y))
+        return -np.mean((f - y) ** 2)
+
+    y = pd.Series(DATA.y, index=FRAME.index + 1000)
+    model, plain = fitted(FRAME, y, scoring=scorer, **GRID), fitted(FRAME, y, **GRID)
+    for name in ("split0_test_score", "split2_test_score", "mean_test_score"):
+        np.testing.assert_allclose(model.cv_results_[name], plain.cv_results_[name])
+    splits = list(KFold(3).split(FRAME))
+    for i, (estimator, X, held) in enumerate(seen):
+        train, test = splits[i // 6]
+        pd.testing.assert_frame_equal(X, FRAME.iloc[test])
+        pd.testing.assert_series_equal(held, y.iloc[test])
+        assert isinstance(estimator, SecondOrderRegressor)
+        assert estimator.n_samples_seen_ == len(train)
+        assert estimator.rank_ == estimator.rank
+        if estimator.rank == 1:  # not convex: a path may end elsewhere than a fit from scratch
+            continue
+        again = clone(estimator).set_params(random_state=0).fit(FRAME.iloc[train], y.iloc[train])
+        assert estimator.history_[-1].loss == pytest.approx(again.history_[-1].loss, rel=1e-4)
+        np.testing.assert_allclose(estimator.coef_, again.coef_, atol=0.1)
+
+
+@pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray, sparse.csc_array])
+def test_a_scorer_made_of_a_metric_says_what_its_name_does(asarray):
+    X, y = asarray(DATA.X), DATA.y if asarray is sparse.csc_array else asarray(DATA.y)
+    weight = np.random.default_rng(0).integers(0, 3, 300).astype(float)
+    with sklearn.config_context(array_api_dispatch=True):
+        named, made = (
+            SecondOrderRegressorCV([0, 1], [1.0], cv=FOLDS, scoring=scoring, random_state=0)
+            .fit(X, y, weight)
+            .cv_results_["mean_test_score"]
+            for scoring in ("r2", make_scorer(r2_score))
+        )
+    np.testing.assert_allclose(named, made)
+
+
+@pytest.mark.parametrize("scoring", ["r2", make_scorer(r2_score)])
+def test_a_score_that_is_not_defined_on_a_fold_is_refused_and_named(scoring):
+    said = r"r2.*fold 0 .*test rows: 1.*use larger folds"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=said):
+            fitted(DATA.X[:12], DATA.y[:12], cv=LeaveOneOut(), scoring=scoring)
+
+
+def test_what_goes_wrong_in_a_scorer_is_told_as_it_is():
+    def broken(estimator, X, y):
+        return None + 1
+
+    with pytest.raises(TypeError, match="NoneType"):
+        fitted(scoring=broken)
+    with pytest.raises(ValueError, match=r"one number, not {'a': 1}"):
+        fitted(scoring=lambda estimator, X, y: {"a": 1})
+    with pytest.raises(ValueError, match="make_scorer"):
+        fitted(scoring=r2_score)
+
+
+def test_a_splitter_gets_the_rows_as_they_were_given():
+    class ByKind(KFold):
+        def split(self, X, y=None, groups=None):
+            return super().split(X, y, groups) if (X["kind"] == "u").any() else ()
+
+    assert fitted(FRAME, DATA.y, **{**GRID, "cv": ByKind(3)}).best_score_ < 0
 
 
 def test_senseless_ranks_are_refused():

@@ -4,7 +4,9 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits. In between every model starts from a neighbour.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import isfinite, log10
 from numbers import Integral
@@ -13,8 +15,10 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import get_scorer
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing, indexable
 
 from quadlin.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.checkpoint import checkpointed
@@ -24,13 +28,15 @@ from quadlin.chunks import Chunk, MemorySource, Reweighted
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
-from quadlin.model import Model, predict
+from quadlin.model import predict
 from quadlin.moments import Moments
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
+from quadlin.solve import Solution
 from quadlin.sources import Source, is_dask
-from quadlin.stream import Learned, survey
+from quadlin.stream import Learned, Stream, survey
+from quadlin.whiten import Identity, Whitener
 
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
@@ -52,19 +58,25 @@ class Search:
     """Cross-validated scores of ranks and penalties, and the order in which they are tried."""
 
     def __init__(
-        self, inner: SecondOrderRegressor, chunk: Chunk, seed: int, cv: Any, scoring: Any
+        self,
+        inner: SecondOrderRegressor,
+        chunk: Chunk,
+        given: tuple[Any, Any],  # X and y in the user's form
+        seed: int,
+        cv: Any,
+        scoring: Any,
     ) -> None:
         self.inner, self.chunk, self.seed = inner, chunk, seed
-        d = chunk.X.shape[1]
-        self.options = inner._options(d)
-        self.maker = inner._units_maker(d, chunk.X.dtype, inner._fields)
-        self.table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        self.whole = self._path(self.table, self.maker)
-        self.scorer = None if scoring is None else get_scorer(scoring)
+        self.given, self.scoring = indexable(*given), scoring
         self.n, self.d = chunk.X.shape
+        self.options = inner._options(self.d)
+        self.maker = inner._units_maker(self.d, chunk.X.dtype, inner._fields)
+        self.table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        self.whole = self._path(self.table, self.n, self.maker)
+        self.scorer: Any = None if scoring is None else check_scoring(inner, get_scorer(scoring))
         self.scores: dict[Point, list[float]] = {}
         splitter = check_cv(min(FOLDS, self.n) if cv is None else cv)
-        self.folds = list(self._folds(splitter.split(np.empty((self.n, 1)), chunk.y)))
+        self.folds = list(self._folds(splitter.split(*self.given)))
         if not self.folds:
             raise ValueError(
                 "No fold of cv has test rows of positive weight. (A generator yields its folds "
@@ -86,18 +98,20 @@ class Search:
                     "weight. Give other folds, or weight to more rows."
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
-            path = self._path(Reweighted(self.table, times), self._fold_units)
+            path = self._path(Reweighted(self.table, times), len(kept), self._fold_units)
             yield Fold(number, path, held, rows_of(self.chunk, held))
 
     def _path(
-        self, source: Iterable[Chunk], make_units: Callable[[Moments, Moments], Units]
+        self,
+        source: Iterable[Chunk],
+        rows: int,  # that were given, of whatever weight
+        make_units: Callable[[Moments, Moments], Units],
     ) -> Path:
         known = survey(source)
-        units = make_units(known.features, known.target)
-        rows, weight = known.tally.counting, known.tally.weight
-        path = Path(source, units, self.options, rows, weight, self.seed)
+        units, tally = make_units(known.features, known.target), known.tally
+        path = Path(source, units, self.options, tally.counting, tally.weight, self.seed)
         path.passes += 1
-        path.known = known
+        path.known = replace(known, tally=replace(tally, rows=rows))
         return path
 
     def _fold_units(self, features: Moments, target: Moments) -> Units:
@@ -152,29 +166,67 @@ class Search:
         new = [p for p in dict.fromkeys(points) if p not in self.scores]
         new.sort(key=lambda p: (-p[0], p[1][0], -p[1][1]))
         self.scores.update({p: [] for p in new})
-        for fold in self.folds:
+        for i, fold in enumerate(self.folds):
+            rows = self._rows(fold)
             for point in new:
-                model = fold.path.model(*point)
-                self.scores[point].append(self._score(model, fold.path.units, fold.test))
+                self.scores[point].append(self._score(fold, point, *rows))
             fold.path.forget()
+            if not any(isfinite(scores[i]) for scores in self.scores.values()):
+                self._refuse_undefined(fold)
 
-    def _score(self, model: Model, units: Units, test: Chunk) -> float:
-        xp = namespace(test.y)
-        f = xp.astype(predict(model, Rows(test.X, units)), xp.float64)
-        f = units.target.mean + units.target.scale * f
+    def _rows(self, fold: Fold) -> tuple[Any, Any]:
+        """Return the test rows and targets of a fold as the scorer expects them."""
+        if callable(self.scoring):
+            X, y = (_safe_indexing(rows, fold.index) for rows in self.given)
+            return X, y
+        return fold.test.X, fold.test.y
+
+    def _score(self, fold: Fold, point: Point, X: Any, y: Any) -> float:
+        f, weight = self._predicted(fold, point), fold.test.weight
         if self.scorer is None:
-            weight = xp.ones_like(test.y) if test.weight is None else test.weight
-            score = -float(weight @ (f - test.y) ** 2) / float(xp.sum(weight))
+            score = -_mean_square(f - fold.test.y, weight)
         else:
-            more = {} if test.weight is None else {"sample_weight": test.weight}
+            model = self._estimator(fold, point) if callable(self.scoring) else Predicted(f)
+            score = _number(self._asked(model, X, y, weight))
+        return score if isfinite(score) else -float("inf")
+
+    def _predicted(self, fold: Fold, point: Point) -> Array:
+        """Return the predictions of the test rows of a fold."""
+        units, xp = fold.path.units, namespace(fold.test.y)
+        f = xp.astype(predict(fold.path.model(*point), Rows(fold.test.X, units)), xp.float64)
+        return units.target.mean + units.target.scale * f
+
+    def _estimator(self, fold: Fold, point: Point) -> SecondOrderRegressor:
+        """Return an estimator fitted to the training rows of a fold."""
+        rank, alpha = point
+        estimator = copy(self.inner)
+        estimator.set_params(rank=rank, alpha=alpha, uncertainty=False)
+        solution = fold.path.recorded(rank, alpha)
+        estimator._fitted = self._stream(fold.path, point, solution, Identity())
+        estimator._law = None
+        return estimator
+
+    def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:
+        """Return what the scorer says, weights and all."""
+        more = {} if weight is None else {"sample_weight": weight}
+        with warnings.catch_warnings():  # a score that is not defined is seen by its value
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
             try:
-                score = float(self.scorer(Predicted(f), test.X, test.y, **more))
+                return self.scorer(model, X, y, **more)
             except TypeError as error:
+                if weight is None:
+                    raise
                 raise ValueError(
                     f"The scorer refused the rows ({error}). One that takes no sample_weight can "
                     "only be used without weights."
                 ) from error
-        return score if isfinite(score) else -float("inf")
+
+    def _refuse_undefined(self, fold: Fold) -> None:
+        raise ValueError(
+            f"scoring={self.scoring!r} gives no finite number for any model on fold {fold.number} "
+            f"of cv (counted from 0; test rows: {len(fold.index)}). Some scores, such as r2, are "
+            "not defined for fewer than two: use larger folds or scoring='neg_mean_squared_error'."
+        )
 
     def best(self, rank: int | None = None) -> Point:
         """Return the point of the best mean score, of those as good the smallest model."""
@@ -207,7 +259,16 @@ class Search:
         path.model(rank, alpha)
         solution, white = path.solution(self.options, rank, alpha)
         self.passes = path.passes + sum(fold.path.passes for fold in self.folds)
-        known = Learned(
+        inner = self.inner
+        inner._fitted = self._stream(path, (rank, alpha), solution, white)
+        options, known = inner._fitted.options, inner._fitted.current
+        law = inner._law_of(known, self.table, options, self.seed) if inner.uncertainty else None
+        inner._law = law
+
+    def _stream(self, path: Path, point: Point, solution: Solution, white: Whitener) -> Stream:
+        """Return what an estimator knows of the rows of a path."""
+        rank, alpha = point
+        learned = Learned(
             solution.model,
             path.units,
             path.known.features,
@@ -217,16 +278,13 @@ class Search:
             white,
         )
         options = replace(self.options, rank=rank, alpha=alpha)
-        inner = self.inner
-        inner._fitted = inner._stream(options, self.maker, self.seed, known)
-        inner._fitted.count(path.known.tally)
-        inner._law = (
-            inner._law_of(known, self.table, options, self.seed) if inner.uncertainty else None
-        )
+        stream = self.inner._stream(options, self.maker, self.seed, learned)
+        stream.count(path.known.tally)
+        return stream
 
 
 class Predicted(RegressorMixin, BaseEstimator):
-    """What a scorer asks for predictions that are there already."""
+    """What a scorer known by its name asks once for predictions that are there already."""
 
     def __init__(self, f: Array) -> None:
         self.f = f
@@ -260,7 +318,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         Folds. None makes five, without shuffling. For groups give the splits as an iterable. A
         fold whose test rows weigh nothing is left out.
     scoring : str, callable or None, default=None
-        A scorer; None is minus the mean squared error, weighted.
+        A scorer; None is minus the mean squared error, weighted. A callable is called with a
+        fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
     diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
     random_state
         As for :class:`SecondOrderRegressor`.
@@ -375,7 +434,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
         with checkpointed(checkpoint, table, self, inner._seed()) as seed:
             inner._fields = inner._known_fields(table)
-            return self._search(Search(inner, chunk, seed, self.cv, self.scoring), ranks)
+            return self._search(Search(inner, chunk, (X, y), seed, self.cv, self.scoring), ranks)
 
     def _search(self, search: "Search", ranks: list[int] | None) -> Self:
         inner = search.inner
@@ -394,6 +453,19 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()
         return self
+
+
+def _mean_square(r: Array, weight: Array | None) -> float:
+    xp = namespace(r)
+    weight = xp.ones_like(r) if weight is None else weight
+    return float(weight @ r**2) / float(xp.sum(weight))
+
+
+def _number(score: Any) -> float:
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise ValueError(f"scoring must return one number, not {score!r}.") from None
 
 
 def _checked_alphas(alphas: Any) -> list[Alpha]:
