@@ -160,6 +160,20 @@ def test_the_automatic_path_is_deterministic_and_finds_the_rank():
     assert not hasattr(first, "partial_fit")
 
 
+@pytest.mark.parametrize("scoring", [None, "neg_root_mean_squared_error"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_of_models_that_fit_up_to_rounding_the_simplest_is_chosen(seed, dtype, scoring):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((200, 5))
+    mixed = X @ (np.eye(5) + 0.9)  # correlated: eigenvalues of the covariance from 1 to 30
+    for Z in (X.astype(dtype), mixed.astype(dtype)):
+        assert fitted(Z, Z[:, 0], scoring=scoring).rank_ == 0
+        assert fitted(Z, 1e-6 * Z[:, 0], ranks=[0, 1], alphas=[0.0], scoring=scoring).rank_ == 0
+        assert fitted(Z, Z[:, 0] ** 2, scoring=scoring).rank_ == 1
+    assert fitted(X, np.full(200, 0.1), scoring=scoring).rank_ == 0
+
+
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
 def test_torch_and_strict_arrays_choose_the_same(asarray):
     with sklearn.config_context(array_api_dispatch=True):

@@ -41,6 +41,7 @@ from quadlin.whiten import Identity, Whitener
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
 TIE = 1e-6  # of the score: what is closer counts as equal
+PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
 OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
 
 
@@ -75,6 +76,7 @@ class Search:
         self.whole = self._path(self.table, self.n, self.maker)
         self.scorer: Any = None if scoring is None else check_scoring(inner, get_scorer(scoring))
         self.scores: dict[Point, list[float]] = {}
+        self.errors: dict[Point, list[float]] = {}  # mean squares, whatever the scorer
         splitter = check_cv(min(FOLDS, self.n) if cv is None else cv)
         self.folds = list(self._folds(splitter.split(*self.given)))
         if not self.folds:
@@ -136,6 +138,8 @@ class Search:
         if 0 in ranks:
             grid = weight * 10.0 ** np.arange(-5, highest + 0.1, 0.5)
             self.score([(0, (a, a)) for a in grid.tolist()])
+            if self.best(0)[1][0] == grid[0]:  # hardly any noise
+                self.nearby(0, first=(1e-3, 1e-2, 0.1))
         second = weight * 0.1
         low = [k for k in ranks if k > 0]
         if d in ranks and exact:
@@ -166,10 +170,15 @@ class Search:
         new = [p for p in dict.fromkeys(points) if p not in self.scores]
         new.sort(key=lambda p: (-p[0], p[1][0], -p[1][1]))
         self.scores.update({p: [] for p in new})
+        self.errors.update({p: [] for p in new})
         for i, fold in enumerate(self.folds):
             rows = self._rows(fold)
             for point in new:
-                self.scores[point].append(self._score(fold, point, *rows))
+                f = self._predicted(fold, point)
+                error = _mean_square(f - fold.test.y, fold.test.weight)
+                score = -error if self.scorer is None else self._score(fold, point, f, *rows)
+                self.errors[point].append(error)
+                self.scores[point].append(score if isfinite(score) else -float("inf"))
             fold.path.forget()
             if not any(isfinite(scores[i]) for scores in self.scores.values()):
                 self._refuse_undefined(fold)
@@ -181,14 +190,9 @@ class Search:
             return X, y
         return fold.test.X, fold.test.y
 
-    def _score(self, fold: Fold, point: Point, X: Any, y: Any) -> float:
-        f, weight = self._predicted(fold, point), fold.test.weight
-        if self.scorer is None:
-            score = -_mean_square(f - fold.test.y, weight)
-        else:
-            model = self._estimator(fold, point) if callable(self.scoring) else Predicted(f)
-            score = _number(self._asked(model, X, y, weight))
-        return score if isfinite(score) else -float("inf")
+    def _score(self, fold: Fold, point: Point, f: Array, X: Any, y: Any) -> float:
+        model = self._estimator(fold, point) if callable(self.scoring) else Predicted(f)
+        return _number(self._asked(model, X, y, fold.test.weight))
 
     def _predicted(self, fold: Fold, point: Point) -> Array:
         """Return the predictions of the test rows of a fold."""
@@ -231,9 +235,17 @@ class Search:
     def best(self, rank: int | None = None) -> Point:
         """Return the point of the best mean score, of those as good the smallest model."""
         means = {p: np.mean(v) for p, v in self.scores.items() if rank is None or p[0] == rank}
-        top = max(means.values())
-        good = [p for p, mean in means.items() if mean >= top - TIE * abs(top)]
+        top = max(means, key=lambda p: means[p])
+        if rank is None and not callable(self.scoring) and self._perfect(top):
+            return self.best(min(p[0] for p in means if self._perfect(p)))
+        good = [p for p in means if means[p] >= means[top] - TIE * abs(means[top])]
         return min(good, key=lambda p: (p[0], -p[1][1], -p[1][0]))
+
+    def _perfect(self, point: Point) -> bool:
+        """Tell whether the errors of a point are no more than rounding beside the target."""
+        eps = float(namespace(self.whole.units.scale).finfo(self.chunk.X.dtype).eps)
+        rounding = max(PERFECT, (1e3 * eps) ** 2)
+        return bool(np.mean(self.errors[point]) <= rounding * float(self.whole.known.target.var[0]))
 
     def results(self) -> dict[str, Any]:
         """Return the scores as GridSearchCV does."""
@@ -327,7 +339,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     Attributes
     ----------
     rank_ : int
-        The rank chosen: that of the best mean score, and of equal ones the lowest.
+        The rank chosen: that of the best mean score, and of equal ones the lowest. Errors that
+        are nothing but rounding beside the target count as equal.
     alpha_ : (float, float)
         The penalties chosen, for w and for M.
     best_score_ : float
