@@ -19,6 +19,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin.checkpoint import CheckpointError
 from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.exact import Exact
@@ -340,6 +341,23 @@ def test_a_splitter_gets_the_rows_as_they_were_given():
             return super().split(X, y, groups) if (X["kind"] == "u").any() else ()
 
     assert fitted(FRAME, DATA.y, **{**GRID, "cv": ByKind(3)}).best_score_ < 0
+
+
+def test_no_other_ranks_are_tried_than_those_given():
+    data = make_second_order(600, 8, rank=4, noise=0.1, random_state=0)
+    assert set(fitted(data.X, data.y, ranks=[0, 1]).cv_results_["param_rank"]) == {0, 1}
+    assert fitted(data.X, data.y).rank_ == 4
+
+
+def test_a_fit_goes_on_from_a_checkpoint_whatever_was_fitted_before(tmp_path):
+    model = SecondOrderRegressorCV(**GRID, random_state=0)
+    first = model.fit(FRAME, DATA.y, checkpoint=tmp_path / "a").predict(FRAME)
+    again = model.fit(FRAME, DATA.y, checkpoint=tmp_path / "a").predict(FRAME)
+    np.testing.assert_array_equal(first, again)
+    with pytest.raises(CheckpointError, match="other names"):
+        model.fit(FRAME.rename(columns={"a": "z"}), DATA.y, checkpoint=tmp_path / "a")
+    np.testing.assert_array_equal(model.predict(FRAME), first)  # what failed changed nothing
+    assert not hasattr(model.fit(DATA.X, DATA.y), "feature_names_in_")
 
 
 def test_senseless_ranks_are_refused():

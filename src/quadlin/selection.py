@@ -42,6 +42,7 @@ FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
+OF_ROWS = ("n_features_in_", "feature_names_in_", "_encoder", "_fill")  # what a check leaves
 OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
 
 
@@ -132,6 +133,7 @@ class Search:
         rows, weight = first_path.rows, first_path.weight
         exact = d > 0 and first_path.exact(linear=False) is not None
         most = min(d - 1, max(1, rows // d))
+        limit = min(most, MOST_RANK) if ranks is None else 0  # of ranks that come by themselves
         if ranks is None:
             ranks = [0, *(k for k in LOW_RANKS if k <= most)] + [d] * exact
         highest = max(1.0, log10(d) + 1)
@@ -151,7 +153,7 @@ class Search:
             second = self.best(d)[1][1]
         first = self.best()[1][0] if self.scores else weight * 1e-3
         self.score([(k, (first, second * f)) for k in low for f in (10.0, 1.0, 0.1, 0.01)])
-        while low and self.best()[0] == low[-1] and 2 * low[-1] <= min(most, MOST_RANK):
+        while low and self.best()[0] == low[-1] and 2 * low[-1] <= limit:
             low.append(2 * low[-1])
             _, (first, second) = self.best()
             self.score([(low[-1], (first, second * f)) for f in (1.0, 0.1)])
@@ -442,12 +444,15 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         params = self.get_params(deep=False)
         inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
         check_options(inner)
-        chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
-        ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
-        table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        with checkpointed(checkpoint, table, self, inner._seed()) as seed:
-            inner._fields = inner._known_fields(table)
-            return self._search(Search(inner, chunk, (X, y), seed, self.cv, self.scoring), ranks)
+        with self._kept_on_failure():
+            chunk = self._checked(X, y, sample_weight, reset=True, least=2)
+            inner.__dict__.update({k: v for k, v in vars(self).items() if k in OF_ROWS})
+            ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
+            table = MemorySource(chunk.X, chunk.y, chunk.weight)
+            with checkpointed(checkpoint, table, self, inner._seed()) as seed:
+                inner._fields = inner._known_fields(table)
+                search = Search(inner, chunk, (X, y), seed, self.cv, self.scoring)
+                return self._search(search, ranks)
 
     def _search(self, search: "Search", ranks: list[int] | None) -> Self:
         inner = search.inner
@@ -458,7 +463,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, alpha = search.best()
         search.refit(rank, alpha)
-        self.__dict__.pop("feature_names_in_", None)
         for name, value in vars(inner).items():
             if name not in inner.get_params(deep=False):
                 setattr(self, name, value)
