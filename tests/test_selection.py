@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.metrics import make_scorer, r2_score
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, cross_val_score
@@ -358,6 +359,11 @@ def test_a_fit_goes_on_from_a_checkpoint_whatever_was_fitted_before(tmp_path):
         model.fit(FRAME.rename(columns={"a": "z"}), DATA.y, checkpoint=tmp_path / "a")
     np.testing.assert_array_equal(model.predict(FRAME), first)  # what failed changed nothing
     assert not hasattr(model.fit(DATA.X, DATA.y), "feature_names_in_")
+
+
+def test_a_last_fit_that_runs_out_of_steps_says_so():
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        fitted(ranks=[2], alphas=[1.0], max_iter=1)
 
 
 def test_senseless_ranks_are_refused():

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, indexable
@@ -33,9 +33,10 @@ from quadlin.moments import Moments
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
-from quadlin.solve import Solution
+from quadlin.solve import Solution, Status
 from quadlin.sources import Source, is_dask
 from quadlin.stream import Learned, Stream, survey
+from quadlin.warn import warn
 from quadlin.whiten import Identity, Whitener
 
 FOLDS = 5
@@ -469,6 +470,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.alpha_, self.n_passes_ = alpha, search.passes
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()
+        if self.status_ is not Status.converged:
+            warn(f"{self.status_.name}: {self.status_.value}", ConvergenceWarning)
         return self
 
 
