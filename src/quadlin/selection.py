@@ -325,7 +325,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     ranks : sequence of int or None, default=None
         Ranks to try. None tries 0, 1, 2, 4, 8 as far as there are rows for them, more while that
         helps, and the number of features where the exact solution fits into memory: up to 500
-        features with 3,000 rows, and 53 with any number.
+        features with 3,000 rows, and 53 with any number. With `alphas` given it is 0, 1, 2, 4, 8.
     alphas : sequence of float or (float, float), or None, default=None
         Penalties to try with every rank, for w and M together or one each. None searches both:
         first along α₁ = α₂ for ridge regression without and with products, then apart.
