@@ -294,11 +294,11 @@ def test_a_callable_scorer_gets_a_fitted_estimator_and_the_rows_as_they_were_giv
         assert isinstance(estimator, SecondOrderRegressor)
         assert estimator.n_samples_seen_ == len(train)
         assert estimator.rank_ == estimator.rank
-        if estimator.rank == 1:  # not convex: a path may end elsewhere than a fit from scratch
-            continue
         again = clone(estimator).set_params(random_state=0).fit(FRAME.iloc[train], y.iloc[train])
-        assert estimator.history_[-1].loss == pytest.approx(again.history_[-1].loss, rel=1e-4)
-        np.testing.assert_allclose(estimator.coef_, again.coef_, atol=0.1)
+        assert estimator.history_[-1].loss <= again.history_[-1].loss * (1 + 1e-4)
+        if estimator.rank != 1:  # convex
+            assert estimator.history_[-1].loss == pytest.approx(again.history_[-1].loss, rel=1e-4)
+            np.testing.assert_allclose(estimator.coef_, again.coef_, atol=0.1)
 
 
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray, sparse.csc_array])

@@ -99,19 +99,29 @@ class Path:
         return replace(solution, history=(record,))
 
     def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
-        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch."""
+        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
+
+        Where squares are left out, the size of eigenvalues says less of a component's worth: a
+        neighbour of higher rank, truncated, may lie by a worse optimum, in which all later ones of
+        the rank would begin. So there the first of a rank is fitted from scratch as well.
+        """
         white = self.whitener(alpha)
         rng = np.random.default_rng(self.seed)
         options = replace(options, rank=rank, alpha=alpha)
         problem = Problem(self.source, self.units, options, rng)
-        starts = list(self._neighbours(rank, alpha))
-        if len(starts) > 1:
-            starts.sort(key=lambda model: self._objective(problem, model))
-        solution = polish(problem, white, starts[0] if starts else None)
+        near = list(self._neighbours(rank, alpha))
+        if len(near) > 1:
+            near = [min(near, key=lambda model: self._objective(problem, model))]
+        first = rank > 0 and not any(known == rank for known, _ in self.solutions)
+        unseen = bool(namespace(self.units.free).any(self.units.free == 0))
+        starts: list[Model | None] = [*near, None] if not near or (first and unseen) else [*near]
+        found = []
+        for start in starts:
+            found.append(polish(problem, white, start))
+            if found[-1].status is Status.interrupted:
+                raise KeyboardInterrupt(found[-1].status.value)
         self.passes += problem.passes
-        if solution.status is Status.interrupted:
-            raise KeyboardInterrupt(solution.status.value)
-        return solution, white
+        return min(found, key=lambda solution: solution.history[-1].loss), white
 
     def whitener(self, alpha: Alpha) -> Whitener:
         """Return the whitener for a penalty on w."""
