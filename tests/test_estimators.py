@@ -45,6 +45,39 @@ def test_every_form_of_the_rows_gives_the_same_model(form):
     )
 
 
+def in_pieces(X):
+    """Return rows whose every entry is stored as two, in no order."""
+    X = sparse.csr_array(X)
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    order = np.lexsort((np.random.default_rng(0).uniform(size=2 * X.nnz), np.tile(row, 2)))
+    data = np.concatenate([3 * X.data, -2 * X.data])[order]
+    return sparse.csr_array((data, np.tile(X.indices, 2)[order], 2 * X.indptr), shape=X.shape)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_entries_of_a_sparse_row_at_one_place_add(streamed):
+    X = in_pieces(DATA.X)
+    before = [a.copy() for a in (X.data, X.indices, X.indptr)]
+    models = [SecondOrderRegressor(rank=2, uncertainty=not streamed, random_state=0) for _ in "ab"]
+    for model, rows in zip(models, (X, sparse.csr_array(DATA.X)), strict=True):
+        (model.partial_fit if streamed else model.fit)(rows, DATA.y)
+    a, b = models
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-7)
+    np.testing.assert_allclose(a.moments_.phi, b.moments_.phi)
+    expected = b.predict(DATA.X, return_std=not streamed)
+    np.testing.assert_allclose(a.predict(X, return_std=not streamed), expected, atol=1e-7)
+    for now, then in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(now, then)  # the caller's
+
+
+def test_what_scipy_remembers_of_a_matrix_is_not_believed():
+    X = sparse.csr_array(np.abs(DATA.X) + 1)
+    assert X.has_canonical_format
+    X.indices[1] = X.indices[0]
+    np.testing.assert_allclose(fitted(X).predict(X), fitted(X).predict(X.toarray()), atol=1e-7)
+    np.testing.assert_allclose(fitted(X).coef_, fitted(X.toarray()).coef_, atol=1e-7)
+
+
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
 def test_torch_and_strict_arrays_go_through_the_same_lines(asarray):
     X, y = asarray(DATA.X), asarray(DATA.y)

@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_X_y
 from sklearn.utils.validation import validate_data
 
-from quadlin.arrays import Array, is_numpy, moved, namespace, unflagged
+from quadlin.arrays import Array, canonical, is_numpy, moved, namespace, unflagged
 from quadlin.checks import checked_weight, float_types
 from quadlin.chunks import Chunk, MemorySource
 from quadlin.diagnose import listed
@@ -97,6 +97,7 @@ class Incoming(Fitted):
             X = self._encoded(X, reset=False)
         else:
             X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
+            X = canonical(X) if issparse(X) else X
         for chunk in MemorySource(self._at_home(X, "predict")):
             yield chunk.X
 
@@ -113,6 +114,7 @@ class Incoming(Fitted):
             X, y = check_X_y(self._encoded(X, reset), y, **checks)
         else:
             X, y = validate_data(self, X, y, reset=reset, **checks)
+            X = canonical(X) if issparse(X) else X
         if not reset:
             X = self._at_home(X, "partial_fit")
         y = moved(y, X)

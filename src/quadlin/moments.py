@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.arrays import Array, namespace, to_numpy, unflagged
+from quadlin.arrays import Array, canonical, namespace, to_numpy, unflagged
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -41,7 +41,7 @@ class Moments:
     @unflagged  # whoever uses them looks for infinities
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
-        return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
+        return _of_sparse(canonical(X), weight) if issparse(X) else _of_dense(X, weight)
 
     @unflagged
     def __add__(self, other: "Moments") -> "Moments":

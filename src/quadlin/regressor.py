@@ -142,7 +142,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
     -----
     Time: O(nnz(X)·k) a pass; some 50 passes with 30 rows a parameter, 80 with four, 150 with two.
     Memory beside X: O((k + 8)d), a block of rows, and d×d with full whitening; X is never copied
-    (CSC becomes CSR once). float32 stays float32.
+    (but once where it is CSC, or CSR that is not sorted or has several entries in one place).
+    float32 stays float32.
 
     Examples
     --------
