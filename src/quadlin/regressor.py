@@ -24,7 +24,7 @@ from quadlin.incoming import Incoming, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.rank import choose_rank
-from quadlin.robust import learn_robustly, robust_law
+from quadlin.robust import closer, learn_robustly, robust_law
 from quadlin.solve import Options, Status
 from quadlin.sources import Source
 from quadlin.standardise import UnitsMaker
@@ -286,13 +286,17 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
 
         hook, end = step_hook(self, *given, fitted)
 
+        robust, steps = self.loss == "huber", options
+
         def learn(
             rows: Iterable[Chunk], warm: Learned | None, known: Survey | None = None
         ) -> Learned:
-            return learn_table(rows, options, maker, seed, warm, hook, known)
+            return learn_table(rows, steps, maker, seed, warm, hook, known)
 
-        robust = self.loss == "huber"
         if robust:
+            maker.refuse_overflow(known.features, known.target)
+            eps = float(namespace(known.features.mean).finfo(maker.dtype).eps)
+            steps = replace(options, tol=closer(options.tol, eps))
             learned, weighted = learn_robustly(rows, learn, warm)
             # What rows are worth is what was given, to a stream that goes on from here too.
             learned = replace(learned, features=known.features, target=known.target)
