@@ -98,6 +98,44 @@ def test_float32_in_float32_through(form):
     np.testing.assert_allclose(model.coef_, fitted().coef_, atol=1e-3)
 
 
+def far_from_zero():
+    """Return float32 rows whose first columns have some 60 values about 10⁷, and what y they make.
+
+    They are rounded to whole numbers, and so is their mean in float32.
+    """
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((2000, 4))
+    X = (Z * [9.0, 2.0, 1.0, 1.0] + [1.6e7 + 0.4, 1e7 + 0.3, 0.0, 3.0]).astype(np.float32)
+    Z = (X.astype(float) - X.astype(float).mean(0)) / X.astype(float).std(0)
+    return X, Z[:, 0] * Z[:, 1] + Z[:, 1] ** 2 + Z[:, 0] + 0.1 * rng.standard_normal(2000)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, torch.asarray])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_columns_of_float32_far_from_zero_keep_what_they_say(form, streamed):
+    X, y = far_from_zero()
+    options = {"rank": 2, "uncertainty": not streamed, "batch_size": 500, "random_state": 0}
+    own, exact = SecondOrderRegressor(**options), SecondOrderRegressor(**options)
+    with sklearn.config_context(array_api_dispatch=True):
+        (own.partial_fit if streamed else own.fit)(
+            form(X), y if form is sparse.csr_array else form(y)
+        )
+        predicted = own.predict(form(X), return_std=not streamed)
+    (exact.partial_fit if streamed else exact.fit)(X.astype(float), y)
+    expected = exact.predict(X.astype(float), return_std=not streamed)
+    np.testing.assert_allclose(predicted, expected, rtol=2e-3, atol=2e-3)
+    assert "constant" not in own.diagnose()
+    assert np.max(np.abs(np.asarray(own._fitted.current.units.rest))) > 0.05  # as the test means
+
+
+def test_what_fit_leaves_out_diagnose_calls_constant():
+    X = np.column_stack([X0, np.full(60, 1e7), 1e-39 * X0[:, 0]]).astype(np.float32)
+    model = fitted(X, Y0)
+    left_out = np.flatnonzero(np.asarray(model._fitted.current.units.scale) == 0)
+    assert left_out.tolist() == [4, 5]
+    assert "2 constant (x4, x5)" in model.diagnose()
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_frames_bring_their_names(frame):
     names = [f"f{j}" for j in range(8)]

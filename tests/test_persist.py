@@ -275,6 +275,15 @@ def test_the_reader_in_the_docs_predicts_the_same(path, options, shift, spread):
     )
 
 
+def test_the_reader_in_the_docs_knows_the_mean_that_float32_does_not(path):
+    X = (DATA.X + 3e6 * np.arange(1, 7)).astype(np.float32)
+    model = SecondOrderRegressor(rank=2, random_state=0).fit(X, DATA.y)
+    assert_same(reloaded(model, path), model, X)
+    expected = model.predict(X)
+    atol = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(reader()(path, X.astype(float)), expected, atol=atol)
+
+
 def test_the_reader_in_the_docs_predicts_from_encoded_text(path):
     frame, y = table()
     model = SecondOrderRegressor(rank=2, random_state=0).fit(frame, y)

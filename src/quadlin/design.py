@@ -9,6 +9,8 @@ from scipy.sparse import csr_array, issparse
 from quadlin.arrays import Array, namespace
 from quadlin.moments import Moments
 
+OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
+
 
 class Target(NamedTuple):
     """How the user's y becomes the solver's: y = mean + scale · f, with E f² = power."""
@@ -21,7 +23,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Units:
-    r"""From the user's units to the solver's: :math:`z = (x - \mu) \circ \mathrm{scale}`."""
+    r"""From the user's units to the solver's.
+
+    .. math:: z = (x - \mathrm{mean}) \circ \mathrm{scale} - \mathrm{rest}
+    """
 
     mean: Array  # (d,), μ rounded to the rows' dtype, so that x − μ is what is computed
     scale: Array  # (d,), 1/σ, and 0 for a constant feature
@@ -30,11 +35,12 @@ class Units:
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
     burden: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
+    rest: Array  # (d,), what rounding took of μ/σ, 0 where it hardly matters
 
     @property
     def nu(self) -> Array:
         """Return μ/σ, the mean in standardised units."""
-        return self.mean * self.scale
+        return self.mean * self.scale + self.rest
 
     @property
     def tau(self) -> Array:
@@ -67,6 +73,8 @@ def units_of(
     xp = namespace(features.mean)
     varies = features.varies(dtype)
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
+    rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
+    rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
     burden = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
 
     def cast(v: Array) -> Array:
@@ -80,6 +88,7 @@ def units_of(
         cast(free & varies),
         target,
         cast(burden),
+        cast(rest),
     )
 
 
@@ -98,7 +107,8 @@ class Rows:
             self.S, self.offset = _scaled_sparse(X, units)
         else:
             xp = namespace(X)
-            self.S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
+            S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
+            self.S = S - units.rest if bool(xp.any(units.rest != 0)) else S
             self.offset = None
 
     def matmul(self, Q: Array) -> Array:
@@ -158,5 +168,8 @@ def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
     data = X.data.astype(units.scale.dtype, copy=False)
     if full.any():
         data = data - np.where(full, units.mean, 0)[X.indices]
-    S = csr_array((data * units.scale[X.indices], X.indices, X.indptr), shape=X.shape)
+    data = data * units.scale[X.indices]
+    if (full & (units.rest != 0)).any():
+        data = data - np.where(full, units.rest, 0)[X.indices]
+    S = csr_array((data, X.indices, X.indptr), shape=X.shape)
     return S, np.where(full, 0, units.nu).astype(units.scale.dtype)

@@ -57,7 +57,7 @@ def residual_edge(
 
 
 def _features(learned: Learned, names: Sequence[str]) -> list[str]:
-    report = mip_report(learned.features, names)
+    report = mip_report(learned.features, names, learned.units.scale.dtype)
     lines = []
     says = {
         "constant": "carry no information and were left out",

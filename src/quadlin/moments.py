@@ -78,13 +78,14 @@ class Moments:
         return xp.clip(self.phi - 1 - self.kappa**2, min=0)
 
     def varies(self, dtype: Any) -> Array:
-        """Tell which features are not constant up to the rounding of `dtype`."""
+        """Tell which features are not constant: up to the rounding of the mean, and 1/σ in `dtype`.
+
+        The mean is of float64 whatever the rows are, and rows as given have no rounding.
+        """
         xp = namespace(self.var)
-        info = xp.finfo(dtype)
-        sd = xp.sqrt(self.var)
-        return (sd > 8 * float(info.eps) * xp.abs(self.mean)) & (
-            sd > 4 * float(info.smallest_normal)
-        )
+        sd, eps = xp.sqrt(self.var), float(xp.finfo(xp.float64).eps)
+        least = 4 * float(xp.finfo(dtype).smallest_normal)
+        return (sd > 8 * eps * xp.abs(self.mean)) & (sd > least)
 
     @property
     def two_valued(self) -> Array:
@@ -166,10 +167,13 @@ class MipReport:
         return "\n".join(lines)
 
 
-def mip_report(moments: Moments, names: Sequence[str] | None = None) -> MipReport:
-    """Sort the features by what their moments allow."""
+def mip_report(
+    moments: Moments, names: Sequence[str] | None = None, dtype: Any = None
+) -> MipReport:
+    """Sort the features by what their moments allow, in a fit of `dtype` (float64 if None)."""
     xp = namespace(moments.tau)
-    columns = (moments.varies(xp.float64), moments.two_valued, moments.tau < TAU_FREE)
+    varies = moments.varies(xp.float64 if dtype is None else dtype)
+    columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
     kinds = [
         "constant" if not v else "two-valued" if two else "nearly two-valued" if small else "free"
         for v, two, small in zip(*map(to_numpy, columns), strict=True)

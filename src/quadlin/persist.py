@@ -175,17 +175,18 @@ def _in_raw_units(learned: Learned) -> tuple[dict[str, np.ndarray], dict[str, fl
     different units they are rounded by the largest; the factor is exact in each.
     """
     raw, units, target = learned.raw, learned.units, learned.units.target
-    U, s, w, free, scale = (
+    model = learned.model
+    U, s, w, free, scale, mean, rest = (
         to_numpy(a).astype(np.float64)
-        for a in (learned.model.U, learned.model.s, learned.model.w, units.free, units.scale)
+        for a in (model.U, model.s, model.w, units.free, units.scale, units.mean, units.rest)
     )
-    value = learned.model.c - float(np.sum(free * ((U * U) @ s)))
+    value = model.c - float(np.sum(free * ((U * U) @ s)))
     arrays = {
         "coef": to_numpy(raw.coef),
         "components": to_numpy(raw.components),
         "eigenvalues": to_numpy(raw.eigenvalues),
         "has_diagonal": free > 0,
-        "feature_mean": to_numpy(units.mean).astype(np.float64),
+        "feature_mean": mean + rest / np.where(scale > 0, scale, 1.0),
         "feature_sd": np.sqrt(to_numpy(learned.features.var)),
         "slope_at_mean": target.scale * scale * w,
         "factor": scale[:, None] * U,
