@@ -150,6 +150,11 @@ def in_units(model: Model, old: Units, new: Units) -> Model:
     return replace(moved, c=c + shift)
 
 
+def positive(model: Model) -> Model:
+    """Return the model without the directions of negative eigenvalues."""
+    return replace(model, s=namespace(model.s).clip(model.s, min=0))
+
+
 def with_rank(model: Model, rank: int) -> Model:
     """Keep the leading `rank` directions, or add empty ones."""
     xp = namespace(model.U)
