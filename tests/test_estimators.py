@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status, open_source
 from quadlin.datasets import make_second_order
 
 DATA = make_second_order(2000, 8, rank=2, distribution="mixed", noise=0.2, random_state=0)
@@ -280,6 +280,7 @@ def test_nan_and_infinity_are_refused(bad):
         (np.array([["a", "b"], ["c", "d"]], dtype=object), [1.0, 2.0], "could not convert"),
         (X0 * 1e200, Y0, "overflow"),
         (X0, Y0 * 1e200, "overflow"),
+        (pd.DataFrame(X0, columns=["a", "b", "a", "c"]), Y0, "Two columns are called 'a'"),
     ],
 )
 def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
@@ -300,6 +301,8 @@ def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
         {"step": "bold"},
         {"diagonal": "none"},
         {"diagonal": [True]},
+        {"diagonal": None},
+        {"diagonal": 3},
         {"batch_size": 1},
         {"batch_size": "huge"},
     ],
@@ -317,6 +320,51 @@ def test_options_that_make_no_sense_are_named(options):
 def test_bad_weights_are_refused(weight, words):
     with pytest.raises(ValueError, match=words):
         SecondOrderRegressor().fit(X0, Y0, sample_weight=weight)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-200, 1e-50, 1e50, 1e160, 1e300])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_weights_of_any_size_give_the_same_model_or_are_refused(dtype, size, method):
+    plain, model = (SecondOrderRegressor(rank=2, batch_size=60, random_state=0) for _ in "ab")
+    getattr(plain, method)(X0.astype(dtype), Y0)
+    if dtype == np.float32 or not 1e-60 < size < 1e60:
+        words = "too small to sum" if size < 1 else "too large to sum"
+        with pytest.raises(ValueError, match=words):
+            getattr(model, method)(X0.astype(dtype), Y0, np.full(60, size))
+        return
+    getattr(model, method)(X0, Y0, np.full(60, size))
+    np.testing.assert_allclose(model.predict(X0), plain.predict(X0), atol=1e-3)
+    assert "rows: 60 for" in model.diagnose().replace(" (effectively 60, by their weights)", "")
+
+
+def test_weights_of_a_source_are_looked_at_too():
+    source = open_source(X0.astype(np.float32), target=Y0, weight=np.full(60, 1e50))
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match="too large to sum"):
+            getattr(SecondOrderRegressor(), method)(source)
+
+
+def test_lazy_frames_are_refused_with_what_to_do():
+    frame = pl.DataFrame(X0, schema=list("abcd"))
+    with pytest.raises(TypeError, match="open_source"):
+        SecondOrderRegressor().fit(frame.lazy(), Y0)
+    with pytest.raises(TypeError, match="Collect it"):
+        fitted(frame, Y0).predict(frame.lazy())
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_no_rows_are_no_rows_with_text_columns_too(frame):
+    table = frame({"city": ["a", "b"] * 30, "size": X0[:, 0]})
+    with pytest.raises(ValueError, match=r"Found array with 0 sample\(s\)"):
+        fitted(table, Y0).predict(table[:0])
+
+
+@pytest.mark.parametrize("whiten", ["auto", "full", "lowrank", "none"])
+def test_features_that_are_all_constant_can_be_diagnosed(whiten):
+    model = fitted(np.ones((60, 3)), Y0, whiten=whiten)
+    assert "3 constant" in model.diagnose()
+    assert "no feature varies" in model.diagnose() or whiten in ("auto", "none")
 
 
 def test_two_valued_features_have_no_free_diagonal():

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import OneHotEncoder
 
@@ -316,6 +317,19 @@ def test_fields_that_are_none_are_refused(fields, words):
     X = np.column_stack([rng.standard_normal((50, 3)), np.eye(2)[rng.integers(0, 2, 50)]])
     with pytest.raises(ValueError, match=words):
         SecondOrderRegressor(fields=fields).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_without_weight_break_no_field(form):
+    rng = np.random.default_rng(0)
+    X, weight = np.eye(3)[rng.integers(0, 3, 50)], np.ones(50)
+    X[7], weight[7] = [1, 1, 0.5], 0
+    y = X @ [1.0, 2.0, 3.0]
+    model = SecondOrderRegressor(rank=1, fields=[[0, 1, 2]], random_state=0)
+    model.fit(form(X), y, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(X[:7]), y[:7], atol=1e-6)
+    with pytest.raises(ValueError, match="not one-hot"):
+        model.fit(form(X), y)
 
 
 def test_a_linear_model_of_rank_zero_does_all_that_others_do():

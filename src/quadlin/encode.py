@@ -172,6 +172,21 @@ class TableEncoder:
         raise ValueError(" ".join(said))
 
 
+def check_frame(rows: Any) -> None:
+    """Refuse a frame that is lazy, or that has two columns of one name; all else passes."""
+    try:
+        table = nw.from_native(rows, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = Counter(getattr(rows, "column_names", rows.columns))
+        twice = [name for name, times in names.items() if times > 1]
+        raise ValueError(f"Two columns are called {twice[0]!r}. Rename or drop one.") from None
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(
+            f"A {type(rows).__name__} is a plan of rows, not rows. Collect it, or walk it piece by "
+            "piece: quadlin.open_source(frame, target=...)."
+        )
+
+
 class LevelLearner:
     """Learns a TableEncoder from pieces of a table, as `TableEncoder.learn` does from all of it.
 

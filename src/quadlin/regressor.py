@@ -20,7 +20,7 @@ from quadlin.cluster import carried
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, residual_edge
 from quadlin.explain import Name
-from quadlin.incoming import Incoming, warn_unseen
+from quadlin.incoming import Incoming, check_weights, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.rank import choose_rank
@@ -274,6 +274,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         options = self._options(source.width)
         maker = self._units_maker(source.width, source.dtype, fields)
         known = survey(rows)
+        check_weights(known.tally, source.dtype)
         if self.rank == "auto":
             units, weight = maker(known.features, known.target), known.features.weight
             rng = np.random.default_rng(seed)
@@ -361,6 +362,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             return self
         with keeping(checkpoint, source, self, stream) as keeper:
             for chunk in keeper.rest(source):
+                check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
                     X = self._at_home(chunk.X, "partial_fit", keeper.stream)
                     keeper.stream.feed(replace(chunk, X=X))
