@@ -254,6 +254,13 @@ X0 = RNG.standard_normal((60, 4))
 Y0 = X0[:, 0] * X0[:, 1] + 0.1 * RNG.standard_normal(60)
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e-82, 1e80, 1e120])
+def test_squares_of_tiny_and_of_huge_features_are_modelled(size):
+    np.testing.assert_allclose(
+        fitted(size * X0, X0[:, 0] ** 2).predict(size * X0), X0[:, 0] ** 2, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused(bad):
     X, y = X0.copy(), Y0.copy()
@@ -280,6 +287,8 @@ def test_nan_and_infinity_are_refused(bad):
         (np.array([["a", "b"], ["c", "d"]], dtype=object), [1.0, 2.0], "could not convert"),
         (X0 * 1e200, Y0, "overflow"),
         (X0, Y0 * 1e200, "overflow"),
+        (X0 * 1e-150, Y0, "'x0' varies by too little"),
+        (X0, Y0 * 1e-150, "'y' varies by too little"),
         (pd.DataFrame(X0, columns=["a", "b", "a", "c"]), Y0, "Two columns are called 'a'"),
     ],
 )

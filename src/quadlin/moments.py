@@ -105,7 +105,9 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first
     x = x - mean
-    return _standardised(total, mean, [share @ x**2, share @ (x * x * x), share @ (x**2) ** 2])
+    var = share @ x**2
+    x = x * _inverse_root(var)
+    return _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
 
 
 def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
@@ -125,16 +127,22 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     # A second look removes the rounding of the first, which a constant column would vary by.
     mean = mean + column_sums(share * (data - mean[X.indices])) - zeros * mean
     centred = data - mean[X.indices]
-    powers = [column_sums(share * centred**p) + zeros * (-mean) ** p for p in (2, 3, 4)]
-    return _standardised(total, mean, powers)
+    var = column_sums(share * centred**2) + zeros * mean**2
+    size = _inverse_root(var)
+    z, nu = centred * size[X.indices], mean * size
+    third, fourth = (column_sums(share * z**p) + zeros * (-nu) ** p for p in (3, 4))
+    return _whole(total, mean, var, third, fourth)
 
 
-def _standardised(total: float, mean: Array, powers: list[Array]) -> Moments:
-    xp = namespace(mean)
-    var, third, fourth = powers
-    safe = xp.where(var > 0, var, 1.0)
-    kappa = xp.where(var > 0, third / safe / xp.sqrt(safe), 0.0)
-    phi = xp.where(var > 0, fourth / safe / safe, 1.0)
+def _inverse_root(var: Array) -> Array:
+    """Return 1/σ, by which powers neither overflow nor underflow; 1 where nothing varies."""
+    xp = namespace(var)
+    return 1 / xp.sqrt(xp.where(var > 0, var, 1.0))
+
+
+def _whole(total: float, mean: Array, var: Array, third: Array, fourth: Array) -> Moments:
+    xp = namespace(var)
+    kappa, phi = xp.where(var > 0, third, 0.0), xp.where(var > 0, fourth, 1.0)
     return Moments(total, mean, var, kappa, phi)
 
 
