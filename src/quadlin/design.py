@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from quadlin.arrays import Array, namespace
 from quadlin.moments import Moments
 
+FAR = 100.0  # σ: columns whose mean is further from zero have next to no zeros, and are centred
 OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
 
 
@@ -97,7 +98,8 @@ class Rows:
 
     Dense rows are centred outright (no cancellation when |mean| ≫ sd) and have no offset. Sparse
     rows are scaled where they are stored and centred implicitly; a column with no zero in the
-    block is centred outright as well. Either way the copy is of one block, never of the table.
+    block, or with a mean far from zero, is centred outright as well. Either way the copy is of one
+    block, never of the table.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
@@ -165,6 +167,9 @@ def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
     n, d = X.shape
     # An explicit zero is a stored entry; scipy keeps at most one per place in canonical form.
     full = np.bincount(X.indices, minlength=d) == n
+    far = np.abs(units.nu) > FAR
+    if (far & ~full).any():
+        X, full = _with_zeros(X, np.flatnonzero(far & ~full)), full | far
     data = X.data.astype(units.scale.dtype, copy=False)
     if full.any():
         data = data - np.where(full, units.mean, 0)[X.indices]
@@ -173,3 +178,12 @@ def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
         data = data - np.where(full, units.rest, 0)[X.indices]
     S = csr_array((data, X.indices, X.indptr), shape=X.shape)
     return S, np.where(full, 0, units.nu).astype(units.scale.dtype)
+
+
+def _with_zeros(X: csr_array, columns: np.ndarray) -> csr_array:
+    """Return the rows with every zero of some columns stored."""
+    row, at = np.nonzero(X[:, columns].toarray() == 0)
+    own = X.tocoo()
+    places = (np.concatenate([own.row, row]), np.concatenate([own.col, columns[at]]))
+    data = np.concatenate([own.data, np.zeros(len(row), X.dtype)])
+    return coo_array((data, places), shape=X.shape).tocsr()  # which adds what stands twice
