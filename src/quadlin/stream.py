@@ -18,7 +18,7 @@ from quadlin.design import Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import averaged_step
 from quadlin.guard import family, member
-from quadlin.model import Model, RawModel, in_units, tied, to_raw, with_rank
+from quadlin.model import Model, RawModel, in_units, positive, tied, to_raw, with_rank
 from quadlin.moments import Moments
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Record, Solution, Status
@@ -121,7 +121,8 @@ def learn_table(
     units = make_units(features, target)
     start = None
     if warm is not None and warm.model.w.shape == units.scale.shape:
-        start = with_rank(in_units(warm.model, warm.units, units), options.rank)
+        start = in_units(warm.model, warm.units, units)
+        start = with_rank(positive(start) if options.psd else start, options.rank)
 
     def learned(s: Solution, white: Whitener) -> Learned:
         return Learned(s.model, units, features, target, s.history, s.status, white)
