@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 
 from quadlin import SecondOrderRegressor
 from quadlin.chunks import Chunk, MemorySource
@@ -76,6 +77,45 @@ def test_rows_of_weight_zero_leave_the_step_alone():
     b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
     b.partial_fit(DATA.X[kept], DATA.y[kept])
     np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("first", [np.asarray, sparse.csr_array])
+def test_dense_and_sparse_rows_make_a_first_batch_together(first):
+    whole = streamed(DATA, [], batch_size=700)
+    model = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    forms = [first, np.asarray, sparse.csr_array]
+    for i, part in enumerate(np.array_split(np.arange(3000), 15)):
+        model.partial_fit(forms[i % 3](DATA.X[part]), DATA.y[part])
+    np.testing.assert_allclose(model.predict(DATA.X), whole.predict(DATA.X), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_of_weight_zero_are_left_out_wherever_they_are(form):
+    weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], 3000)
+    weight[:800] = 0  # more than a batch
+    kept = weight > 0
+    a = streamed(DATA, [100, 900, 2000], weight=weight, form=form, batch_size=700)
+    b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    b.partial_fit(form(DATA.X[kept]), DATA.y[kept], weight[kept])
+    np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-8, atol=1e-8)
+    assert a.n_samples_seen_ == kept.sum()
+
+
+def test_there_is_no_model_before_a_row_has_weight():
+    model = SecondOrderRegressor(rank=2, random_state=0)
+    model.partial_fit(DATA.X[:9], DATA.y[:9], [0] * 9).partial_fit(DATA.X[:9], DATA.y[:9], 0.0)
+    with pytest.raises(NotFittedError, match="not fitted"):
+        model.predict(DATA.X)
+    with pytest.raises(ValueError, match="inconsistent"):
+        model.partial_fit(DATA.X[:9], DATA.y[:9], np.zeros(8))
+    nothing = open_source(DATA.X, target=DATA.y, weight=np.zeros(3000))
+    with pytest.raises(ValueError, match="nothing to learn"):
+        model.partial_fit(nothing)
+    model.partial_fit(DATA.X, DATA.y)
+    before = model.predict(DATA.X)
+    model.partial_fit(nothing).partial_fit(DATA.X[:9], DATA.y[:9], np.zeros(9))
+    np.testing.assert_array_equal(model.predict(DATA.X), before)
+    assert model.n_samples_seen_ == 3000
 
 
 def test_partial_fit_goes_on_from_fit():

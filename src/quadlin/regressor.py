@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -26,7 +27,7 @@ from quadlin.model import predict
 from quadlin.rank import choose_rank
 from quadlin.robust import learn_robustly, robust_law
 from quadlin.solve import Options, Status
-from quadlin.sources import Source
+from quadlin.sources import Source, is_dask
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, Survey, Tally, learn_table, survey
 from quadlin.uncertainty import Uncertainty, uncertainty_of
@@ -323,7 +324,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         Parameters
         ----------
         X, y, sample_weight
-            As for `fit`.
+            As for `fit`. Rows that all have weight 0 change nothing.
         checkpoint : path or None
             For a Source: a file to which the state is written every few seconds. Started again
             with the same rows and options after a kill, the stream goes on where it was.
@@ -336,8 +337,12 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
         reset = not self.__sklearn_is_fitted__()
+        idle = sample_weight is not None and _all_zero(sample_weight)
+        if idle:  # rows that are looked at all the same
+            sample_weight = _as_array(sample_weight) + 1.0
         with self._kept_on_failure():
-            return self._feed(self._opened(X, y, sample_weight, reset), checkpoint)
+            source = self._opened(X, y, sample_weight, reset)
+            return self if idle else self._feed(source, checkpoint)
 
     def _feed(self, source: MemorySource | Source, checkpoint: Any = None) -> Self:
         """Learn from rows as they come."""
@@ -359,7 +364,10 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
                 with keeper.feeding():
                     X = self._at_home(chunk.X, "partial_fit", keeper.stream)
                     keeper.stream.feed(replace(chunk, X=X))
-                self.__dict__.update(known, _fitted=keeper.stream)
+                if keeper.stream.rows:
+                    self.__dict__.update(known, _fitted=keeper.stream)
+            if not keeper.stream.rows:
+                raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
             self.__dict__.update(known, _fitted=keeper.stream)  # all rows may have been seen before
         return self
 
@@ -576,6 +584,18 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
+
+
+def _all_zero(weight: Any) -> bool:
+    """Tell whether all weights are zero, if they are in memory."""
+    if is_dask(weight):
+        return False
+    weight = _as_array(weight)
+    return not bool(namespace(weight).any(weight != 0))
+
+
+def _as_array(weight: Any) -> Array:
+    return weight if is_array_api_obj(weight) else np.asarray(weight)
 
 
 def _with_row_count(learned: Learned, tally: Tally, options: Options) -> Learned:

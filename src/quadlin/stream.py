@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin import mes
 from quadlin.arrays import Array, diagonal, namespace
@@ -279,7 +279,10 @@ def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: 
 
 
 class Buffer:
-    """Rows copied as they come (the caller's arrays may change), dense ones into one array."""
+    """Rows copied as they come (the caller's arrays may change), dense ones into one array.
+
+    The first rows decide whether all are kept dense or sparse.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
@@ -294,11 +297,12 @@ class Buffer:
         self.weight = self._room(self.weight, chunk.y, capacity)
         self.y[start:stop] = chunk.y
         self.weight[start:stop] = 1.0 if chunk.weight is None else chunk.weight
-        if issparse(chunk.X):
-            self.X = [*(self.X or []), chunk.X.copy()]
+        X = _alike(chunk.X, chunk.X if self.X is None else self.X)
+        if issparse(X):
+            self.X = [*(self.X or []), X.copy()]
         else:
-            self.X = self._room(self.X, chunk.X, capacity)
-            self.X[start:stop, ...] = chunk.X
+            self.X = self._room(self.X, X, capacity)
+            self.X[start:stop, ...] = X
         self.rows = stop
 
     def shorten(self, rows: int) -> None:
@@ -322,6 +326,14 @@ class Buffer:
         if old is not None:
             new[: self.rows, ...] = old[: self.rows, ...]
         return new
+
+
+def _alike(X: Array, kept: Array) -> Array:
+    """Return rows as dense or sparse as those that are kept."""
+    wanted = issparse(kept) or isinstance(kept, list)
+    if issparse(X) == wanted:
+        return X
+    return csr_array(X) if wanted else X.toarray()
 
 
 def stands_out(learned: Learned, rows: int) -> bool:
@@ -369,6 +381,7 @@ class Stream:
 
     def feed(self, chunk: Chunk) -> None:
         """Take in some rows, learning whenever a batch is complete."""
+        chunk = counting(chunk)
         n, start = chunk.X.shape[0], 0
         while start < n:
             stop = min(n, start + self.goal - self._gathered)
@@ -385,7 +398,7 @@ class Stream:
 
     def count(self, tally: Tally) -> None:
         """Count rows that were learned from, and their weights."""
-        self.rows += tally.rows
+        self.rows += tally.counting
         self.weight += tally.weight
         self.squared_weight += tally.squared_weight
 
@@ -457,6 +470,18 @@ class Stream:
         if self.pending is None or self.pending.sums.weight == 0:
             return self.learned
         return learn(self.learned, self.pending, self.options, self.make_units)
+
+
+def counting(chunk: Chunk) -> Chunk:
+    """Leave out the rows of weight zero."""
+    if chunk.weight is None:
+        return chunk
+    xp = namespace(chunk.weight)
+    kept = xp.nonzero(chunk.weight > 0)[0]
+    if kept.shape[0] == chunk.weight.shape[0]:
+        return chunk
+    X = chunk.X[kept, :] if issparse(chunk.X) else xp.take(chunk.X, kept, axis=0)
+    return Chunk(X, xp.take(chunk.y, kept), xp.take(chunk.weight, kept))
 
 
 def _source(chunk: Chunk) -> MemorySource:
