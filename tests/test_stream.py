@@ -127,6 +127,28 @@ def test_partial_fit_goes_on_from_fit():
     assert nmse(data.y_test, model.predict(data.X_test)) < before
 
 
+CHANGES = [{"rank": 1}, {"alpha": 1.0}, {"psd": True}, {"fit_linear": False},
+           {"fit_intercept": False}, {"diagonal": "zero"}, {"fields": [[0, 1]]}]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+def test_a_stream_does_not_follow_options_that_define_the_model(change):
+    model = SecondOrderRegressor(rank=2, random_state=0).fit(DATA.X, DATA.y)
+    began = {name: model.get_params()[name] for name in change}
+    with pytest.raises(ValueError, match=f"{next(iter(change))} changed"):
+        model.set_params(**change).partial_fit(DATA.X, DATA.y)
+    model.set_params(**began).partial_fit(DATA.X, DATA.y)
+    assert model.n_samples_seen_ == 6000
+
+
+def test_a_stream_goes_on_with_the_rank_that_fit_chose():
+    model = SecondOrderRegressor(rank="auto", diagonal=np.ones(10, dtype=bool), random_state=0)
+    X = np.random.default_rng(0).normal(size=(3000, 10))
+    y = X[:, 0] * X[:, 1] + 0.1 * X[:, 2]
+    rank = model.fit(X, y).rank_
+    assert model.partial_fit(X, y).rank_ == rank == 2
+
+
 def test_a_target_that_is_constant_at_first():
     data = make_second_order(3000, 6, rank=1, random_state=0)
     y = np.concatenate([np.full(500, 2.0), data.y[500:]])

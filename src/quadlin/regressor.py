@@ -20,7 +20,7 @@ from quadlin.chunks import Chunk, MemorySource
 from quadlin.cluster import carried
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, residual_edge
-from quadlin.explain import Name
+from quadlin.explain import Name, given_fields
 from quadlin.incoming import Incoming, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
@@ -319,7 +319,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
 
         Rows are gathered until `batch_size` of them are there, so it does not matter how the
         stream is cut. An incomplete batch counts in what the model predicts meanwhile. After
-        `fit` the stream goes on from the fitted model.
+        `fit` the stream goes on from the fitted model, with the options that define it: to change
+        `rank` or `alpha`, say, fit again.
 
         Parameters
         ----------
@@ -333,16 +334,38 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         -------
         self
         """
-        if self.rank == "auto":
+        reset = not self.__sklearn_is_fitted__()
+        if self.rank == "auto" and reset:
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
-        reset = not self.__sklearn_is_fitted__()
+        if not reset:
+            self._refuse_changes()
         idle = sample_weight is not None and _all_zero(sample_weight)
         if idle:  # rows that are looked at all the same
             sample_weight = _as_array(sample_weight) + 1.0
         with self._kept_on_failure():
             source = self._opened(X, y, sample_weight, reset)
             return self if idle else self._feed(source, checkpoint)
+
+    def _refuse_changes(self) -> None:
+        """Refuse options that define the model and are not those it began with."""
+        began, names = self._fitted, self._names()
+        options, maker = self._options(len(names)), self._units_maker(len(names), None, ())
+        changed = {
+            name: getattr(options, name) != getattr(began.options, name)
+            for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
+        }
+        changed["rank"] = changed["rank"] and self.rank != "auto"
+        changed["diagonal"] = list(maker.diagonal) != list(began.make_units.diagonal)
+        if not isinstance(self.fields, str) and self._encoder is None:
+            given = given_fields(self.fields, names)
+            changed["fields"] = [[*f] for f in given] != [[*f] for f in self._fields]
+        if any(changed.values()):
+            raise ValueError(
+                f"{', '.join(name for name in changed if changed[name])} changed since the model "
+                "began to learn, which `partial_fit` cannot follow. Set it back, or begin anew "
+                "with `fit` or a clone."
+            )
 
     def _feed(self, source: MemorySource | Source, checkpoint: Any = None) -> Self:
         """Learn from rows as they come."""
