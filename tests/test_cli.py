@@ -20,6 +20,7 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.cli import main
+from quadlin.cli.options import joined, split
 from quadlin.cli.words import columns, plain, spoken
 from quadlin.persist import load
 from quadlin.sources import open_source
@@ -201,6 +202,50 @@ def test_predictions_are_those_of_the_model(quadlin, folder, output):
     assert sorted(os.listdir()) == ["F", output]
 
 
+def test_columns_are_kept_beside_the_predictions(quadlin):
+    head, *rows = Path("F/gaps.csv").read_text().splitlines()
+    rows = [f'{row},"N° {i:04d}, ""new"""' for i, row in enumerate(rows)]
+    Path("t.csv").write_text("\n".join([f'{head},"its name"', *rows]))
+    for output in ("p.csv", "p.parquet"):
+        line = f"predict F/model.safetensors t.csv --missing drop --std -o {output}"
+        quadlin(line)
+        alone = read_predictions(output)
+        assert main([*line.split(), "--keep", "its name,id,area"]) == 0
+        read = pa.csv.read_csv if output == "p.csv" else pa.parquet.read_table
+        table = read(output)
+        assert table.column_names == ["its name", "id", "area", "prediction", "std"]
+        left = [i for i in range(1200) if i % 50 != 3]
+        assert table["its name"].to_pylist() == [f'N° {i:04d}, "new"' for i in left]
+        assert [int(v) for v in table["id"].to_pylist()] == left
+        np.testing.assert_array_equal(table["prediction"], alone[:, 0])
+        np.testing.assert_array_equal(table["std"], alone[:, 1])
+    lines = quadlin("predict F/model.safetensors F/houses.csv --keep id -o -").splitlines()
+    assert lines[0] == "id,prediction"
+    assert lines[1200].startswith("1199,")
+
+
+def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.sources.base.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
+    monkeypatch.setattr("quadlin.cli.outputs.ROW_GROUP", 150)
+    quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
+    groups = pa.parquet.ParquetFile("p.parquet").metadata
+    assert {groups.row_group(i).num_rows for i in range(groups.num_row_groups)} == {200}
+    assert pa.parquet.read_table("p.parquet")["id"].to_pylist() == list(range(1200))
+
+
+def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
+    table = pa.table(frame(8)).append_column("day", pa.array([19000] * 8, pa.date32()))
+    table = table.append_column("list", pa.array([[1]] * 8)).append_column("std", table["id"])
+    pa.parquet.write_table(table, "t.parquet")
+    line = "predict F/model.safetensors t.parquet"
+    assert "2022-01-08," in quadlin(f"{line} --keep day -o -")
+    assert "Write a .parquet file" in quadlin(f"{line} --keep list -o p.csv", 1)
+    quadlin(f"{line} --keep list,std -o p.parquet")
+    assert pa.parquet.read_table("p.parquet")["list"].to_pylist() == [[1]] * 8
+    assert "--keep std would be" in quadlin(f"{line} --std --keep std -o p.parquet", 2)
+    assert sorted(os.listdir()) == ["F", "p.parquet", "t.parquet"]
+
+
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
@@ -231,7 +276,13 @@ def test_a_constant_target_is_told_and_scored_by_null(quadlin):
     assert "The target is 3 in every row" in quadlin.capsys.readouterr().err
     said = json.loads(quadlin("evaluate c.st constant.csv --target y --json"))
     assert said["r2"] is None
+    assert said["nmse"] is None
     assert said["rmse"] == pytest.approx(0, abs=1e-12)
+    text = quadlin("evaluate c.st constant.csv --target y")
+    assert re.search(r"R² +none  not defined: the target is the same in all these rows", text)
+    assert "nan" not in text
+    text = quadlin("fit constant.csv --target y -o c.st")
+    assert "none: not defined for a constant target" in text
     assert "nothing to learn" in quadlin("check constant.csv --target y")
 
 
@@ -365,17 +416,43 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit nothing.csv --target y", "nothing.csv is not there", 1),
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
-        ("fit F/houses.csv", "Name the column to learn by --target", 2),
+        ("fit F/houses.csv", "by --target; it has the columns id, city", 2),
         ("fit F/houses.csv --target city", "must be numbers", 1),
         ("fit F/houses.csv --target price --rank many", "--rank", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
         ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
         ("fit F/houses.csv --target price --format xls", "--format xls", 2),
+        ("fit F/houses.csv --target price --delimiter ;;", "--delimiter ';;' must be", 2),
+        ("fit F/houses.csv --target price --decimal x", "--decimal 'x' must be", 2),
+        ("fit F/houses.csv --target price --encoding x", "--encoding 'x' is not known", 2),
+        ("fit F/houses.csv --target price --delimiter ;", "say what separates them", 1),
+        ("fit F/houses.parquet --target price --delimiter ;", "is no CSV: --delimiter,", 1),
+        ("fit F/houses.csv --target price --weight price", "the target and the weight as well", 1),
+        (
+            "fit F/houses.csv --target price --columns area,price",
+            "'price' cannot be a feature and the target as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "fit F/houses.csv --target price --columns area --weight area",
+            "'area' cannot be a feature and the weight as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "evaluate F/model.safetensors F/houses.csv --target area",
+            "'area' cannot be a feature and the target as well. Name another --target.",
+            1,
+        ),
         ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),
         ("fit F/houses.csv --target price -o no/m.st", "no folder no", 1),
         ("fit F/houses.csv --target price -o F", "is a folder", 1),
-        ("fit F/houses.csv --target price -o F/houses.csv", "is read by this command", 2),
+        ("fit F/houses.csv --target price -o F/houses.csv", "is used by this command", 2),
+        ("fit F/houses.csv --target price -o m.st --checkpoint m.st", "is used by this", 2),
+        ("predict F/model.safetensors F/*.csv -o F/houses.csv", "is used by this", 2),
+        ("fit F/houses.csv --target price --hold 2.5", "'2.5' is not a whole number", 2),
+        ("fit F/houses.csv --target price --features 0", "--features 0 must be", 2),
+        ("inspect F/model.safetensors --top 2.5", "'2.5' is not a whole number", 2),
         ("fit F/houses.csv --target price --cv --one-pass", "--cv goes without", 2),
         ("fit F/houses.csv --target price --cv --rank 2", "--cv goes without --rank", 2),
         ("fit F/houses.csv --target price --one-pass --rank auto", "--rank auto needs", 2),
@@ -388,11 +465,17 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("predict nothing.st F/houses.csv -o p.csv", "There is no model nothing.st", 1),
         ("predict F/model.safetensors F/houses.csv -o p.xls", "must end in .parquet", 2),
         ("predict F/model.safetensors F/houses.csv -o - --json", "both print", 2),
+        ("predict F/model.safetensors F/houses.csv --keep prise -o p.csv", "mean 'price'?", 1),
+        ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
+        ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
         ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
-        ("evaluate F/model.safetensors F/houses.csv", "Name the column", 2),
+        ("evaluate F/model.safetensors F/houses.csv", "the target by --target. See", 2),
         ("inspect F/houses.parquet", "not a file of quadlin", 1),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
         ("check - --format csv --target y", "several times", 2),
+        ("fit a.csv b.csv --target y", "no place for 'b.csv': put patterns of files", 2),
+        ("fit F/houses.csv --target price -o -", "writes to a file", 2),
+        ("inspect F/model.safetensors --html -", "writes to a file", 2),
         ("fit F/houses.csv --target price --config no.toml", "no configuration file no.toml", 2),
     ],
 )
@@ -404,10 +487,36 @@ def test_what_goes_wrong_is_one_sentence(quadlin, line, words, code):
     assert os.listdir() == ["F"]
 
 
+def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
+    rows = [
+        (f"{i % 7},5", f"{i % 5}", ("Malmö", "Oslo")[i % 2], f"{i % 7 * (i % 5)},25")
+        for i in range(90)
+    ]
+    text = "\n".join(map(";".join, [("a", "b", "stad", "y"), *rows]))
+    Path("t.csv").write_text(text, encoding="latin1")
+    err = quadlin("fit t.csv --target y", 1)
+    assert "'a' holds numbers with commas, such as '0,5'. Give --decimal \",\"" in err
+    err = quadlin("fit t.csv --target y --decimal ,", 1)
+    assert (
+        "'stad' of file t.csv is not UTF-8 in row 0 (counted from 0). Give --encoding latin1" in err
+    )
+    said = json.loads(quadlin("check t.csv --target y --decimal , --encoding latin1 --json"))
+    assert "--decimal , --encoding latin1" in said["command"]
+    assert main(shlex.split(said["command"])[1:]) == 0
+    assert "stad=Malmö" in load("model.safetensors").encoder_.names
+    quadlin("predict model.safetensors t.csv --decimal , --encoding latin1 -o p.csv")
+    Path("u.csv").write_text(text.replace(",", ".").replace(";", "\t"))
+    for delimiter in ("", " --delimiter tab", " --delimiter \\t"):
+        quadlin(f"predict model.safetensors u.csv -o q.csv{delimiter}")
+        assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
+
+
 def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin):
     Path("empty.csv").write_text("a,y\n")
     for command in ("fit", "check"):
         assert "holds no rows" in quadlin(f"{command} empty.csv --target y", 1)
+    Path("unfinished.csv").write_text("a,y")
+    assert "is empty or holds no rows" in quadlin("fit unfinished.csv --target y", 1)
     Path("nothing.csv").touch()
     assert "is empty" in quadlin("fit nothing.csv --target y", 1)
     os.mkdir("locked", 0o500)
@@ -420,6 +529,25 @@ def test_standard_deviations_need_a_model_that_knows_them(quadlin):
     quadlin("fit F/numbers.csv --target price --rank 1")
     err = quadlin("predict model.safetensors F/numbers.csv --std -o p.csv", 1)
     assert "fit it with --uncertainty" in err
+
+
+def test_an_empty_path_is_not_the_folder_at_hand(quadlin):
+    assert main(["fit", "", "--target", "y"]) == 1
+    assert "The path is empty" in quadlin.capsys.readouterr().err
+
+
+def test_names_with_commas_quotes_and_spaces_go_through_the_options():
+    names = ["area", "size, net", " old", 'the "new"', '"quoted"', "größe m²", 'a",b']
+    assert split(joined(names)) == names
+    assert split(' area , "size, net",,year built,') == ["area", "size, net", "year built"]
+    assert split("") == split(" , ") == []
+
+
+def test_letters_that_a_terminal_does_not_know_are_escaped(folder):
+    model = str(folder / "model.safetensors")
+    done = shell("inspect", model, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"area \\xd7 age" in done.stdout
 
 
 def test_debug_shows_where(quadlin):
@@ -453,8 +581,29 @@ def test_a_configuration_file_gives_options_and_the_command_line_wins(quadlin):
     Path("bad.toml").write_text("[fitt]\nrank = 1\n")
     err = quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
     assert "'fitt', which is no command" in err
-    Path("bad.toml").write_text("[fit\n")
-    assert quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+    for text, words in (
+        ("[fit\n", "bad.toml is no TOML"),
+        ("fit = 3\n", "'fit', which is no command"),
+        ("[fit]\ncolumns = [[1]]\n", "columns is a list of more than names and numbers"),
+        ("[fit]\nrank = [1, 2]\n", "'1,2' is not a whole number"),
+    ):
+        Path("bad.toml").write_text(text)
+        assert words in quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+
+
+def test_a_configuration_file_may_list_names_and_numbers(quadlin):
+    Path("t.csv").write_text(
+        '"a, net",b c,d,y\n' + "".join(f"{i % 7},{i % 5},{i % 3},{i % 11}\n" for i in range(99))
+    )
+    Path("q.toml").write_text(
+        '[fit]\ntarget = "y"\ncolumns = ["a, net", "b c"]\nrank = 1\nalpha = [0.5, 2]\n'
+    )
+    quadlin("fit t.csv --config q.toml")
+    model = load("model.safetensors")
+    assert model.feature_names_in_.tolist() == ["a, net", "b c"]
+    assert model.alpha == (0.5, 2)
+    quadlin("fit t.csv --config q.toml --columns d")
+    assert load("model.safetensors").feature_names_in_.tolist() == ["d"]
 
 
 def hard(folder):
@@ -644,6 +793,8 @@ def test_svmlight_rows_tell_where_their_features_begin(quadlin):
     Path("d.svm").write_text("\n".join(lines))
     Path("few.svm").write_text("0 1:5 2:3\n")
     quadlin("fit d.svm --rank 1 -o m.st")
+    said = json.loads(quadlin("check d.svm --features 4 --zero-based --json"))
+    assert "d.svm --features 4 --zero-based" in said["command"]
     quadlin("predict m.st few.svm --features 3 -o p.csv", 1)
     quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
     got = float(Path("p.csv").read_text().split()[1])

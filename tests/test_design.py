@@ -90,6 +90,21 @@ def test_sparse_float32_columns_far_from_zero_keep_their_digits():
     )
 
 
+def test_a_zero_costs_the_other_rows_of_its_block_no_digits():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1e7 + 9 * rng.standard_normal(500), rng.standard_normal(500)])
+    X = X.astype(np.float32)
+    known = units(X, np.float32)
+    mean, sd = X.astype(float).mean(0), X.astype(float).std(0)
+    X[3, 0] = 0
+    S = sparse.csr_array(X)
+    S.data[S.indptr[5]] = X[5, 0] = 0  # stored
+    Z = (X.astype(float) - mean) / sd
+    rows, Q = Rows(S, known), np.eye(2, dtype="f4")
+    np.testing.assert_allclose(rows.matmul(Q), Z, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows.squares_matmul(Q), Z * Z, rtol=1e-4, atol=1e-4)
+
+
 def test_a_constant_column_is_standardised_to_zero():
     X = np.column_stack([np.full(20, 3.3), np.arange(20.0)])
     assert np.all(Rows(X, units(X)).matmul(np.eye(2))[:, 0] == 0)

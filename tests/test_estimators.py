@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status, open_source
 from quadlin.datasets import make_second_order
 
 DATA = make_second_order(2000, 8, rank=2, distribution="mixed", noise=0.2, random_state=0)
@@ -45,6 +45,39 @@ def test_every_form_of_the_rows_gives_the_same_model(form):
     )
 
 
+def in_pieces(X):
+    """Return rows whose every entry is stored as two, in no order."""
+    X = sparse.csr_array(X)
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    order = np.lexsort((np.random.default_rng(0).uniform(size=2 * X.nnz), np.tile(row, 2)))
+    data = np.concatenate([3 * X.data, -2 * X.data])[order]
+    return sparse.csr_array((data, np.tile(X.indices, 2)[order], 2 * X.indptr), shape=X.shape)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_entries_of_a_sparse_row_at_one_place_add(streamed):
+    X = in_pieces(DATA.X)
+    before = [a.copy() for a in (X.data, X.indices, X.indptr)]
+    models = [SecondOrderRegressor(rank=2, uncertainty=not streamed, random_state=0) for _ in "ab"]
+    for model, rows in zip(models, (X, sparse.csr_array(DATA.X)), strict=True):
+        (model.partial_fit if streamed else model.fit)(rows, DATA.y)
+    a, b = models
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-7)
+    np.testing.assert_allclose(a.moments_.phi, b.moments_.phi)
+    expected = b.predict(DATA.X, return_std=not streamed)
+    np.testing.assert_allclose(a.predict(X, return_std=not streamed), expected, atol=1e-7)
+    for now, then in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(now, then)  # the caller's
+
+
+def test_what_scipy_remembers_of_a_matrix_is_not_believed():
+    X = sparse.csr_array(np.abs(DATA.X) + 1)
+    assert X.has_canonical_format
+    X.indices[1] = X.indices[0]
+    np.testing.assert_allclose(fitted(X).predict(X), fitted(X).predict(X.toarray()), atol=1e-7)
+    np.testing.assert_allclose(fitted(X).coef_, fitted(X.toarray()).coef_, atol=1e-7)
+
+
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
 def test_torch_and_strict_arrays_go_through_the_same_lines(asarray):
     X, y = asarray(DATA.X), asarray(DATA.y)
@@ -63,6 +96,44 @@ def test_float32_in_float32_through(form):
     for part in (model.coef_, model.components_, model.predict(form(DATA.X.astype("f4")))):
         assert part.dtype == np.float32
     np.testing.assert_allclose(model.coef_, fitted().coef_, atol=1e-3)
+
+
+def far_from_zero():
+    """Return float32 rows whose first columns have some 60 values about 10⁷, and what y they make.
+
+    They are rounded to whole numbers, and so is their mean in float32.
+    """
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((2000, 4))
+    X = (Z * [9.0, 2.0, 1.0, 1.0] + [1.6e7 + 0.4, 1e7 + 0.3, 0.0, 3.0]).astype(np.float32)
+    Z = (X.astype(float) - X.astype(float).mean(0)) / X.astype(float).std(0)
+    return X, Z[:, 0] * Z[:, 1] + Z[:, 1] ** 2 + Z[:, 0] + 0.1 * rng.standard_normal(2000)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, torch.asarray])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_columns_of_float32_far_from_zero_keep_what_they_say(form, streamed):
+    X, y = far_from_zero()
+    options = {"rank": 2, "uncertainty": not streamed, "batch_size": 500, "random_state": 0}
+    own, exact = SecondOrderRegressor(**options), SecondOrderRegressor(**options)
+    with sklearn.config_context(array_api_dispatch=True):
+        (own.partial_fit if streamed else own.fit)(
+            form(X), y if form is sparse.csr_array else form(y)
+        )
+        predicted = own.predict(form(X), return_std=not streamed)
+    (exact.partial_fit if streamed else exact.fit)(X.astype(float), y)
+    expected = exact.predict(X.astype(float), return_std=not streamed)
+    np.testing.assert_allclose(predicted, expected, rtol=2e-3, atol=2e-3)
+    assert "constant" not in own.diagnose()
+    assert np.max(np.abs(np.asarray(own._fitted.current.units.rest))) > 0.05  # as the test means
+
+
+def test_what_fit_leaves_out_diagnose_calls_constant():
+    X = np.column_stack([X0, np.full(60, 1e7), 1e-39 * X0[:, 0]]).astype(np.float32)
+    model = fitted(X, Y0)
+    left_out = np.flatnonzero(np.asarray(model._fitted.current.units.scale) == 0)
+    assert left_out.tolist() == [4, 5]
+    assert "2 constant (x4, x5)" in model.diagnose()
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -183,6 +254,13 @@ X0 = RNG.standard_normal((60, 4))
 Y0 = X0[:, 0] * X0[:, 1] + 0.1 * RNG.standard_normal(60)
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e-82, 1e80, 1e120])
+def test_squares_of_tiny_and_of_huge_features_are_modelled(size):
+    np.testing.assert_allclose(
+        fitted(size * X0, X0[:, 0] ** 2).predict(size * X0), X0[:, 0] ** 2, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused(bad):
     X, y = X0.copy(), Y0.copy()
@@ -209,6 +287,9 @@ def test_nan_and_infinity_are_refused(bad):
         (np.array([["a", "b"], ["c", "d"]], dtype=object), [1.0, 2.0], "could not convert"),
         (X0 * 1e200, Y0, "overflow"),
         (X0, Y0 * 1e200, "overflow"),
+        (X0 * 1e-150, Y0, "'x0' varies by too little"),
+        (X0, Y0 * 1e-150, "'y' varies by too little"),
+        (pd.DataFrame(X0, columns=["a", "b", "a", "c"]), Y0, "Two columns are called 'a'"),
     ],
 )
 def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
@@ -229,6 +310,8 @@ def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
         {"step": "bold"},
         {"diagonal": "none"},
         {"diagonal": [True]},
+        {"diagonal": None},
+        {"diagonal": 3},
         {"batch_size": 1},
         {"batch_size": "huge"},
     ],
@@ -246,6 +329,51 @@ def test_options_that_make_no_sense_are_named(options):
 def test_bad_weights_are_refused(weight, words):
     with pytest.raises(ValueError, match=words):
         SecondOrderRegressor().fit(X0, Y0, sample_weight=weight)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-200, 1e-50, 1e50, 1e160, 1e300])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_weights_of_any_size_give_the_same_model_or_are_refused(dtype, size, method):
+    plain, model = (SecondOrderRegressor(rank=2, batch_size=60, random_state=0) for _ in "ab")
+    getattr(plain, method)(X0.astype(dtype), Y0)
+    if dtype == np.float32 or not 1e-60 < size < 1e60:
+        words = "too small to sum" if size < 1 else "too large to sum"
+        with pytest.raises(ValueError, match=words):
+            getattr(model, method)(X0.astype(dtype), Y0, np.full(60, size))
+        return
+    getattr(model, method)(X0, Y0, np.full(60, size))
+    np.testing.assert_allclose(model.predict(X0), plain.predict(X0), atol=1e-3)
+    assert "rows: 60 for" in model.diagnose().replace(" (effectively 60, by their weights)", "")
+
+
+def test_weights_of_a_source_are_looked_at_too():
+    source = open_source(X0.astype(np.float32), target=Y0, weight=np.full(60, 1e50))
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match="too large to sum"):
+            getattr(SecondOrderRegressor(), method)(source)
+
+
+def test_lazy_frames_are_refused_with_what_to_do():
+    frame = pl.DataFrame(X0, schema=list("abcd"))
+    with pytest.raises(TypeError, match="open_source"):
+        SecondOrderRegressor().fit(frame.lazy(), Y0)
+    with pytest.raises(TypeError, match="Collect it"):
+        fitted(frame, Y0).predict(frame.lazy())
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_no_rows_are_no_rows_with_text_columns_too(frame):
+    table = frame({"city": ["a", "b"] * 30, "size": X0[:, 0]})
+    with pytest.raises(ValueError, match=r"Found array with 0 sample\(s\)"):
+        fitted(table, Y0).predict(table[:0])
+
+
+@pytest.mark.parametrize("whiten", ["auto", "full", "lowrank", "none"])
+def test_features_that_are_all_constant_can_be_diagnosed(whiten):
+    model = fitted(np.ones((60, 3)), Y0, whiten=whiten)
+    assert "3 constant" in model.diagnose()
+    assert "no feature varies" in model.diagnose() or whiten in ("auto", "none")
 
 
 def test_two_valued_features_have_no_free_diagonal():

@@ -72,6 +72,18 @@ def test_sparse_rows_have_the_moments_of_dense_ones(seed, density):
     assert_same(Moments.of(sparse.csr_array(X), weight), Moments.of(X, weight))
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("size", [1e-120, 1e-82, 1e80, 1e120])
+def test_the_size_of_a_feature_leaves_its_shape(form, size):
+    X = np.random.default_rng(0).standard_normal((50, 3)) * (np.arange(50) % 3 > 0)[:, None]
+    one, other = (
+        Moments.of(form(X)),
+        Moments.of(form(size * X[:20])) + Moments.of(form(size * X[20:])),
+    )
+    np.testing.assert_allclose(other.kappa, one.kappa)
+    np.testing.assert_allclose(other.phi, one.phi)
+
+
 def test_a_block_without_weight_changes_nothing():
     X = np.random.default_rng(0).standard_normal((10, 2))
     m = Moments.of(X)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -239,6 +240,31 @@ def test_rows_of_torch_make_a_file_of_numpy(path):
     load(path.with_name("unfinished")).partial_fit(X.numpy(), y.numpy())
 
 
+@pytest.mark.parametrize(
+    "names", [[0, 1, 2], [0.5, 1.5, 2.5], pd.MultiIndex.from_product([["u"], ["a", "b", "c"]])]
+)
+def test_columns_whose_names_are_no_text_are_loaded(path, names):
+    frame, y = table()
+    frame = pd.DataFrame(frame.to_dict(as_series=False))
+    frame.columns = names
+    model = SecondOrderRegressor(rank=1, random_state=0).fit(frame, y)
+    again = reloaded(model, path)
+    assert_same(again, model, frame)
+    with pytest.raises(ValueError, match="same order"):
+        again.predict(frame[frame.columns[::-1]])
+
+
+def test_what_load_would_refuse_is_not_written(tmp_path):
+    model = SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
+    model._fitted.squared_weight = np.inf
+    with pytest.raises(ValueError, match=r"'state.squared_weight'.*too large"):
+        save(model, tmp_path / "model")
+    model._fitted.squared_weight = 1e160
+    with pytest.raises(ValueError, match="a weight of rows"):
+        save(model, tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_cannot_be_saved_is_refused_and_nothing_is_written(tmp_path):
     class Mine(SecondOrderRegressor):
         pass
@@ -273,6 +299,15 @@ def test_the_reader_in_the_docs_predicts_the_same(path, options, shift, spread):
     np.testing.assert_allclose(
         reader()(path, X), expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max()
     )
+
+
+def test_the_reader_in_the_docs_knows_the_mean_that_float32_does_not(path):
+    X = (DATA.X + 3e6 * np.arange(1, 7)).astype(np.float32)
+    model = SecondOrderRegressor(rank=2, random_state=0).fit(X, DATA.y)
+    assert_same(reloaded(model, path), model, X)
+    expected = model.predict(X)
+    atol = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(reader()(path, X.astype(float)), expected, atol=atol)
 
 
 def test_the_reader_in_the_docs_predicts_from_encoded_text(path):

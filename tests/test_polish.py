@@ -1,5 +1,7 @@
 """Gauss–Newton against dense oracles, and exact recovery where moments alone are not enough."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 
 from problems import draw
-from quadlin import SecondOrderRegressor
+from quadlin import SecondOrderRegressor, Status
 from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.design import Rows, Target, units_of
@@ -16,8 +18,11 @@ from quadlin.gauss_newton import Tangent, Task, retracted
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.model import predict
 from quadlin.moments import Moments
+from quadlin.polish import turned
 from quadlin.solve import Options, Problem
-from quadlin.whiten import whitener
+from quadlin.standardise import UnitsMaker
+from quadlin.stream import moments_of
+from quadlin.whiten import Identity, whitener
 
 
 def task(seed, linear=True, intercept=True, mode="full", alpha=(0.3, 0.7)):
@@ -221,10 +226,6 @@ def test_the_objective_never_rises(n, d, rank, seed, alpha, psd, whiten, spread)
 
 
 def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
-    from dataclasses import replace
-
-    from quadlin.gauss_newton import Task
-
     point = Task.point
     monkeypatch.setattr(Task, "point", lambda *a: replace(point(*a), objective=float("nan")))
     X = np.random.default_rng(0).standard_normal((60, 4))
@@ -232,3 +233,36 @@ def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
         model = SecondOrderRegressor(1).fit(X, X[:, 0] * X[:, 1])
     assert np.isfinite(model.predict(X)).all()
     assert len(model.history_) == 1  # the constant
+
+
+@pytest.mark.parametrize("seed", [5, 6, 14, 15, 17, 18])
+def test_signs_that_the_start_got_wrong_are_turned(seed):
+    # Without squares a component of the wrong sign runs off to infinity along one feature. These
+    # are draws in which it did, of products of 0/1 features without noise.
+    rng = np.random.default_rng(seed)
+    X = (rng.random((1000, 8)) < 0.4).astype(float)
+    V, signs = rng.standard_normal((8, 2)), rng.choice([-1.0, 1.0], 2)
+    y = 1 + X @ rng.standard_normal(8) + (X @ V) ** 2 @ signs
+    model = SecondOrderRegressor(2, random_state=0).fit(X, y)
+    assert model.score(X, y) > 1 - 1e-8
+    assert model.status_ is Status.converged
+
+
+def test_a_component_is_turned_only_where_that_can_help():
+    rng = np.random.default_rng(0)
+    X = (rng.random((200, 5)) < 0.5).astype(float)
+    source = MemorySource(X, X[:, 0] * X[:, 1])
+    units = UnitsMaker("auto", True, X.dtype, "abcde")(*moments_of(source))
+    U = np.eye(5)[:, :1] + 0.1
+    U /= np.linalg.norm(U)
+    for psd in (False, True):
+        problem = Problem(source, units, Options(rank=1, psd=psd), rng)
+        task = Task(problem, Identity())
+        p = task.point(0.0, np.zeros(5), U, np.array([50.0]))
+        other = turned(task, p)
+        assert (other is None) == psd  # a positive component must not become a negative one
+        if other is not None:  # the row of the feature is the same, the sign is not
+            M, N = ((q.model.U * q.model.s) @ q.model.U.T for q in (p, other))
+            np.testing.assert_allclose(N[0, 1:], M[0, 1:])
+            assert other.s[0] < 0
+    assert turned(task, task.point(0.0, np.zeros(5), np.eye(5)[:, :1], np.array([50.0]))) is None

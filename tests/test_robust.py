@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import OneHotEncoder
 
@@ -32,6 +33,48 @@ def test_gross_errors_in_y_hardly_move_a_huber_fit(kind):
     error = [nmse(data.y_test, m.predict(data.X_test)) for m in (clean, huber, squares)]
     assert error[1] < 1.5 * error[0]
     assert error[2] > 100 * error[0]
+
+
+def dense_huber(F, y):
+    """Return the predictions of a Huber fit with columns F, iterated to its end."""
+    f = np.full(len(y), np.median(y))
+    for _ in range(500):
+        size = np.abs(y - f)
+        sigma = 1.4826 * np.sort(size)[(len(y) - 1) // 2]
+        # What is far away counts linearly, however far: for the sake of rounding it comes nearer.
+        near = f + np.clip(y - f, -50 * sigma, 50 * sigma)
+        root = np.sqrt(np.minimum(1, 1.345 * sigma / np.abs(near - f)))
+        f = F @ np.linalg.lstsq(F * root[:, None], root * near, rcond=None)[0]
+    return f
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("polish", [True, False])
+@pytest.mark.parametrize(
+    ("size", "count"), [(0.0, 20), (1e2, 20), (1e6, 20), (1e12, 20), (1e14, 1), (1e20, 1)]
+)
+def test_gross_errors_of_any_size_leave_the_optimum_of_hubers_loss(size, count, polish, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 4)).astype(dtype)
+    i, j = np.triu_indices(4)
+    F = np.column_stack([np.ones(400), X, X[:, i] * X[:, j]]).astype(float)
+    y = F @ rng.standard_normal(F.shape[1]) + rng.standard_normal(400)  # noise of size 1
+    y[:count] += size * rng.choice([-1, 1], count) * rng.uniform(0.5, 1.5, count)
+    model = SecondOrderRegressor(rank=4, loss="huber", polish=polish, random_state=0).fit(X, y)
+    assert np.max(np.abs(model.predict(X) - dense_huber(F, y))) < 2e-3
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_signal_with_heavy_tails_is_no_gross_error(noise):
+    # The largest y is 18,000 times the median size.
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(0, 1.5, size=(3000, 10))
+    Q = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    f = 1 + X @ rng.standard_normal(10) + ((X @ Q) ** 2) @ [1.0, -1.0]
+    y = f + noise * rng.standard_normal(3000)
+    y[:50] += 1e4
+    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0).fit(X[:2000], y[:2000])
+    assert nmse(f[2000:], model.predict(X[2000:])) < 1e-6
 
 
 def test_without_noise_outliers_are_ignored_altogether():
@@ -274,6 +317,19 @@ def test_fields_that_are_none_are_refused(fields, words):
     X = np.column_stack([rng.standard_normal((50, 3)), np.eye(2)[rng.integers(0, 2, 50)]])
     with pytest.raises(ValueError, match=words):
         SecondOrderRegressor(fields=fields).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_without_weight_break_no_field(form):
+    rng = np.random.default_rng(0)
+    X, weight = np.eye(3)[rng.integers(0, 3, 50)], np.ones(50)
+    X[7], weight[7] = [1, 1, 0.5], 0
+    y = X @ [1.0, 2.0, 3.0]
+    model = SecondOrderRegressor(rank=1, fields=[[0, 1, 2]], random_state=0)
+    model.fit(form(X), y, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(X[:7]), y[:7], atol=1e-6)
+    with pytest.raises(ValueError, match="not one-hot"):
+        model.fit(form(X), y)
 
 
 def test_a_linear_model_of_rank_zero_does_all_that_others_do():

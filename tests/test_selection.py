@@ -4,18 +4,23 @@ import warnings
 
 import array_api_strict
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 import torch
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GroupKFold, KFold, cross_val_score
+from sklearn.metrics import make_scorer, r2_score
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin.checkpoint import CheckpointError
 from quadlin.chunks import MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.exact import Exact
@@ -157,6 +162,20 @@ def test_the_automatic_path_is_deterministic_and_finds_the_rank():
     assert not hasattr(first, "partial_fit")
 
 
+@pytest.mark.parametrize("scoring", [None, "neg_root_mean_squared_error"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_of_models_that_fit_up_to_rounding_the_simplest_is_chosen(seed, dtype, scoring):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((200, 5))
+    mixed = X @ (np.eye(5) + 0.9)  # correlated: eigenvalues of the covariance from 1 to 30
+    for Z in (X.astype(dtype), mixed.astype(dtype)):
+        assert fitted(Z, Z[:, 0], scoring=scoring).rank_ == 0
+        assert fitted(Z, 1e-6 * Z[:, 0], ranks=[0, 1], alphas=[0.0], scoring=scoring).rank_ == 0
+        assert fitted(Z, Z[:, 0] ** 2, scoring=scoring).rank_ == 1
+    assert fitted(X, np.full(200, 0.1), scoring=scoring).rank_ == 0
+
+
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
 def test_torch_and_strict_arrays_choose_the_same(asarray):
     with sklearn.config_context(array_api_dispatch=True):
@@ -189,12 +208,162 @@ def test_a_weight_of_zero_leaves_a_row_out_of_fits_and_scores():
     assert weighted.best_score_ == pytest.approx(left.best_score_, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("splits", "weight"),
+    [
+        ([([], [0, 1, 2])], None),
+        ([([3, 4], [0, 1, 2])], [1.0, 1.0, 1.0]),
+        (3, [0.0, 0.0, 1.0]),
+    ],
+)
+def test_a_fold_that_trains_on_no_weight_is_named(splits, weight):
+    sample_weight = None if weight is None else np.r_[weight, np.zeros(297)]
+    model = SecondOrderRegressorCV(cv=splits)
+    with pytest.raises(ValueError, match=r"Fold 0 of cv .* no training rows of positive weight"):
+        model.fit(DATA.X, DATA.y, sample_weight)
+
+
+def test_a_fold_without_test_rows_is_left_out_and_no_folds_at_all_are_refused():
+    rows = np.arange(300)
+    fold = (rows[100:], rows[:100])
+    one, both = fitted(cv=[fold]), fitted(cv=[(rows, []), fold])
+    assert one.best_score_ == both.best_score_
+    assert "split1_test_score" not in both.cv_results_
+    for cv in ([(rows, [])], (pair for pair in ())):
+        with pytest.raises(ValueError, match=r"No fold of cv has test rows.* give a list"):
+            fitted(cv=cv)
+
+
+@pytest.mark.parametrize("diagonal", ["free", "auto", [True, False, True]])
+def test_the_squares_modelled_are_those_of_all_rows_in_every_fold(diagonal):
+    # The third value of x2 is in the first fold alone: the other four train on it, one does not.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 3))
+    X[:, 2] = X[:, 2] > 0
+    X[:12, 2] = 2.0
+    y = X[:, 0] + X[:, 2] ** 2 + 0.1 * rng.standard_normal(100)
+    model = SecondOrderRegressorCV([3], [1.0], diagonal=diagonal).fit(X, y)
+    one = SecondOrderRegressor(3, alpha=1.0, diagonal=diagonal).fit(X, y)
+    np.testing.assert_array_equal(model.has_diagonal_, one.has_diagonal_)
+    assert np.isfinite(model.best_score_)
+    # In the first fold x2 and its square are one; ridge regression on products says the same.
+    names = PolynomialFeatures(2, include_bias=False).fit(X).get_feature_names_out()
+    tied = {f"x{j}^2" for j in range(3) if not one.has_diagonal_[j]}
+    kept = [name not in tied for name in names]
+    ridge = FunctionTransformer(lambda Z: products(Z)[:, kept])
+    peer = make_pipeline(StandardScaler(), ridge, Ridge(1.0))
+    scores = cross_val_score(peer, X, y, scoring=SQUARES)
+    mine = [model.cv_results_[f"split{i}_test_score"][0] for i in range(5)]
+    np.testing.assert_allclose(mine, scores, rtol=1e-6)
+    with pytest.raises(ValueError, match="takes two values"):
+        SecondOrderRegressorCV(diagonal="free").fit(X[12:], y[12:])
+
+
 def test_groups_come_as_splits_and_scores_by_any_scorer():
     groups = np.arange(300) // 10
     splits = list(GroupKFold(3).split(DATA.X, DATA.y, groups))
     model = fitted(cv=splits, scoring="r2")
     assert 0.5 < model.best_score_ < 1
     assert model.rank_ == 2
+
+
+FRAME = pd.DataFrame(DATA.X, columns=list("abcdef")).assign(
+    kind=np.where(DATA.X[:, 0] > 0, "u", "v")
+)
+GRID = {"ranks": [0, 1, 8], "alphas": [1.0, 30.0], "cv": KFold(3)}  # 8: with the kinds u and v
+
+
+def test_a_callable_scorer_gets_a_fitted_estimator_and_the_rows_as_they_were_given():
+    seen = []
+
+    def scorer(estimator, X, y):
+        half = len(X) // 2
+        f = np.r_[estimator.predict(X[:half]), estimator.predict(X[half:])]
+        seen.append((estimator, X, y))
+        return -np.mean((f - y) ** 2)
+
+    y = pd.Series(DATA.y, index=FRAME.index + 1000)
+    model, plain = fitted(FRAME, y, scoring=scorer, **GRID), fitted(FRAME, y, **GRID)
+    for name in ("split0_test_score", "split2_test_score", "mean_test_score"):
+        np.testing.assert_allclose(model.cv_results_[name], plain.cv_results_[name])
+    splits = list(KFold(3).split(FRAME))
+    for i, (estimator, X, held) in enumerate(seen):
+        train, test = splits[i // 6]
+        pd.testing.assert_frame_equal(X, FRAME.iloc[test])
+        pd.testing.assert_series_equal(held, y.iloc[test])
+        assert isinstance(estimator, SecondOrderRegressor)
+        assert estimator.n_samples_seen_ == len(train)
+        assert estimator.rank_ == estimator.rank
+        again = clone(estimator).set_params(random_state=0).fit(FRAME.iloc[train], y.iloc[train])
+        assert estimator.history_[-1].loss <= again.history_[-1].loss * (1 + 1e-4)
+        if estimator.rank != 1:  # convex
+            assert estimator.history_[-1].loss == pytest.approx(again.history_[-1].loss, rel=1e-4)
+            np.testing.assert_allclose(estimator.coef_, again.coef_, atol=0.1)
+
+
+@pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray, sparse.csc_array])
+def test_a_scorer_made_of_a_metric_says_what_its_name_does(asarray):
+    X, y = asarray(DATA.X), DATA.y if asarray is sparse.csc_array else asarray(DATA.y)
+    weight = np.random.default_rng(0).integers(0, 3, 300).astype(float)
+    with sklearn.config_context(array_api_dispatch=True):
+        named, made = (
+            SecondOrderRegressorCV([0, 1], [1.0], cv=FOLDS, scoring=scoring, random_state=0)
+            .fit(X, y, weight)
+            .cv_results_["mean_test_score"]
+            for scoring in ("r2", make_scorer(r2_score))
+        )
+    np.testing.assert_allclose(named, made)
+
+
+@pytest.mark.parametrize("scoring", ["r2", make_scorer(r2_score)])
+def test_a_score_that_is_not_defined_on_a_fold_is_refused_and_named(scoring):
+    said = r"r2.*fold 0 .*test rows: 1.*use larger folds"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=said):
+            fitted(DATA.X[:12], DATA.y[:12], cv=LeaveOneOut(), scoring=scoring)
+
+
+def test_what_goes_wrong_in_a_scorer_is_told_as_it_is():
+    def broken(estimator, X, y):
+        return None + 1
+
+    with pytest.raises(TypeError, match="NoneType"):
+        fitted(scoring=broken)
+    with pytest.raises(ValueError, match=r"one number, not {'a': 1}"):
+        fitted(scoring=lambda estimator, X, y: {"a": 1})
+    with pytest.raises(ValueError, match="make_scorer"):
+        fitted(scoring=r2_score)
+
+
+def test_a_splitter_gets_the_rows_as_they_were_given():
+    class ByKind(KFold):
+        def split(self, X, y=None, groups=None):
+            return super().split(X, y, groups) if (X["kind"] == "u").any() else ()
+
+    assert fitted(FRAME, DATA.y, **{**GRID, "cv": ByKind(3)}).best_score_ < 0
+
+
+def test_no_other_ranks_are_tried_than_those_given():
+    data = make_second_order(600, 8, rank=4, noise=0.1, random_state=0)
+    assert set(fitted(data.X, data.y, ranks=[0, 1]).cv_results_["param_rank"]) == {0, 1}
+    assert fitted(data.X, data.y).rank_ == 4
+
+
+def test_a_fit_goes_on_from_a_checkpoint_whatever_was_fitted_before(tmp_path):
+    model = SecondOrderRegressorCV(**GRID, random_state=0)
+    first = model.fit(FRAME, DATA.y, checkpoint=tmp_path / "a").predict(FRAME)
+    again = model.fit(FRAME, DATA.y, checkpoint=tmp_path / "a").predict(FRAME)
+    np.testing.assert_array_equal(first, again)
+    with pytest.raises(CheckpointError, match="other names"):
+        model.fit(FRAME.rename(columns={"a": "z"}), DATA.y, checkpoint=tmp_path / "a")
+    np.testing.assert_array_equal(model.predict(FRAME), first)  # what failed changed nothing
+    assert not hasattr(model.fit(DATA.X, DATA.y), "feature_names_in_")
+
+
+def test_a_last_fit_that_runs_out_of_steps_says_so():
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        fitted(ranks=[2], alphas=[1.0], max_iter=1)
 
 
 def test_senseless_ranks_are_refused():

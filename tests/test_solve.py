@@ -121,6 +121,19 @@ def test_a_model_without_intercept():
     assert model.intercept_ == pytest.approx(0, abs=1e-8)
 
 
+@pytest.mark.parametrize("polish", [True, False])
+@pytest.mark.parametrize("max_iter", [1, 50])
+def test_psd_holds_whatever_a_fit_starts_from(polish, max_iter):
+    data = make_second_order(3000, 10, rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, polish=polish, warm_start=True, random_state=0)
+    assert model.fit(data.X, data.y).eigenvalues_.min() < -0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(psd=True, max_iter=max_iter).fit(data.X, data.y)
+    assert model.eigenvalues_.min() > -1e-12
+    assert model.eigenvalues_.max() > 0.5
+
+
 def test_psd_holds_the_eigenvalues_positive():
     data = make_second_order(2000, 15, rank=2, random_state=0)
     model = SecondOrderRegressor(rank=2, psd=True, random_state=0).fit(data.X, data.y)

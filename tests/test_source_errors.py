@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import gzip
 import io
 import os
 
@@ -183,8 +184,21 @@ BROKEN = {
     "header.csv": (b"a,y\n", "no rows"),
     "ragged.csv": (b"a,y\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
     "twice.csv": (b"a,a,y\n1,2,3\n", "two columns named 'a'"),
-    "utf8.csv": (b"a,y\n\xff\xfe,2\n", "utf8.csv"),
-    "header8.csv": (b"\xff\xfea,y\n1,2\n", "header8.csv"),
+    "utf8.csv": (b"a,y\n\xff\xfe,2\n", r"'a' of .*not UTF-8 in row 0 .*encoding=\"latin1\".*iconv"),
+    "late8.csv": (b"a,y\n" + b"x,2\n" * 9 + b"\xe9,2\n", r"'a' of .*not UTF-8 in row 9"),
+    "header8.csv": (b"\xe9,y\n1,2\n", 'header of .*not UTF-8.*encoding="latin1"'),
+    "utf16.csv": ("a,y\n1,2\n".encode("utf-16"), 'encoding="utf-16"'),
+    "packed.csv": (gzip.compress(b"a,y\n1,2\n"), "packed by gzip"),
+    "excel.csv": (b"PK\x03\x04", "Excel"),
+    "comma.csv": (b"a;y\n1,5;2\n-,5;3\n", r"'a' holds numbers with commas, such as '1,5'.*decimal"),
+    "target.csv": (b"a;y\n1;1,5\n", r"'y' holds numbers with commas"),
+    "both.csv": (b"a,b;y\n1,2;3\n", "If ';' separates them, give delimiter=\";\""),
+    "spaces.csv": (b"a, y\n1,2\n", "Did you mean ' y'"),
+    "bare.csv": (b"1,2\n3,4\n", "looks like a row: write the names"),
+    "unfinished.csv": (b"a,y", "holds no rows"),
+    "lines.csv": (b"\n\n", "is empty"),
+    "table.xlsx": (b"PK", "Save its table as CSV"),
+    "tilde.csv": (b"a~y\n1~2\n", "what separates them by delimiter="),
     "only.csv": (b"y\n1\n", "no columns left"),
     "gone.csv": (b"a,b\n1,2\n", "no column 'y'"),
     "late.csv": (b"a,y\n" + b"1,2\n" * 5 + b"x,2\n", "Column 'a'.*row 5 .*'x'.*levels="),
@@ -206,7 +220,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_files_are_named(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("quadlin.sources.batches.CSV_BLOCK", 20)
+    monkeypatch.setattr("quadlin.sources.csv_text.CSV_BLOCK", 20)
     content, words = BROKEN[name]
     (tmp_path / name).write_bytes(content)
     target = None if name.endswith(("svm", "ffm", "npy")) else "y"
@@ -316,6 +330,9 @@ def test_shapes_and_types_that_make_no_sense():
         (X, {"target": np.ones(4)}, "The target has shape"),
         (X, {"target": list("abc")}, "must be numbers"),
         (X, {"columns": ["a"]}, "named columns"),
+        (X, {"keep": ["a"]}, "named columns"),
+        (pl.DataFrame({"a": [1.0]}), {"keep": ["b"]}, "no column 'b' to keep"),
+        (pl.DataFrame({"a": [1.0], "b": [1.0]}), {"keep": ["b", "b"]}, "keep= names 'b' twice"),
         (X.astype(complex), {}, "complex"),
         (X.astype(str), {}, "numbers are needed"),
         (X, {"missing": "guess"}, "'error', 'drop', 'mean'"),
@@ -327,6 +344,20 @@ def test_shapes_and_types_that_make_no_sense():
         (io.BytesIO(b""), {"format": "parquet"}, "needs a file with a path"),
         (io.BytesIO(b""), {"format": "csv"}, "Empty|empty"),
         (io.StringIO("a\n1\n"), {"format": "csv"}, "as bytes"),
+        (
+            io.BytesIO("a,y\né,1\n".encode("latin1")),
+            {"format": "csv", "levels": {"a": ["é"]}},
+            "'a' of the csv stream is not UTF-8 in row 0",
+        ),
+        (io.BytesIO(b"a;y\n1,5;1\n"), {"format": "csv"}, "'a' holds numbers with commas"),
+        (io.BytesIO(b"a,y\n1,2,3\n"), {"format": "csv"}, "Expected 2 columns.*delimiter="),
+        (X, {"delimiter": ";"}, "is no CSV"),
+        (io.BytesIO(b""), {"format": "arrow", "encoding": "latin1"}, "is no CSV"),
+        ("t.csv", {"delimiter": ";;"}, "one character"),
+        ("t.csv", {"delimiter": "\n"}, "one character"),
+        ("t.csv", {"decimal": "x"}, r'must be "\." or ","'),
+        ("t.csv", {"encoding": "klingon"}, "'klingon' is not known"),
+        ("t.csv", {"encoding": "hex"}, "'hex' is not known"),
         (io.BytesIO(b""), {"format": "svmlight"}, "n_features="),
         (iter([(X, y), (X[:, :1], y)]), {}, "row 3.*shape"),
         (iter([(X, y), (X,)]), {}, "without a target"),
@@ -335,6 +366,16 @@ def test_shapes_and_types_that_make_no_sense():
         (pl.DataFrame({"a": [1.0]}), {"target": "b"}, "no column 'b'"),
         (pl.DataFrame({"a": [1.0]}), {"target": "a"}, "no columns left"),
         (pl.DataFrame({"a": [1.0], "b": [2.0]}), {"target": "a", "columns": ["a"]}, "as well"),
+        (
+            pl.DataFrame({"a": [1.0], "b": [2.0]}),
+            {"target": "a", "weight": "a"},
+            "'a' cannot be the target and the weight as well",
+        ),
+        (
+            pl.DataFrame({"a": [1.0], "b": [2.0]}),
+            {"target": "a", "weight": "b", "columns": ["b"]},
+            "'b' cannot be a feature and the weight as well. Leave it out of columns=",
+        ),
         (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), {}, "'a'|unique"),
         (dd.from_pandas(pd.DataFrame({"a": [1.0]})), {"target": y}, "partitions"),
     ]:

@@ -386,7 +386,7 @@ def test_a_known_encoder_counts_levels_it_does_not_know(tmp_path):
 
 
 def test_numbers_in_later_lines_may_have_fractions(tmp_path, monkeypatch):
-    monkeypatch.setattr("quadlin.sources.batches.CSV_BLOCK", 64)
+    monkeypatch.setattr("quadlin.sources.csv_text.CSV_BLOCK", 64)
     lines = ["a,y"] + ["1,2"] * 100 + ["1.5,2.5"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     X, y, _ = gathered(open_source(tmp_path / "t.csv", target="y"))
@@ -400,11 +400,125 @@ def test_quoted_line_breaks_stay_inside_their_cell(tmp_path):
     assert open_source(tmp_path / "t.csv", target="y").names == ("s=a\nb", "s=c")
 
 
+CITIES = [("Malmö", 1.5, 2), ("Århus", -0.25, 3), ("Malmö", 4, 5)]
+
+
+def written(delimiter=",", decimal=".", encoding="utf8", header=("city", "a", "y")):
+    """Return CSV text of a few cities."""
+    lines = [
+        header,
+        *([city, *(f"{v:g}".replace(".", decimal) for v in vs)] for city, *vs in CITIES),
+    ]
+    return "\r\n".join(map(delimiter.join, lines)).encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (written(), {}),
+        (written(";"), {}),
+        (written("\t"), {}),
+        (written("|"), {}),
+        (written("~"), {"delimiter": "~"}),
+        (written("\t"), {"format": "tsv"}),
+        (written(";"), {"format": "tsv", "delimiter": ";"}),
+        (written(";", encoding="utf-8-sig"), {}),
+        (written(";", header=('"city"', '"a"', '"y"')), {"encoding": "UTF-8"}),
+        (written(";", ",", "latin1"), {"decimal": ",", "encoding": "latin1"}),
+        (written("\t", encoding="utf-16"), {"encoding": "utf-16"}),
+    ],
+)
+def test_csv_is_read_however_it_is_written(tmp_path, text, options):
+    wish = {"format": "csv", "target": "y", "columns": ["city", "a"]} | options
+    (tmp_path / "t.csv").write_bytes(text)
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        file.write(text)
+    wanted = (np.array([[1, 0, 1.5], [0, 1, -0.25], [1, 0, 4]]), np.array([2, 3, 5]), None)
+    for place in (tmp_path / "t.csv", tmp_path / "t.csv.gz", str(tmp_path / "*.csv")):
+        source = open_source(place, **wish)
+        assert source.names == ("city=Malmö", "city=Århus", "a")
+        same(gathered(source), wanted)
+        same(gathered(pickle.loads(pickle.dumps(source))), wanted)
+    levels = {"city": ["Malmö", "Århus"]}
+    same(gathered(open_source(io.BytesIO(text), levels=levels, **wish)), wanted)
+
+
+def test_each_file_may_have_its_own_delimiter(tmp_path):
+    (tmp_path / "a.csv").write_bytes(written(";"))
+    (tmp_path / "b.csv").write_bytes(written("|"))
+    source = open_source(tmp_path, target="y", columns=["a"])
+    same(gathered(source)[:1], [np.array([[1.5], [-0.25], [4]] * 2)])
+
+
+def test_how_csv_is_written_is_part_of_its_fingerprint(tmp_path):
+    (tmp_path / "t.csv").write_text("a;y\n1;2\n3;4\n")
+    plain = open_source(tmp_path / "t.csv", target="y")
+    assert plain.fingerprint() == open_source(tmp_path / "t.csv", target="y").fingerprint()
+    other = open_source(tmp_path / "t.csv", target="y", decimal=",")
+    assert plain.fingerprint() != other.fingerprint()
+
+
+def test_numbers_with_commas_are_text_if_that_is_said_and_no_matter_if_not_used(tmp_path):
+    (tmp_path / "t.csv").write_text("s;a;y\n1,5;1;2\n2,5;3;4\n1,5;2;2\n2,5;0;1\n")
+    source = open_source(tmp_path / "t.csv", target="y", decimal=".")
+    assert source.names == ("s=1,5", "s=2,5", "a")
+    assert open_source(tmp_path / "t.csv", target="y", columns=["a"]).names == ("a",)
+    (tmp_path / "l.csv").write_bytes("s,a,y\né,1,2\n".encode("latin1"))
+    for place in (tmp_path / "l.csv", io.BytesIO((tmp_path / "l.csv").read_bytes())):
+        source = open_source(place, format="csv", target="y", columns=["a"])
+        same(gathered(source)[:1], [np.array([[1]])])
+
+
 def test_columns_are_chosen_by_name(tmp_path):
     folder = parquet_folder(table(), tmp_path)
     source = open_source(folder, target="y", columns=["n", "a"])
     assert source.names == ("n", "a")
     same(gathered(source)[:1], [np.stack([table()["n"], table()["a"]], axis=1)])
+
+
+def test_a_column_without_a_name_is_the_index_of_a_frame(tmp_path):
+    pd.DataFrame({"a": [1.0, 2], "y": [3.0, 4]}).to_csv(tmp_path / "t.csv")
+    for place in (tmp_path / "t.csv", io.BytesIO((tmp_path / "t.csv").read_bytes())):
+        with pytest.warns(UserWarning, match="a column without a name is the index"):
+            source = open_source(place, format="csv", target="y")
+        assert source.names == ("a",)
+        same(gathered(source)[:2], (np.array([[1], [2]]), np.array([3, 4])))
+
+
+KEPT = {"id": ["007", "8", "9", "10"], "a": [1.0, 2, None, 4], "s": list("xyxy"), "y": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("chunk_rows", [1, 2, 10])
+def test_columns_that_are_kept_go_along_with_the_rows(make, chunk_rows):
+    wish = {"target": "y", "missing": "drop", "chunk_rows": chunk_rows}
+    source = open_source(make(KEPT), keep=["id", "y"], **wish)
+    assert source.names == ("a", "s=x", "s=y")  # what is kept is no feature
+    chunks = list(source)
+    frames = [chunk.along for chunk in chunks]
+    assert all(type(frame) is type(make(KEPT)) for frame in frames)
+    assert [str(v) for frame in frames for v in frame["id"]] == ["007", "8", "10"]
+    assert [int(v) for frame in frames for v in frame["y"].__array__()] == [1, 2, 4]
+    assert held(source, 1e9) is source
+    source = open_source(make(KEPT), columns=["a", "s"], keep="a", **wish)
+    assert source.names == ("a", "s=x", "s=y")
+    assert all(len(chunk.along.columns) == 1 for chunk in source)
+    assert all(chunk.along is None for chunk in open_source(make(KEPT), columns=["a"], **wish))
+
+
+def test_what_is_kept_of_csv_is_text_and_large_numbers_of_files_stay_whole(tmp_path):
+    (tmp_path / "t.csv").write_text("id,a,y\n007,1,2\n8,2,3\n")
+    for place in (tmp_path / "t.csv", io.BytesIO((tmp_path / "t.csv").read_bytes())):
+        source = open_source(place, format="csv", target="y", keep=["id", "a"], columns=["a"])
+        source = pickle.loads(pickle.dumps(source)) if source.again else source
+        (chunk,) = list(source)
+        assert chunk.along.to_pydict() == {"id": ["007", "8"], "a": [1.0, 2.0]}
+    large = 2**60 + 1
+    for name, ids in (("1", pa.array([5], pa.int32())), ("2", pa.array([large], pa.int64()))):
+        pq.write_table(pa.table({"id": ids, "a": [1.0]}), tmp_path / f"{name}.parquet")
+    source = open_source(tmp_path / "*.parquet", keep=["id"], chunk_rows=10)
+    (chunk,) = list(source)
+    assert chunk.along["id"].to_pylist() == [5, large]
 
 
 def test_reading_ahead_stops_when_the_caller_does():

@@ -5,7 +5,7 @@ from typing import Any
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
@@ -38,6 +38,18 @@ def is_numpy(a: Array) -> bool:
 def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
     return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+
+
+def canonical(X: csr_array) -> csr_array:
+    """Return CSR with one entry a place, sorted: the same arrays, or a copy where they are not so.
+
+    Looks for itself, once: scipy remembers what was so before somebody changed the arrays.
+    """
+    own = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    if not own.has_canonical_format:
+        own = own.copy()
+        own.sum_duplicates()
+    return own
 
 
 def orthonormal(A: Array) -> Array:

@@ -77,6 +77,11 @@ def check_options(estimator: Any) -> None:
         "loss": ("squared", "huber"),
         "fields": ("auto",),
     }
+    diagonal = estimator.diagonal
+    if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
+        raise ValueError(
+            f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean a feature.'
+        )
     for name, allowed in words.items():
         value = getattr(estimator, name)
         if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:

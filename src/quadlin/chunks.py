@@ -1,7 +1,7 @@
 """Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import pairwise
@@ -24,6 +24,7 @@ class Chunk:
     X: Array  # (n, d), dense or CSR
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
+    along: Any = None  # a frame of n rows that goes with them and is not looked at
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,24 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Reweighted:
-    """The rows of a source with other weights: zero leaves a row out, and nothing is copied."""
+    """The rows of a source with other weights: zero leaves a row out, and nothing is copied.
+
+    They may have other targets as well.
+    """
 
     source: Iterable[Chunk]
     weight: Array  # (n,)
+    y: Array | None = None  # (n,)
 
     @cached_property
     def token(self) -> str:
-        """Return what tells these weights from others."""
-        return blake2b(to_numpy(self.weight).tobytes(), digest_size=16).hexdigest()
+        """Return what tells these weights and targets from others."""
+        own = [a for a in (self.weight, self.y) if a is not None]
+        return blake2b(b"".join(to_numpy(a).tobytes() for a in own), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[Chunk]:
-        return (_reweighted(chunk, weight) for chunk, weight in paired(self.source, self.weight))
+        own = _Own(self.weight, self.y)
+        return (_reweighted(*pair) for pair in paired(self.source, own))
 
     @property
     def carry(self) -> Carry | None:
@@ -122,36 +129,33 @@ class Reweighted:
             return None
 
         def carried(fn: Callable[..., Any], params: tuple[Any, ...], own: Any = None) -> Any:
-            if own is None:
-                return carry(_of_reweighted, (fn, *params), self.weight)
-            return carry(_of_both, (fn, *params), _Both(self.weight, own))
+            return carry(_of_reweighted, (fn, *params), _Own(self.weight, self.y, own))
 
         return carried
 
 
 @dataclass(frozen=True)
-class _Both:
-    """Two values of each row, cut together."""
+class _Own:
+    """What is known of each row beside its chunk, cut together."""
 
     weight: Any
-    own: Any
+    y: Any = None
+    more: Any = None  # for whoever sums
 
-    def __getitem__(self, part: slice) -> "_Both":
-        return _Both(self.weight[part], self.own[part])
-
-
-def _reweighted(chunk: Chunk, weight: Array) -> Chunk:
-    return replace(chunk, weight=weight if chunk.weight is None else weight * chunk.weight)
+    def __getitem__(self, part: slice) -> "_Own":
+        values = (self.weight, self.y, self.more)
+        return _Own(*(None if v is None else v[part] for v in values))
 
 
-# Functions of the module, since a cluster sends them by name.
-def _of_reweighted(pair: tuple[Chunk, Array], fn: Callable[..., Any], *params: Any) -> Any:
-    return fn(_reweighted(*pair), *params)
+def _reweighted(chunk: Chunk, own: _Own) -> Chunk:
+    weight = own.weight if chunk.weight is None else own.weight * chunk.weight
+    return Chunk(chunk.X, chunk.y if own.y is None else own.y, weight)
 
 
-def _of_both(pair: tuple[Chunk, _Both], fn: Callable[..., Any], *params: Any) -> Any:
-    chunk, both = pair
-    return fn((_reweighted(chunk, both.weight), both.own), *params)
+# A function of the module, since a cluster sends it by name.
+def _of_reweighted(pair: tuple[Chunk, _Own], fn: Callable[..., Any], *params: Any) -> Any:
+    chunk, own = _reweighted(*pair), pair[1].more
+    return fn(chunk if own is None else (chunk, own), *params)
 
 
 def _block_rows(X: Array) -> int:

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from quadlin.arrays import Array, namespace
 from quadlin.moments import Moments
+
+FAR = 100.0  # σ: columns whose mean is further from zero have next to no zeros, and are centred
+OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
 
 
 class Target(NamedTuple):
@@ -21,7 +24,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Units:
-    r"""From the user's units to the solver's: :math:`z = (x - \mu) \circ \mathrm{scale}`."""
+    r"""From the user's units to the solver's.
+
+    .. math:: z = (x - \mathrm{mean}) \circ \mathrm{scale} - \mathrm{rest}
+    """
 
     mean: Array  # (d,), μ rounded to the rows' dtype, so that x − μ is what is computed
     scale: Array  # (d,), 1/σ, and 0 for a constant feature
@@ -30,11 +36,12 @@ class Units:
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
     burden: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
+    rest: Array  # (d,), what rounding took of μ/σ, 0 where it hardly matters
 
     @property
     def nu(self) -> Array:
         """Return μ/σ, the mean in standardised units."""
-        return self.mean * self.scale
+        return self.mean * self.scale + self.rest
 
     @property
     def tau(self) -> Array:
@@ -67,6 +74,8 @@ def units_of(
     xp = namespace(features.mean)
     varies = features.varies(dtype)
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
+    rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
+    rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
     burden = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
 
     def cast(v: Array) -> Array:
@@ -80,6 +89,7 @@ def units_of(
         cast(free & varies),
         target,
         cast(burden),
+        cast(rest),
     )
 
 
@@ -88,7 +98,8 @@ class Rows:
 
     Dense rows are centred outright (no cancellation when |mean| ≫ sd) and have no offset. Sparse
     rows are scaled where they are stored and centred implicitly; a column with no zero in the
-    block is centred outright as well. Either way the copy is of one block, never of the table.
+    block, or with a mean far from zero, is centred outright as well. Either way the copy is of one
+    block, never of the table.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
@@ -98,7 +109,8 @@ class Rows:
             self.S, self.offset = _scaled_sparse(X, units)
         else:
             xp = namespace(X)
-            self.S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
+            S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
+            self.S = S - units.rest if bool(xp.any(units.rest != 0)) else S
             self.offset = None
 
     def matmul(self, Q: Array) -> Array:
@@ -155,8 +167,23 @@ def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
     n, d = X.shape
     # An explicit zero is a stored entry; scipy keeps at most one per place in canonical form.
     full = np.bincount(X.indices, minlength=d) == n
+    far = np.abs(units.nu) > FAR
+    if (far & ~full).any():
+        X, full = _with_zeros(X, np.flatnonzero(far & ~full)), full | far
     data = X.data.astype(units.scale.dtype, copy=False)
     if full.any():
         data = data - np.where(full, units.mean, 0)[X.indices]
-    S = csr_array((data * units.scale[X.indices], X.indices, X.indptr), shape=X.shape)
+    data = data * units.scale[X.indices]
+    if (full & (units.rest != 0)).any():
+        data = data - np.where(full, units.rest, 0)[X.indices]
+    S = csr_array((data, X.indices, X.indptr), shape=X.shape)
     return S, np.where(full, 0, units.nu).astype(units.scale.dtype)
+
+
+def _with_zeros(X: csr_array, columns: np.ndarray) -> csr_array:
+    """Return the rows with every zero of some columns stored."""
+    row, at = np.nonzero(X[:, columns].toarray() == 0)
+    own = X.tocoo()
+    places = (np.concatenate([own.row, row]), np.concatenate([own.col, columns[at]]))
+    data = np.concatenate([own.data, np.zeros(len(row), X.dtype)])
+    return coo_array((data, places), shape=X.shape).tocsr()  # which adds what stands twice

@@ -57,7 +57,7 @@ def residual_edge(
 
 
 def _features(learned: Learned, names: Sequence[str]) -> list[str]:
-    report = mip_report(learned.features, names)
+    report = mip_report(learned.features, names, learned.units.scale.dtype)
     lines = []
     says = {
         "constant": "carry no information and were left out",
@@ -74,10 +74,12 @@ def _features(learned: Learned, names: Sequence[str]) -> list[str]:
 def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
     if isinstance(learned.white, Identity):
         return ["correlation: none that matters, or none looked for."]
+    varies = to_numpy(learned.units.scale) > 0
+    if not varies.any():
+        return ["correlation: none, for no feature varies."]
     if not isinstance(learned.white, Full):
         return ["correlation: found, and whitened by a low-rank model of it."]
     values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
-    varies = to_numpy(learned.units.scale) > 0
     null = [
         v for e, v in zip(values, vectors.T, strict=True) if e < COLLINEAR and np.any(v[varies])
     ]

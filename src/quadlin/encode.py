@@ -44,7 +44,7 @@ class TableEncoder:
     {'city': 1}
     """
 
-    input_names: tuple[str, ...]
+    input_names: tuple[str, ...]  # as text, whatever the frame has for names
     levels: tuple[Levels | None, ...]  # for each input column, None for numbers
     dtype: np.dtype
 
@@ -87,8 +87,8 @@ class TableEncoder:
         """
         table = self._checked(frame)
         columns, unseen = [], {}
-        for name, known in zip(self.input_names, self.levels, strict=True):
-            column = table.get_column(name)
+        parts = zip(table.iter_columns(), self.input_names, self.levels, strict=True)
+        for column, name, known in parts:
             _refuse(column, column.is_null().to_numpy(), "NaN (a missing value)")
             if is_text(column) == (known is None):
                 raise ValueError(
@@ -159,16 +159,32 @@ class TableEncoder:
                 "The model was fitted to a table with text columns, but a "
                 f"{type(frame).__name__} came. Give a frame with those columns."
             )
-        if tuple(table.columns) == self.input_names:
+        found = [str(name) for name in table.columns]
+        if tuple(found) == self.input_names:
             return table
         said = ["The feature names should match those that were passed during fit."]
-        if extra := [name for name in table.columns if name not in self.input_names]:
+        if extra := [name for name in found if name not in self.input_names]:
             said.append(f"Feature names unseen at fit time: {_some(extra)}.")
-        if gone := [name for name in self.input_names if name not in table.columns]:
+        if gone := [name for name in self.input_names if name not in found]:
             said.append(f"Feature names seen at fit time, yet now missing: {_some(gone)}.")
         if not extra and not gone:
             said.append("Feature names must be in the same order as they were in fit.")
         raise ValueError(" ".join(said))
+
+
+def check_frame(rows: Any) -> None:
+    """Refuse a frame that is lazy, or that has two columns of one name; all else passes."""
+    try:
+        table = nw.from_native(rows, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = Counter(getattr(rows, "column_names", rows.columns))
+        twice = [name for name, times in names.items() if times > 1]
+        raise ValueError(f"Two columns are called {twice[0]!r}. Rename or drop one.") from None
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(
+            f"A {type(rows).__name__} is a plan of rows, not rows. Collect it, or walk it piece by "
+            "piece: quadlin.open_source(frame, target=...)."
+        )
 
 
 class LevelLearner:
@@ -185,9 +201,9 @@ class LevelLearner:
     ('city=Oslo', 'city=Rome', 'age')
     """
 
-    def __init__(self, input_names: Sequence[str], text: Sequence[str], dtype: np.dtype) -> None:
+    def __init__(self, input_names: Sequence[Any], text: Sequence[Any], dtype: np.dtype) -> None:
         self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
-        self.seen: dict[str, set[tuple[Any, str]]] = {name: set() for name in text}
+        self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
 
     @classmethod
     def of(cls, frame: Any) -> "LevelLearner | None":
@@ -223,7 +239,7 @@ class LevelLearner:
                     "merge its rare levels."
                 )
         levels = tuple(known.get(name) for name in self.input_names)
-        encoder = TableEncoder(self.input_names, levels, self.dtype)
+        encoder = TableEncoder(tuple(map(str, self.input_names)), levels, self.dtype)
         twice = [name for name, times in Counter(encoder.names).items() if times > 1]
         if twice:
             raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.arrays import to_numpy, unflagged
+from quadlin.arrays import unflagged
 
 Name = int | str
 
@@ -146,13 +146,12 @@ def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
     return tuple(groups)
 
 
-def check_one_hot(fields: Sequence[np.ndarray], names: Sequence[str], X: Any) -> None:
-    """Refuse groups that have more than one 1 in some row, or other numbers."""
-    for group in fields:
-        part = to_numpy(X[:, group].toarray() if issparse(X) else X[:, group])
-        if np.any((part != 0) & (part != 1)) or np.any(part.sum(axis=1) > 1):
-            some = ", ".join(names[j] for j in group[:3])
-            raise ValueError(f"The field of {some} is not one-hot: 0/1 with at most one 1 a row.")
+def check_one_hot(names: Sequence[str], group: np.ndarray, part: Any) -> None:
+    """Refuse a group whose columns have more than one 1 in some row, or other numbers."""
+    part = part.toarray() if issparse(part) else part
+    if np.any((part != 0) & (part != 1)) or np.any(part.sum(axis=1) > 1):
+        some = ", ".join(names[j] for j in group[:3])
+        raise ValueError(f"The field of {some} is not one-hot: 0/1 with at most one 1 a row.")
 
 
 def numbered(fields: Sequence[np.ndarray], d: int) -> np.ndarray:

@@ -57,7 +57,7 @@ def fields_among(source: Iterable[Chunk], d: int) -> tuple[np.ndarray, ...]:
         columns = np.flatnonzero(binary)
         if len(columns) < 2:
             return ()
-        B = _block(chunk, columns)
+        B = counting(chunk, columns)
         # Five times as fast as B.nonzero() where B is dense.
         row, at = B.nonzero() if issparse(B) else np.divmod(np.flatnonzero(B != 0), B.shape[1])
         value = B.data[B.data != 0] if issparse(B) else B[row, at]
@@ -104,7 +104,7 @@ def _scattered(
     """Return groups of the columns `left`, no two of a group in the same row, with n ones."""
     meet = np.eye(len(left), dtype=bool)  # which columns are ever one in the same row
     for chunk in source:
-        B = _block(chunk, left).astype(np.float32)
+        B = counting(chunk, left).astype(np.float32)
         G = B.T @ B
         meet |= (G.toarray() if issparse(G) else G) > 0
         able = count[left] + ~meet @ count[left] >= n  # enough ones to make a group at all
@@ -128,8 +128,8 @@ def _scattered(
     return fields
 
 
-def _block(chunk: Chunk, columns: np.ndarray) -> Any:
-    """Return some columns of the rows that count, as numpy's array or CSR."""
+def counting(chunk: Chunk, columns: np.ndarray) -> Any:
+    """Return some columns of the rows that count, whose weight is not 0: numpy's array or CSR."""
     B = chunk.X
     if len(columns) < B.shape[1]:
         xp = namespace(B)

@@ -6,20 +6,22 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_X_y
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
-from quadlin.arrays import Array, is_numpy, moved, namespace, unflagged
+from quadlin.arrays import Array, canonical, is_numpy, moved, namespace, unflagged
 from quadlin.checks import checked_weight, float_types
 from quadlin.chunks import Chunk, MemorySource
 from quadlin.diagnose import listed
-from quadlin.encode import TableEncoder
+from quadlin.encode import TableEncoder, check_frame
 from quadlin.explain import check_one_hot, given_fields
-from quadlin.fields import fields_among
+from quadlin.fields import counting, fields_among
 from quadlin.fitted import Fitted
 from quadlin.sources import Source, is_dask, open_source
-from quadlin.stream import Stream
+from quadlin.stream import Stream, Tally
 from quadlin.warn import warn
+
+HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 
 
 class Incoming(Fitted):
@@ -93,14 +95,17 @@ class Incoming(Fitted):
             if source.unseen:
                 warn_unseen(source.unseen)
             return
+        check_frame(X)
         if self._encoder is not None:
-            X = self._encoded(X, reset=False)
+            X = check_array(self._encoded(X, reset=False), accept_sparse="csr", estimator=self)
         else:
             X = validate_data(self, X, accept_sparse="csr", dtype=float_types(X), reset=False)
+            X = canonical(X) if issparse(X) else X
         for chunk in MemorySource(self._at_home(X, "predict")):
             yield chunk.X
 
     def _checked(self, X: Any, y: Any, weight: Any, reset: bool, least: int = 1) -> Chunk:
+        check_frame(X)
         if reset:
             self._encoder, self._fill = TableEncoder.learn(X), None
         checks = {
@@ -113,10 +118,13 @@ class Incoming(Fitted):
             X, y = check_X_y(self._encoded(X, reset), y, **checks)
         else:
             X, y = validate_data(self, X, y, reset=reset, **checks)
+            X = canonical(X) if issparse(X) else X
         if not reset:
             X = self._at_home(X, "partial_fit")
         y = moved(y, X)
-        return Chunk(X, y, checked_weight(weight, y))
+        chunk = Chunk(X, y, checked_weight(weight, y))
+        check_weights(Tally.of(chunk), X.dtype)
+        return chunk
 
     def _encoded(self, frame: Any, reset: bool) -> Array:
         """Turn the text columns of a frame into one-hot fields."""
@@ -149,7 +157,8 @@ class Incoming(Fitted):
         names = self._names()
         given = given_fields(self.fields, names)
         for chunk in source if source.again else ():
-            check_one_hot(given, names, chunk.X)
+            for group in given:
+                check_one_hot(names, group, counting(chunk, group))
         return given
 
     @unflagged
@@ -165,6 +174,17 @@ class Incoming(Fitted):
                 f"{own.device}, but they are {xp.__name__} on {here}."
             )
         return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
+
+
+def check_weights(tally: Tally, dtype: Any) -> None:
+    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    mean = tally.weight / max(1, tally.counting)
+    most = HEAVIEST[32 if "32" in str(dtype) else 64]
+    if tally.counting and not 1 / most <= mean <= most:
+        raise ValueError(
+            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
+            "with. Divide them all by one number, and alpha by the same."
+        )
 
 
 def warn_unseen(unseen: dict[str, int]) -> None:

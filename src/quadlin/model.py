@@ -133,9 +133,9 @@ def in_units(model: Model, old: Units, new: Units) -> Model:
     """
     xp = namespace(model.U)
     varies = new.scale > 0
-    # z = g∘z′ + h, and features that were constant so far have z = 0.
+    # z = g∘z′ + h with x the same, and features that were constant so far have z = 0.
     g = xp.where(varies, old.scale / xp.where(varies, new.scale, 1.0), 0.0)
-    h = (new.mean - old.mean) * old.scale
+    h = (new.mean - old.mean) * old.scale + g * new.rest - old.rest
     y = old.target.scale / new.target.scale
     Mh = apply_m(model, h)
     m = (model.U * model.U) @ model.s
@@ -148,6 +148,11 @@ def in_units(model: Model, old: Units, new: Units) -> Model:
     c = y * float(constant) + float(xp.sum(moved.free * new_m))
     shift = (old.target.mean - new.target.mean) / new.target.scale
     return replace(moved, c=c + shift)
+
+
+def positive(model: Model) -> Model:
+    """Return the model without the directions of negative eigenvalues."""
+    return replace(model, s=namespace(model.s).clip(model.s, min=0))
 
 
 def with_rank(model: Model, rank: int) -> Model:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.arrays import Array, namespace, to_numpy, unflagged
+from quadlin.arrays import Array, canonical, namespace, to_numpy, unflagged
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -41,7 +41,7 @@ class Moments:
     @unflagged  # whoever uses them looks for infinities
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
-        return _of_sparse(X, weight) if issparse(X) else _of_dense(X, weight)
+        return _of_sparse(canonical(X), weight) if issparse(X) else _of_dense(X, weight)
 
     @unflagged
     def __add__(self, other: "Moments") -> "Moments":
@@ -78,13 +78,14 @@ class Moments:
         return xp.clip(self.phi - 1 - self.kappa**2, min=0)
 
     def varies(self, dtype: Any) -> Array:
-        """Tell which features are not constant up to the rounding of `dtype`."""
+        """Tell which features are not constant: up to the rounding of the mean, and 1/σ in `dtype`.
+
+        The mean is of float64 whatever the rows are, and rows as given have no rounding.
+        """
         xp = namespace(self.var)
-        info = xp.finfo(dtype)
-        sd = xp.sqrt(self.var)
-        return (sd > 8 * float(info.eps) * xp.abs(self.mean)) & (
-            sd > 4 * float(info.smallest_normal)
-        )
+        sd, eps = xp.sqrt(self.var), float(xp.finfo(xp.float64).eps)
+        least = 4 * float(xp.finfo(dtype).smallest_normal)
+        return (sd > 8 * eps * xp.abs(self.mean)) & (sd > least)
 
     @property
     def two_valued(self) -> Array:
@@ -104,7 +105,9 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first
     x = x - mean
-    return _standardised(total, mean, [share @ x**2, share @ (x * x * x), share @ (x**2) ** 2])
+    var = share @ x**2
+    x = x * _inverse_root(var)
+    return _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
 
 
 def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
@@ -124,16 +127,22 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     # A second look removes the rounding of the first, which a constant column would vary by.
     mean = mean + column_sums(share * (data - mean[X.indices])) - zeros * mean
     centred = data - mean[X.indices]
-    powers = [column_sums(share * centred**p) + zeros * (-mean) ** p for p in (2, 3, 4)]
-    return _standardised(total, mean, powers)
+    var = column_sums(share * centred**2) + zeros * mean**2
+    size = _inverse_root(var)
+    z, nu = centred * size[X.indices], mean * size
+    third, fourth = (column_sums(share * z**p) + zeros * (-nu) ** p for p in (3, 4))
+    return _whole(total, mean, var, third, fourth)
 
 
-def _standardised(total: float, mean: Array, powers: list[Array]) -> Moments:
-    xp = namespace(mean)
-    var, third, fourth = powers
-    safe = xp.where(var > 0, var, 1.0)
-    kappa = xp.where(var > 0, third / safe / xp.sqrt(safe), 0.0)
-    phi = xp.where(var > 0, fourth / safe / safe, 1.0)
+def _inverse_root(var: Array) -> Array:
+    """Return 1/σ, by which powers neither overflow nor underflow; 1 where nothing varies."""
+    xp = namespace(var)
+    return 1 / xp.sqrt(xp.where(var > 0, var, 1.0))
+
+
+def _whole(total: float, mean: Array, var: Array, third: Array, fourth: Array) -> Moments:
+    xp = namespace(var)
+    kappa, phi = xp.where(var > 0, third, 0.0), xp.where(var > 0, fourth, 1.0)
     return Moments(total, mean, var, kappa, phi)
 
 
@@ -166,10 +175,13 @@ class MipReport:
         return "\n".join(lines)
 
 
-def mip_report(moments: Moments, names: Sequence[str] | None = None) -> MipReport:
-    """Sort the features by what their moments allow."""
+def mip_report(
+    moments: Moments, names: Sequence[str] | None = None, dtype: Any = None
+) -> MipReport:
+    """Sort the features by what their moments allow, in a fit of `dtype` (float64 if None)."""
     xp = namespace(moments.tau)
-    columns = (moments.varies(xp.float64), moments.two_valued, moments.tau < TAU_FREE)
+    varies = moments.varies(xp.float64 if dtype is None else dtype)
+    columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
     kinds = [
         "constant" if not v else "two-valued" if two else "nearly two-valued" if small else "free"
         for v, two, small in zip(*map(to_numpy, columns), strict=True)

@@ -90,12 +90,14 @@ def to_onnx(
 def _predicted(graph: "_Graph", X: str, learned: Learned) -> str:
     """Add the nodes of `model.predict`, which this is line by line."""
     model, units = learned.model, learned.units
-    U, s, w, free, mean, scale = (
+    U, s, w, free, mean, scale, rest = (
         to_numpy(a).astype(np.float64)
-        for a in (model.U, model.s, model.w, model.free, units.mean, units.scale)
+        for a in (model.U, model.s, model.w, model.free, units.mean, units.scale, units.rest)
     )
     m, constant = (U * U) @ s, graph.constant
     Z = graph.node("Mul", graph.node("Sub", X, constant(mean)), constant(scale))
+    if np.any(rest):
+        Z = graph.node("Sub", Z, constant(rest))
     f = graph.node("MatMul", Z, constant(w[:, None]))
     f = graph.node("Add", f, constant(np.asarray(model.c - np.sum(free * m))))
     if len(s):

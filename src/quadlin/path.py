@@ -19,9 +19,9 @@ from quadlin.exact import (
 )
 from quadlin.gauss_newton import ridge
 from quadlin.model import Model, constant_model, predict, with_rank
-from quadlin.moments import Moments
 from quadlin.polish import polish
-from quadlin.solve import Options, Problem, Solution, Status
+from quadlin.solve import Options, Problem, Record, Solution, Status
+from quadlin.stream import Survey
 from quadlin.sums import standardised_target
 from quadlin.whiten import Whitener, whitener
 
@@ -44,8 +44,8 @@ class Path:
     ) -> None:
         self.source, self.units, self.options = source, units, options
         self.rows, self.weight, self.seed, self.passes = rows, weight, seed, 0
-        self.models: dict[Point, Model] = {}
-        self.moments: tuple[Moments, Moments]  # of features and target, for those who need them
+        self.solutions: dict[Point, Solution] = {}
+        self.known: Survey  # of the rows, for those who need it
         self._white: dict[float, Whitener] = {}
         self._exact: dict[bool, Exact | None] = {}
         self.plain = options.fit_linear and options.fit_intercept and not options.psd
@@ -66,35 +66,62 @@ class Path:
 
     def model(self, rank: int, alpha: Alpha) -> Model:
         """Return the model at a point of the path, from that of a neighbour if there is one."""
+        return self.point(rank, alpha).model
+
+    def point(self, rank: int, alpha: Alpha) -> Solution:
+        """Return what was found at a point of the path; an exact solution has no history."""
         point = (rank, alpha)
-        if point not in self.models:
+        if point not in self.solutions:
             d = self.units.scale.shape[0]
             exact = self.exact(rank == 0) if rank in (0, d) and min(alpha) > 0 else None
             if exact is not None:
-                self.models[point] = exact.model(alpha, rank)
+                model = exact.model(alpha, rank)
+                self.solutions[point] = Solution(model, self.units, Status.converged, ())
             else:
                 loose = replace(
                     self.options,
                     tol=max(PATH_TOL, self.options.tol),
                     max_iter=min(PATH_STEPS, self.options.max_iter),
                 )
-                self.models[point] = self.solution(loose, rank, alpha)[0].model
-        return self.models[point]
+                self.solutions[point] = self.solution(loose, rank, alpha)[0]
+        return self.solutions[point]
+
+    def recorded(self, rank: int, alpha: Alpha) -> Solution:
+        """Return what was found at a point, its objective noted: a pass for an exact solution."""
+        solution = self.point(rank, alpha)
+        if solution.history:
+            return solution
+        options = replace(self.options, rank=rank, alpha=alpha)
+        problem = Problem(self.source, self.units, options, np.random.default_rng(self.seed))
+        loss = self._objective(problem, solution.model) / self.weight
+        self.passes += problem.passes
+        record = Record(0, problem.passes, loss * self.units.target.scale**2)
+        return replace(solution, history=(record,))
 
     def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
-        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch."""
+        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
+
+        Where squares are left out, the size of eigenvalues says less of a component's worth: a
+        neighbour of higher rank, truncated, may lie by a worse optimum, in which all later ones of
+        the rank would begin. So there the first of a rank is fitted from scratch as well.
+        """
         white = self.whitener(alpha)
         rng = np.random.default_rng(self.seed)
         options = replace(options, rank=rank, alpha=alpha)
         problem = Problem(self.source, self.units, options, rng)
-        starts = list(self._neighbours(rank, alpha))
-        if len(starts) > 1:
-            starts.sort(key=lambda model: self._objective(problem, model))
-        solution = polish(problem, white, starts[0] if starts else None)
+        near = list(self._neighbours(rank, alpha))
+        if len(near) > 1:
+            near = [min(near, key=lambda model: self._objective(problem, model))]
+        first = rank > 0 and not any(known == rank for known, _ in self.solutions)
+        unseen = bool(namespace(self.units.free).any(self.units.free == 0))
+        starts: list[Model | None] = [*near, None] if not near or (first and unseen) else [*near]
+        found = []
+        for start in starts:
+            found.append(polish(problem, white, start))
+            if found[-1].status is Status.interrupted:
+                raise KeyboardInterrupt(found[-1].status.value)
         self.passes += problem.passes
-        if solution.status is Status.interrupted:
-            raise KeyboardInterrupt(solution.status.value)
-        return solution, white
+        return min(found, key=lambda solution: solution.history[-1].loss), white
 
     def whitener(self, alpha: Alpha) -> Whitener:
         """Return the whitener for a penalty on w."""
@@ -110,26 +137,26 @@ class Path:
         """Drop the large matrices, which can be had again for a pass."""
         d = self.units.scale.shape[0]
         self._exact.clear()
-        self.models = {p: model for p, model in self.models.items() if 0 < p[0] < d}
+        self.solutions = {p: found for p, found in self.solutions.items() if 0 < p[0] < d}
 
     def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
         """Yield the same point, or the same rank's last one and higher ranks truncated."""
-        if (rank, alpha) in self.models:
-            yield self.models[rank, alpha]
+        if (rank, alpha) in self.solutions:
+            yield self.model(rank, alpha)
             return
         if rank == 0:
             yield constant_model(self.units, 0, self.units.target.centre)
             return
-        same = [point for point in self.models if point[0] == rank]
+        same = [point for point in self.solutions if point[0] == rank]
         if same:
-            yield self.models[same[-1]]
+            yield self.model(*same[-1])
         full = self.exact(False) if min(alpha) > 0 else None
         if full is not None:
             d = self.units.scale.shape[0]
             yield with_rank(self.model(d, alpha), rank)
-        higher = [point for point in self.models if point[0] > rank and point[1] == alpha]
+        higher = [point for point in self.solutions if point[0] > rank and point[1] == alpha]
         if higher:
-            yield with_rank(self.models[min(higher)], rank)
+            yield with_rank(self.model(*min(higher)), rank)
 
     def _objective(self, problem: Problem, model: Model) -> float:
         loss = problem.sums(model, squares=False).loss

@@ -3,6 +3,7 @@
 `docs/model_files.md` describes the format.
 """
 
+import json
 import os
 from importlib.metadata import version
 from typing import Any
@@ -100,6 +101,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "cv": packed_cv(estimator) if isinstance(estimator, SecondOrderRegressorCV) else None,
         **numbers,
     }
+    _refuse_what_load_refuses(tensors, header)
     write_tensors(path, tensors, header, kind="model")
 
 
@@ -131,6 +133,18 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise FileFormatError(path, f"It contradicts itself: {error}.", DAMAGED) from error
 
 
+def _refuse_what_load_refuses(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> None:
+    """Go through all that `load` looks at, before anything is written."""
+    try:
+        with np.errstate(all="ignore"):
+            _estimator(tensors, json.loads(json.dumps(header, allow_nan=False)))
+    except (MismatchError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be saved, since `load` would refuse the file: {error}. "
+            "Look for numbers that are far too large or too small in X, y and the weights."
+        ) from error
+
+
 def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     need(header.keys() == PARTS, "the parts of the header")
     need(header["class"] in tuple(ESTIMATORS), "the class")
@@ -146,7 +160,9 @@ def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     if names is not None:
         need(texts(names) and len(names) == width, "the names of features")
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    need(encoder is None or names == list(encoder.input_names), "the names of columns")
+    # Names that are no text, as of a table without a header, are none to scikit-learn.
+    known = (None, list(encoder.input_names)) if encoder is not None else (names,)
+    need(names in known, "the names of columns")
     estimator.n_features_in_ = width
     features = estimator._names()
     need(len(features) == len(coef), "the number of encoded features")
@@ -175,17 +191,18 @@ def _in_raw_units(learned: Learned) -> tuple[dict[str, np.ndarray], dict[str, fl
     different units they are rounded by the largest; the factor is exact in each.
     """
     raw, units, target = learned.raw, learned.units, learned.units.target
-    U, s, w, free, scale = (
+    model = learned.model
+    U, s, w, free, scale, mean, rest = (
         to_numpy(a).astype(np.float64)
-        for a in (learned.model.U, learned.model.s, learned.model.w, units.free, units.scale)
+        for a in (model.U, model.s, model.w, units.free, units.scale, units.mean, units.rest)
     )
-    value = learned.model.c - float(np.sum(free * ((U * U) @ s)))
+    value = model.c - float(np.sum(free * ((U * U) @ s)))
     arrays = {
         "coef": to_numpy(raw.coef),
         "components": to_numpy(raw.components),
         "eigenvalues": to_numpy(raw.eigenvalues),
         "has_diagonal": free > 0,
-        "feature_mean": to_numpy(units.mean).astype(np.float64),
+        "feature_mean": mean + rest / np.where(scale > 0, scale, 1.0),
         "feature_sd": np.sqrt(to_numpy(learned.features.var)),
         "slope_at_mean": target.scale * scale * w,
         "factor": scale[:, None] * U,

@@ -1,6 +1,7 @@
 """The fit: a start of annealed rank, Gauss–Newton to the optimum, and a way out if stuck."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import isfinite, sqrt
 
 import numpy as np
@@ -30,6 +31,7 @@ PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
+TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
 
 
 def spectral_start(task: Task, rank: int) -> Point:
@@ -128,6 +130,32 @@ def escaped(task: Task, p: Point, rank: int) -> Point:
     return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
 
 
+def turned(task: Task, p: Point) -> Point | None:
+    """Turn the sign of the component that is most nearly one feature's own; None if none is.
+
+    Where the square of feature j is left out, λuuᵀ with u → e_j and λ → ∞ or −∞ comes to the same:
+    the row r of M that belongs to j, and nothing else. So a fit of the wrong signs ends near such a
+    border. Beyond it, the same row by a component of the other sign and moderate size is
+    −λ/|λ|·aaᵀ with a_j = √|r|.
+    """
+    model, xp = p.model, namespace(p.U)
+    unseen = model.U**2 * (1 - model.free)[:, None]
+    share = xp.max(unseen, axis=0) / xp.sum(model.U**2, axis=0)
+    i = int(xp.argmax(share))
+    j = int(xp.argmax(unseen[:, i]))
+    own = xp.arange(model.U.shape[0], device=p.U.device) == j
+    u, sign = model.U[:, i], -xp.sign(p.s[i])
+    row = xp.where(own, 0.0, p.s[i] * u[j] * u)
+    size = xp.sqrt(xp.linalg.vector_norm(row))
+    if task.options.psd or not float(share[i]) > NEARLY_ONE or not float(size) > 0:
+        return None
+    column = xp.where(own, size, sign * row / size)
+    chosen = xp.arange(p.s.shape[0], device=p.U.device) == i
+    U = xp.where(chosen[None, :], column[:, None], model.U)
+    other = replace(model, U=U, s=xp.where(chosen, sign, model.s))
+    return task.point(*whitened(other, task.white))
+
+
 def polish(
     problem: Problem,
     white: Whitener,
@@ -181,6 +209,14 @@ def polish(
                 break
             other, status, stuck = refined(task, escaped(task, p, rank), note)
             p = other if other.objective < p.objective else p
+        for _ in range(TURNS if 0 < rank < d else 0):
+            beyond = None if status is not Status.converged else turned(task, p)
+            if beyond is None:
+                break
+            other, met, _ = refined(task, beyond, note)
+            if not other.objective < p.objective:
+                break
+            p, status = other, met
         if isinstance(white, Full) and status is Status.converged:
             sharp = Task(problem, sharpened(white))
             p, status, _ = refined(sharp, sharp.point(*whitened(p.model, sharp.white)), note)

@@ -21,11 +21,11 @@ from quadlin.cluster import carried
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, residual_edge
 from quadlin.explain import Name, given_fields
-from quadlin.incoming import Incoming, warn_unseen
+from quadlin.incoming import Incoming, check_weights, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.rank import choose_rank
-from quadlin.robust import learn_robustly, robust_law
+from quadlin.robust import closer, learn_robustly, robust_law
 from quadlin.solve import Options, Status
 from quadlin.sources import Source, is_dask
 from quadlin.standardise import UnitsMaker
@@ -143,7 +143,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
     -----
     Time: O(nnz(X)·k) a pass; some 50 passes with 30 rows a parameter, 80 with four, 150 with two.
     Memory beside X: O((k + 8)d), a block of rows, and d×d with full whitening; X is never copied
-    (CSC becomes CSR once). float32 stays float32.
+    (but once where it is CSC, or CSR that is not sorted or has several entries in one place).
+    float32 stays float32.
 
     Examples
     --------
@@ -274,6 +275,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         options = self._options(source.width)
         maker = self._units_maker(source.width, source.dtype, fields)
         known = survey(rows)
+        check_weights(known.tally, source.dtype)
         if self.rank == "auto":
             units, weight = maker(known.features, known.target), known.features.weight
             rng = np.random.default_rng(seed)
@@ -286,13 +288,17 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
 
         hook, end = step_hook(self, *given, fitted)
 
+        robust, steps = self.loss == "huber", options
+
         def learn(
             rows: Iterable[Chunk], warm: Learned | None, known: Survey | None = None
         ) -> Learned:
-            return learn_table(rows, options, maker, seed, warm, hook, known)
+            return learn_table(rows, steps, maker, seed, warm, hook, known)
 
-        robust = self.loss == "huber"
         if robust:
+            maker.refuse_overflow(known.features, known.target)
+            eps = float(namespace(known.features.mean).finfo(maker.dtype).eps)
+            steps = replace(options, tol=closer(options.tol, eps))
             learned, weighted = learn_robustly(rows, learn, warm)
             # What rows are worth is what was given, to a stream that goes on from here too.
             learned = replace(learned, features=known.features, target=known.target)
@@ -384,6 +390,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             return self
         with keeping(checkpoint, source, self, stream) as keeper:
             for chunk in keeper.rest(source):
+                check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
                     X = self._at_home(chunk.X, "partial_fit", keeper.stream)
                     keeper.stream.feed(replace(chunk, X=X))

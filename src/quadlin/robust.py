@@ -4,7 +4,10 @@ r"""Huber's loss by reweighted least squares: gross errors in y lose their pull.
           \rho(t) = t^2 \text{ for } |t| \le h, \text{ else } 2h|t| - h^2
 
 A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is estimated by the median
-of |r| until it settles.
+of |r| until it settles. The loss of a gross error is linear in it, so that its pull is the same
+however large it is: where |r| > gσ it counts as gσ, y moved there. Otherwise the squares of gross
+errors, which no model can lower, would drown all else in what least squares measures itself by.
+g falls as the fit settles, for at first a large residual may be the model's fault.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,8 +26,11 @@ from quadlin.uncertainty import Uncertainty
 
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
 MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
-ROUNDS = 20
-SETTLED = 1e-3  # the largest change of a weight that still counts as none
+ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
+ROUNDS = 30
+FAR = (1e6, 1e3, 10.0)  # g
+SETTLED = 1e-4  # the largest change of a weight that still counts as none
+WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must not take a small change for none
 
 
 def learn_robustly(
@@ -38,27 +44,40 @@ def learn_robustly(
     one fit, and a few for each round after.
     """
     like, y, given = _gathered(source)
-    nothing = 1e-12 * float(np.max(np.abs(y), initial=0.0))
-    residual, learned = y - _median(y, given), None
+    nothing = ROUNDING * _typical(y, given)
+    f, learned, far = np.full(len(y), _median(y, given)), None, list(FAR)
     factor, weighted = np.ones(len(y)), source  # given weights times factor
     for _ in range(ROUNDS):
-        size = np.abs(residual)
+        size = np.abs(y - f)
         scale = MAD * _median(size, given)
         if scale <= nothing and learned is None and np.any(given[size > nothing] > 0):
             # Most of y is one and the same value: let the others tell the scale.
             scale = MAD * _median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
-        new = BEND * scale / np.maximum(size, BEND * scale)
-        if learned is not None and np.max(np.abs(new - factor)) <= SETTLED:
+        new = _factor(size / scale, far[0])
+        while learned is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
+            far = far[1:]
+            new = _factor(size / scale, far[0]) if far else new
+        if not far:
             break
-        factor = new
-        weighted = Reweighted(source, moved(factor, like))
+        factor, limit = new, far[0] * scale
+        target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
+        weighted = Reweighted(source, moved(factor, like), moved(target, like))
         learned = learn(weighted, warm if learned is None else learned)
         if learned.status in (Status.interrupted, Status.stopped):
             break
-        residual = residuals(source, learned)
+        f = predictions(source, learned)
     return learn(source, warm) if learned is None else learned, weighted
+
+
+def closer(tol: float, eps: float) -> float:
+    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/16."""
+    return min(tol, max(WITHIN * tol, eps / 16))
+
+
+def _factor(size: np.ndarray, far: float) -> np.ndarray:
+    return np.asarray(BEND / np.clip(size, BEND, far))
 
 
 def robust_law(
@@ -73,8 +92,8 @@ def robust_law(
     (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
     average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
     """
-    r = residuals(source, learned) / learned.units.target.scale
-    given = _gathered(source)[2]
+    _, y, given = _gathered(source)
+    r = (y - predictions(source, learned)) / learned.units.target.scale
     n = float(given.sum())
     left = n - law.dof
     if not left >= 1 or not isinstance(weighted, Reweighted):
@@ -88,14 +107,14 @@ def robust_law(
     return replace(law, noise=float(scale), error=float(error), left=left)
 
 
-def residuals(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
-    """Return y − f of all rows, in the user's units: one pass."""
-    return np.concatenate(collect(_residuals, source, learned.model, learned.units))
+def predictions(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
+    """Return f of all rows, in the user's units: one pass."""
+    return np.concatenate(collect(_predictions, source, learned.model, learned.units))
 
 
-def _residuals(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
-    f = to_numpy(predict(model, Rows(chunk.X, units)))
-    return np.asarray(to_numpy(chunk.y) - units.target.mean - units.target.scale * f)
+def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    f = to_numpy(predict(model, Rows(chunk.X, units))).astype(np.float64)
+    return np.asarray(units.target.mean + units.target.scale * f)
 
 
 def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
@@ -107,6 +126,14 @@ def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
 
 def _target(chunk: Chunk) -> tuple[Array, Array]:
     return chunk.y, np.ones(chunk.y.shape[0]) if chunk.weight is None else chunk.weight
+
+
+def _typical(y: np.ndarray, weight: np.ndarray) -> float:
+    """Return the size of most of y, which no gross error has a part in."""
+    middle = _median(y, weight)
+    size = np.abs(y - middle)
+    other = (size > 0) & (weight > 0)
+    return max(abs(middle), _median(size[other], weight[other]) if other.any() else 0.0)
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:

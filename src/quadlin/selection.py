@@ -4,8 +4,10 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits. In between every model starts from a neighbour.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from math import isfinite, log10
 from numbers import Integral
 from typing import Any, Self
@@ -13,10 +15,12 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import get_scorer
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing, indexable
 
-from quadlin.arrays import Array, moved, namespace, unflagged
+from quadlin.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.checkpoint import checkpointed
 from quadlin.checks import alphas as checked_alphas
 from quadlin.checks import check_options
@@ -24,56 +28,101 @@ from quadlin.chunks import Chunk, MemorySource, Reweighted
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
-from quadlin.model import Model, predict
+from quadlin.model import predict
+from quadlin.moments import Moments
 from quadlin.path import Path, Point
 from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
+from quadlin.solve import Solution, Status
 from quadlin.sources import Source, is_dask
-from quadlin.stream import Learned, Tally, moments_of
+from quadlin.stream import Learned, Stream, survey
+from quadlin.warn import warn
+from quadlin.whiten import Identity, Whitener
 
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
 TIE = 1e-6  # of the score: what is closer counts as equal
+PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
+OF_ROWS = ("n_features_in_", "feature_names_in_", "_encoder", "_fill")  # what a check leaves
 OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The training rows of a split, which count by their weight, and its test rows outright."""
+
+    number: int  # among the splits
+    path: Path
+    index: np.ndarray  # of the test rows
+    test: Chunk
 
 
 class Search:
     """Cross-validated scores of ranks and penalties, and the order in which they are tried."""
 
     def __init__(
-        self, inner: SecondOrderRegressor, chunk: Chunk, seed: int, cv: Any, scoring: Any
+        self,
+        inner: SecondOrderRegressor,
+        chunk: Chunk,
+        given: tuple[Any, Any],  # X and y in the user's form
+        seed: int,
+        cv: Any,
+        scoring: Any,
     ) -> None:
         self.inner, self.chunk, self.seed = inner, chunk, seed
-        d = chunk.X.shape[1]
-        self.options = inner._options(d)
-        self.maker = inner._units_maker(d, chunk.X.dtype, inner._fields)
-        self.scorer = None if scoring is None else get_scorer(scoring)
+        self.given, self.scoring = indexable(*given), scoring
         self.n, self.d = chunk.X.shape
-        self.folds: list[tuple[Path, Chunk]] = []  # training rows by weight, test rows outright
+        self.options = inner._options(self.d)
+        self.maker = inner._units_maker(self.d, chunk.X.dtype, inner._fields)
+        self.table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        self.whole = self._path(self.table, self.n, self.maker)
+        self.scorer: Any = None if scoring is None else check_scoring(inner, get_scorer(scoring))
         self.scores: dict[Point, list[float]] = {}
-        splitter, everyone = check_cv(min(FOLDS, self.n) if cv is None else cv), np.arange(self.n)
-        for train, test in splitter.split(np.empty((self.n, 1)), chunk.y):
-            held = rows_of(chunk, everyone[test])
-            if held.weight is None or bool(namespace(held.y).any(held.weight > 0)):
-                self.folds.append((self.path(np.bincount(everyone[train], minlength=self.n)), held))
+        self.errors: dict[Point, list[float]] = {}  # mean squares, whatever the scorer
+        splitter = check_cv(min(FOLDS, self.n) if cv is None else cv)
+        self.folds = list(self._folds(splitter.split(*self.given)))
         if not self.folds:
-            raise ValueError("No fold of cv has test rows of positive weight.")
+            raise ValueError(
+                "No fold of cv has test rows of positive weight. (A generator yields its folds "
+                "only once: give a list of them.)"
+            )
 
-    def path(self, counts: np.ndarray) -> Path:
-        """Return the path on rows repeated so many times."""
-        chunk = self.chunk
-        source: Iterable[Chunk] = MemorySource(chunk.X, chunk.y, chunk.weight)
-        weight = moved(counts.astype(float), chunk.y)
-        if (counts != 1).any():
-            source = Reweighted(source, weight)
-        used = weight if chunk.weight is None else weight * chunk.weight
-        rows = int(namespace(used).count_nonzero(used))
-        features, target = moments_of(source)
-        units = self.maker(features, target)
-        path = Path(source, units, self.options, rows, features.weight, self.seed)
+    def _folds(self, splits: Iterable[tuple[Any, Any]]) -> Iterator[Fold]:
+        """Yield the folds; those without test rows of positive weight are left out."""
+        everyone, weight = np.arange(self.n), self.chunk.weight
+        counts = np.ones(self.n, dtype=bool) if weight is None else to_numpy(weight) > 0
+        for number, (train, test) in enumerate(splits):
+            held, kept = everyone[test], everyone[train]
+            held = held[counts[held]]
+            if len(held) == 0:
+                continue
+            if not counts[kept].any():
+                raise ValueError(
+                    f"Fold {number} of cv (counted from 0) has no training rows of positive "
+                    "weight. Give other folds, or weight to more rows."
+                )
+            times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
+            path = self._path(Reweighted(self.table, times), len(kept), self._fold_units)
+            yield Fold(number, path, held, rows_of(self.chunk, held))
+
+    def _path(
+        self,
+        source: Iterable[Chunk],
+        rows: int,  # that were given, of whatever weight
+        make_units: Callable[[Moments, Moments], Units],
+    ) -> Path:
+        known = survey(source)
+        units, tally = make_units(known.features, known.target), known.tally
+        path = Path(source, units, self.options, tally.counting, tally.weight, self.seed)
         path.passes += 1
-        path.moments = features, target
+        path.known = replace(known, tally=replace(tally, rows=rows))
         return path
+
+    def _fold_units(self, features: Moments, target: Moments) -> Units:
+        """Return the units of a fold, with the squares that are modelled for all rows."""
+        units = replace(self.maker, diagonal="zero")(features, target)
+        varies = namespace(units.scale).astype(units.scale > 0, units.scale.dtype)
+        return replace(units, free=self.whole.units.free * varies)
 
     def grid(self, ranks: Sequence[int], alphas: Sequence[Alpha]) -> None:
         """Score every pair of a rank and a penalty."""
@@ -81,16 +130,19 @@ class Search:
 
     def automatic(self, ranks: Sequence[int] | None) -> None:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""
-        d, first_path = self.d, self.folds[0][0]
+        d, first_path = self.d, self.folds[0].path
         rows, weight = first_path.rows, first_path.weight
         exact = d > 0 and first_path.exact(linear=False) is not None
         most = min(d - 1, max(1, rows // d))
+        limit = min(most, MOST_RANK) if ranks is None else 0  # of ranks that come by themselves
         if ranks is None:
             ranks = [0, *(k for k in LOW_RANKS if k <= most)] + [d] * exact
         highest = max(1.0, log10(d) + 1)
         if 0 in ranks:
             grid = weight * 10.0 ** np.arange(-5, highest + 0.1, 0.5)
             self.score([(0, (a, a)) for a in grid.tolist()])
+            if self.best(0)[1][0] == grid[0]:  # hardly any noise
+                self.nearby(0, first=(1e-3, 1e-2, 0.1))
         second = weight * 0.1
         low = [k for k in ranks if k > 0]
         if d in ranks and exact:
@@ -102,7 +154,7 @@ class Search:
             second = self.best(d)[1][1]
         first = self.best()[1][0] if self.scores else weight * 1e-3
         self.score([(k, (first, second * f)) for k in low for f in (10.0, 1.0, 0.1, 0.01)])
-        while low and self.best()[0] == low[-1] and 2 * low[-1] <= min(most, MOST_RANK):
+        while low and self.best()[0] == low[-1] and 2 * low[-1] <= limit:
             low.append(2 * low[-1])
             _, (first, second) = self.best()
             self.score([(low[-1], (first, second * f)) for f in (1.0, 0.1)])
@@ -121,35 +173,82 @@ class Search:
         new = [p for p in dict.fromkeys(points) if p not in self.scores]
         new.sort(key=lambda p: (-p[0], p[1][0], -p[1][1]))
         self.scores.update({p: [] for p in new})
-        for path, test in self.folds:
+        self.errors.update({p: [] for p in new})
+        for i, fold in enumerate(self.folds):
+            rows = self._rows(fold)
             for point in new:
-                self.scores[point].append(self._score(path.model(*point), path.units, test))
-            path.forget()
+                f = self._predicted(fold, point)
+                error = _mean_square(f - fold.test.y, fold.test.weight)
+                score = -error if self.scorer is None else self._score(fold, point, f, *rows)
+                self.errors[point].append(error)
+                self.scores[point].append(score if isfinite(score) else -float("inf"))
+            fold.path.forget()
+            if not any(isfinite(scores[i]) for scores in self.scores.values()):
+                self._refuse_undefined(fold)
 
-    def _score(self, model: Model, units: Units, test: Chunk) -> float:
-        xp = namespace(test.y)
-        f = xp.astype(predict(model, Rows(test.X, units)), xp.float64)
-        f = units.target.mean + units.target.scale * f
-        if self.scorer is None:
-            weight = xp.ones_like(test.y) if test.weight is None else test.weight
-            score = -float(weight @ (f - test.y) ** 2) / float(xp.sum(weight))
-        else:
-            more = {} if test.weight is None else {"sample_weight": test.weight}
+    def _rows(self, fold: Fold) -> tuple[Any, Any]:
+        """Return the test rows and targets of a fold as the scorer expects them."""
+        if callable(self.scoring):
+            X, y = (_safe_indexing(rows, fold.index) for rows in self.given)
+            return X, y
+        return fold.test.X, fold.test.y
+
+    def _score(self, fold: Fold, point: Point, f: Array, X: Any, y: Any) -> float:
+        model = self._estimator(fold, point) if callable(self.scoring) else Predicted(f)
+        return _number(self._asked(model, X, y, fold.test.weight))
+
+    def _predicted(self, fold: Fold, point: Point) -> Array:
+        """Return the predictions of the test rows of a fold."""
+        units, xp = fold.path.units, namespace(fold.test.y)
+        f = xp.astype(predict(fold.path.model(*point), Rows(fold.test.X, units)), xp.float64)
+        return units.target.mean + units.target.scale * f
+
+    def _estimator(self, fold: Fold, point: Point) -> SecondOrderRegressor:
+        """Return an estimator fitted to the training rows of a fold."""
+        rank, alpha = point
+        estimator = copy(self.inner)
+        estimator.set_params(rank=rank, alpha=alpha, uncertainty=False)
+        solution = fold.path.recorded(rank, alpha)
+        estimator._fitted = self._stream(fold.path, point, solution, Identity())
+        estimator._law = None
+        return estimator
+
+    def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:
+        """Return what the scorer says, weights and all."""
+        more = {} if weight is None else {"sample_weight": weight}
+        with warnings.catch_warnings():  # a score that is not defined is seen by its value
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
             try:
-                score = float(self.scorer(Predicted(f), test.X, test.y, **more))
+                return self.scorer(model, X, y, **more)
             except TypeError as error:
+                if weight is None:
+                    raise
                 raise ValueError(
                     f"The scorer refused the rows ({error}). One that takes no sample_weight can "
                     "only be used without weights."
                 ) from error
-        return score if isfinite(score) else -float("inf")
+
+    def _refuse_undefined(self, fold: Fold) -> None:
+        raise ValueError(
+            f"scoring={self.scoring!r} gives no finite number for any model on fold {fold.number} "
+            f"of cv (counted from 0; test rows: {len(fold.index)}). Some scores, such as r2, are "
+            "not defined for fewer than two: use larger folds or scoring='neg_mean_squared_error'."
+        )
 
     def best(self, rank: int | None = None) -> Point:
         """Return the point of the best mean score, of those as good the smallest model."""
         means = {p: np.mean(v) for p, v in self.scores.items() if rank is None or p[0] == rank}
-        top = max(means.values())
-        good = [p for p, mean in means.items() if mean >= top - TIE * abs(top)]
+        top = max(means, key=lambda p: means[p])
+        if rank is None and not callable(self.scoring) and self._perfect(top):
+            return self.best(min(p[0] for p in means if self._perfect(p)))
+        good = [p for p in means if means[p] >= means[top] - TIE * abs(means[top])]
         return min(good, key=lambda p: (p[0], -p[1][1], -p[1][0]))
+
+    def _perfect(self, point: Point) -> bool:
+        """Tell whether the errors of a point are no more than rounding beside the target."""
+        eps = float(namespace(self.whole.units.scale).finfo(self.chunk.X.dtype).eps)
+        rounding = max(PERFECT, (1e3 * eps) ** 2)
+        return bool(np.mean(self.errors[point]) <= rounding * float(self.whole.known.target.var[0]))
 
     def results(self) -> dict[str, Any]:
         """Return the scores as GridSearchCV does."""
@@ -167,26 +266,40 @@ class Search:
 
     def refit(self, rank: int, alpha: Alpha) -> None:
         """Fit the inner estimator to all rows, along the path that led to the choice."""
-        path = self.path(np.ones(self.n, dtype=int))
+        path = self.whole
         walked = [p for p in self.scores if p[0] == rank and p[1][0] == alpha[0]]
         for point in walked if 0 < rank < self.d else []:
             if point[1][1] > alpha[1]:
                 path.model(*point)
         path.model(rank, alpha)
         solution, white = path.solution(self.options, rank, alpha)
-        self.passes = path.passes + sum(fold.passes for fold, _ in self.folds)
-        known = Learned(
-            solution.model, path.units, *path.moments, solution.history, solution.status, white
+        self.passes = path.passes + sum(fold.path.passes for fold in self.folds)
+        inner = self.inner
+        inner._fitted = self._stream(path, (rank, alpha), solution, white)
+        options, known = inner._fitted.options, inner._fitted.current
+        law = inner._law_of(known, self.table, options, self.seed) if inner.uncertainty else None
+        inner._law = law
+
+    def _stream(self, path: Path, point: Point, solution: Solution, white: Whitener) -> Stream:
+        """Return what an estimator knows of the rows of a path."""
+        rank, alpha = point
+        learned = Learned(
+            solution.model,
+            path.units,
+            path.known.features,
+            path.known.target,
+            solution.history,
+            solution.status,
+            white,
         )
         options = replace(self.options, rank=rank, alpha=alpha)
-        inner, table = self.inner, MemorySource(self.chunk.X, self.chunk.y, self.chunk.weight)
-        inner._fitted = inner._stream(options, self.maker, self.seed, known)
-        inner._fitted.count(Tally.of(self.chunk))
-        inner._law = inner._law_of(known, table, options, self.seed) if inner.uncertainty else None
+        stream = self.inner._stream(options, self.maker, self.seed, learned)
+        stream.count(path.known.tally)
+        return stream
 
 
 class Predicted(RegressorMixin, BaseEstimator):
-    """What a scorer asks for predictions that are there already."""
+    """What a scorer known by its name asks once for predictions that are there already."""
 
     def __init__(self, f: Array) -> None:
         self.f = f
@@ -212,14 +325,16 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     ranks : sequence of int or None, default=None
         Ranks to try. None tries 0, 1, 2, 4, 8 as far as there are rows for them, more while that
         helps, and the number of features where the exact solution fits into memory: up to 500
-        features with 3,000 rows, and 53 with any number.
+        features with 3,000 rows, and 53 with any number. With `alphas` given it is 0, 1, 2, 4, 8.
     alphas : sequence of float or (float, float), or None, default=None
         Penalties to try with every rank, for w and M together or one each. None searches both:
         first along α₁ = α₂ for ridge regression without and with products, then apart.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Folds. None makes five, without shuffling. For groups give the splits as an iterable.
+        Folds. None makes five, without shuffling. For groups give the splits as an iterable. A
+        fold whose test rows weigh nothing is left out.
     scoring : str, callable or None, default=None
-        A scorer; None is minus the mean squared error, weighted.
+        A scorer; None is minus the mean squared error, weighted. A callable is called with a
+        fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
     diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
     random_state
         As for :class:`SecondOrderRegressor`.
@@ -227,7 +342,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     Attributes
     ----------
     rank_ : int
-        The rank chosen: that of the best mean score, and of equal ones the lowest.
+        The rank chosen: that of the best mean score, and of equal ones the lowest. Errors that
+        are nothing but rounding beside the target count as equal.
     alpha_ : (float, float)
         The penalties chosen, for w and for M.
     best_score_ : float
@@ -329,12 +445,15 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         params = self.get_params(deep=False)
         inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
         check_options(inner)
-        chunk = inner._checked(X, y, sample_weight, reset=True, least=2)
-        ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
-        table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        with checkpointed(checkpoint, table, self, inner._seed()) as seed:
-            inner._fields = inner._known_fields(table)
-            return self._search(Search(inner, chunk, seed, self.cv, self.scoring), ranks)
+        with self._kept_on_failure():
+            chunk = self._checked(X, y, sample_weight, reset=True, least=2)
+            inner.__dict__.update({k: v for k, v in vars(self).items() if k in OF_ROWS})
+            ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
+            table = MemorySource(chunk.X, chunk.y, chunk.weight)
+            with checkpointed(checkpoint, table, self, inner._seed()) as seed:
+                inner._fields = inner._known_fields(table)
+                search = Search(inner, chunk, (X, y), seed, self.cv, self.scoring)
+                return self._search(search, ranks)
 
     def _search(self, search: "Search", ranks: list[int] | None) -> Self:
         inner = search.inner
@@ -345,14 +464,28 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, alpha = search.best()
         search.refit(rank, alpha)
-        self.__dict__.pop("feature_names_in_", None)
         for name, value in vars(inner).items():
             if name not in inner.get_params(deep=False):
                 setattr(self, name, value)
         self.alpha_, self.n_passes_ = alpha, search.passes
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()
+        if self.status_ is not Status.converged:
+            warn(f"{self.status_.name}: {self.status_.value}", ConvergenceWarning)
         return self
+
+
+def _mean_square(r: Array, weight: Array | None) -> float:
+    xp = namespace(r)
+    weight = xp.ones_like(r) if weight is None else weight
+    return float(weight @ r**2) / float(xp.sum(weight))
+
+
+def _number(score: Any) -> float:
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise ValueError(f"scoring must return one number, not {score!r}.") from None
 
 
 def _checked_alphas(alphas: Any) -> list[Alpha]:

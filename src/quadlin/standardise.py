@@ -10,6 +10,8 @@ from quadlin.arrays import Array, namespace, to_numpy
 from quadlin.design import Units, target_of, units_of
 from quadlin.moments import TAU_FREE, Moments
 
+LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
+
 
 @dataclass(frozen=True)
 class UnitsMaker:
@@ -65,15 +67,28 @@ class UnitsMaker:
         )
 
     def refuse_overflow(self, features: Moments, target: Moments) -> None:
-        """Refuse rows whose moments overflow."""
+        """Refuse rows whose squares overflow or underflow."""
         xp = namespace(features.mean)
-        finite = xp.isfinite(features.var) & xp.isfinite(features.phi)
+        finite = (features.var < LARGEST) & xp.isfinite(features.phi)
         finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)
-        bad = [] if bool(xp.isfinite(target.var[0])) else ["y"]
-        if not bool(xp.all(finite)):
-            bad += [name for name, ok in zip(self.names, to_numpy(finite), strict=True) if not ok]
-        if bad:
+        large = self._named(~finite, ~(target.var < LARGEST))
+        if large:
             raise ValueError(
-                f"{bad[0]!r} has values too large to square without overflow. "
+                f"{large[0]!r} has values too large to square without overflow. "
                 "Divide it by a constant, or take its logarithm."
             )
+        lost = [m.varies(xp.float64) & (m.var < 1 / LARGEST) for m in (features, target)]
+        small = self._named(*lost)
+        if small:
+            raise ValueError(
+                f"{small[0]!r} varies by too little to be squared without underflow. "
+                "Multiply it by a constant."
+            )
+
+    def _named(self, features: Array, target: Array) -> list[str]:
+        """Return the names of what is marked."""
+        names = ["y"] if bool(target[0]) else []
+        if bool(namespace(features).any(features)):
+            pairs = zip(self.names, to_numpy(features), strict=True)
+            names += [name for name, marked in pairs if marked]
+        return names

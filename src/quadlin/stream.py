@@ -18,7 +18,16 @@ from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import averaged_step
 from quadlin.guard import family, member
-from quadlin.model import Model, RawModel, in_units, predict, tied, to_raw, with_rank
+from quadlin.model import (
+    Model,
+    RawModel,
+    in_units,
+    positive,
+    predict,
+    tied,
+    to_raw,
+    with_rank,
+)
 from quadlin.moments import Moments
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Record, Solution, Status
@@ -135,7 +144,8 @@ def learn_table(
     units = make_units(features, target)
     start = None
     if warm is not None and warm.model.w.shape == units.scale.shape:
-        start = with_rank(in_units(warm.model, warm.units, units), options.rank)
+        start = in_units(warm.model, warm.units, units)
+        start = with_rank(positive(start) if options.psd else start, options.rank)
 
     def learned(s: Solution, white: Whitener) -> Learned:
         white = open_to(units.scale == 0, white)
@@ -203,14 +213,15 @@ def told_in(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, 
     """Say a model and the sums of its residual, its own U their Q, in other units."""
     xp = namespace(model.U)
     moved = in_units(model, units, new)
-    # z′ = g∘(z − h), r′ = y r, and the new U is what U/g becomes times a matrix.
-    g, h = new.scale / units.scale, (new.mean - units.mean) * units.scale
+    # z′ = g∘(z − h) with x the same, r′ = y r, and the new U is what U/g becomes times a matrix.
+    g = new.scale / units.scale
+    stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
+    h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
     y = units.target.scale / new.target.scale
     p1, hU = sums.p1 - sums.p0 * h, h @ model.U
     p2 = sums.p2 - h * (sums.p1 + p1)
     action = sums.action - h[:, None] * (sums.p1 @ model.U) - p1[:, None] * hU
-    stretched = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)[:, None] * model.U
-    action = g[:, None] * (action @ (xp.linalg.pinv(stretched) @ moved.U))
+    action = g[:, None] * (action @ (xp.linalg.pinv(stretch[:, None] * model.U) @ moved.U))
     return moved, Sums(
         sums.weight, y**2 * sums.loss, y * sums.p0, y * g * p1, y * g * (g * p2), y * action
     )

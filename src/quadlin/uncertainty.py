@@ -84,9 +84,10 @@ class Uncertainty:
     def coef_std(self) -> tuple[Array, float]:
         """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
         xp, s, units = namespace(self.steps.E), self.steps, self.units
-        D, mean, free = (xp.astype(a, xp.float64) for a in (units.scale, units.mean, units.free))
+        given = (units.scale, units.mean, units.rest, units.free)
+        D, mean, rest, free = (xp.astype(a, xp.float64) for a in given)
         t = Steps(*(xp.astype(a, xp.float64) for a in (s.E, s.H, s.w, s.c)))
-        nu = mean * D
+        nu = mean * D + rest
         along = t.times(nu, free)
         b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
         return self._spread(D[:, None] * (t.w - 2 * along)), float(self._spread(b))

@@ -2,16 +2,18 @@
 
 import os
 import sys
+import tomllib
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
-from cyclopts.config import Toml
+from cyclopts.config import Dict
 
 from quadlin.cli.check import check
 from quadlin.cli.evaluate import evaluate
@@ -19,6 +21,7 @@ from quadlin.cli.export import export
 from quadlin.cli.fit import fit
 from quadlin.cli.inspection import inspect
 from quadlin.cli.interrupt import Interrupted, interruptible
+from quadlin.cli.options import joined
 from quadlin.cli.predict import predict
 from quadlin.cli.show import demo, reproduce
 from quadlin.cli.words import STANDARD, UsageError, spoken
@@ -74,7 +77,7 @@ def build() -> App:
         debug
             Show where in the code an error arose.
         """
-        app.config = () if config is None else (_configuration(app, config),)
+        app.config = () if config is None else (_configuration(config),)
         # A lone hyphen would be taken for an option.
         return app([STANDARD if token == "-" else token for token in tokens])
 
@@ -83,25 +86,41 @@ def build() -> App:
     return app
 
 
-def _configuration(app: App, path: Path) -> Any:
+def _configuration(path: Path) -> Any:
     """Return a configuration file whose tables are all commands."""
-    config = Toml(path, must_exist=True, source=str(path))
     try:
-        tables = config.config
+        tables = tomllib.loads(path.read_text(encoding="utf8"))
     except FileNotFoundError:
         raise UsageError(f"There is no configuration file {path}.") from None
+    except ValueError as error:  # no TOML, or not even text
+        raise UsageError(f"{path} is no TOML: {error}.") from None
     commands = [command.__name__ for command in COMMANDS]
-    if strange := [name for name in tables if name not in commands]:
-        raise UsageError(
-            f"{path} has {strange[0]!r}, which is no command. It takes a table for each of "
-            f"{', '.join(commands)}."
-        )
-    return config
+    for name, table in tables.items():
+        if name not in commands or not isinstance(table, dict):
+            raise UsageError(
+                f"{path} has {name!r}, which is no command. It takes a table for each of "
+                f"{', '.join(commands)}, such as [fit]."
+            )
+    options = {
+        name: {option: _in_words(value, option, path) for option, value in table.items()}
+        for name, table in tables.items()
+    }
+    return Dict(options, source=str(path))
+
+
+def _in_words(value: Any, option: str, path: Path) -> Any:
+    """Return a list as the command line has it, with commas between the names."""
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(item, str | int | float) for item in value):
+        raise UsageError(f"{path}: {option} is a list of more than names and numbers.")
+    return joined(map(str, value))
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return the exit code; errors become a sentence on stderr."""
     debug = "--debug" in argv
+    _print_anywhere()
     try:
         with _plain_warnings(), interruptible():
             code = build().meta(list(argv), result_action="return_value")
@@ -118,6 +137,13 @@ def run(argv: Sequence[str]) -> int:
         return _said(Interrupted("Stopped; nothing was written."), STOPPED, debug)
     except Exception as error:
         return _said(error, FAILED, debug)
+
+
+def _print_anywhere() -> None:
+    """Let letters that a terminal does not know be escaped, where they would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _said(error: BaseException, code: int, debug: bool, hint: str = "") -> int:

@@ -60,9 +60,12 @@ def check(data: str, *, read: Read = READ, say: Say = SAY) -> None:
 
 def _command(data: str, read: Read, options: dict[str, str]) -> str:
     """Return a line that fits these rows."""
-    given = {"target": read.target, "weight": read.weight, "columns": read.columns}
-    given |= {"format": read.format, "missing": read.missing}
+    given: dict[str, Any] = {"target": read.target, "weight": read.weight, "columns": read.columns}
+    given |= {"format": read.format, "missing": read.missing, "delimiter": read.delimiter}
+    given |= {"decimal": read.decimal, "encoding": read.encoding, "features": read.features}
     told: dict[str, str] = {k: str(v) for k, v in given.items() if v is not None}
+    if read.zero_based is not None:
+        told["zero-based" if read.zero_based else "one-based"] = ""
     parts = ["quadlin", "fit", data]
     for name, value in (told | options).items():
         parts += [f"--{name}", value] if value else [f"--{name}"]

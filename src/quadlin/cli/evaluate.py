@@ -38,8 +38,8 @@ def evaluate(model: Path, data: str, *, read: Labelled = LABELLED, say: Say = SA
     content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
     said = [
         ["rows", f"{content['rows']:,}", ""],
-        ["R²", number(content["r2"]), ""],
-        ["NMSE", number(content["nmse"]), "1 is the mean of these rows"],
+        ["R²", *_ratio(content["r2"], "")],
+        ["NMSE", *_ratio(content["nmse"], "1 is the mean of these rows")],
         ["RMSE", number(content["rmse"]), ""],
         ["MAE", number(content["mae"]), ""],
         ["RMSE, constant", number(content["rmse_constant"]), "of the mean of the rows fitted"],
@@ -47,6 +47,13 @@ def evaluate(model: Path, data: str, *, read: Labelled = LABELLED, say: Say = SA
     if known:
         said.append(["coverage", f"{100 * content['coverage_95']:.1f}%", "of the 95% intervals"])
     emit(content, columns(said, ""), say.json)
+
+
+def _ratio(value: float | None, meaning: str) -> tuple[str, str]:
+    """Return what is measured by the variance of y, or say that there is none."""
+    if value is None:
+        return "none", "not defined: the target is the same in all these rows"
+    return number(value), meaning
 
 
 def _scores(model: Any, source: Any, known: bool) -> dict[str, Any]:
@@ -68,10 +75,10 @@ def _scores(model: Any, source: Any, known: bool) -> dict[str, Any]:
     if not total > 0:
         raise ValueError("All weights are zero: there is nothing to judge by.")
     varies = target is not None and bool(target.varies(np.float64)[0])
-    nmse = squares / total / variance if varies else math.nan
+    nmse = squares / total / variance if varies else None
     return {
         "rows": rows,
-        "r2": 1 - nmse,
+        "r2": None if nmse is None else 1 - nmse,
         "nmse": nmse,
         "rmse": math.sqrt(squares / total),
         "mae": absolute / total,

@@ -18,7 +18,7 @@ from quadlin.checks import check_options
 from quadlin.cli.interrupt import Interrupted, gently
 from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, opened, writable
 from quadlin.cli.progress import waiting, watched
-from quadlin.cli.words import UsageError, columns, emit, note, number
+from quadlin.cli.words import UsageError, columns, emit, note, number, spoken
 from quadlin.persist import save
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
@@ -27,6 +27,7 @@ from quadlin.sources.held import held
 
 MODEL = Group("The model", sort_key=5)
 RANK = 5  # where the rows cannot choose it
+CONSTANT = "none: not defined for a constant target"
 
 
 @Parameter(name="*", group=MODEL)
@@ -73,7 +74,7 @@ def fit(
     cv: Flag = False,
     engine: str = "serial",
     checkpoint: Path | None = None,
-    hold: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 1000,
+    hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
     say: Say = SAY,
 ) -> None:
     """Fit a model to a table and save it.
@@ -131,7 +132,7 @@ def fit(
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    if not bool(estimator._fitted.current.target.varies(np.float64)[0]):
+    if not _varies(estimator):
         mean = number(float(estimator.intercept_))
         warnings.warn(f"The target is {mean} in every row; so is the model.", stacklevel=2)
     _report(estimator, source, output, streamed, time.perf_counter() - start, say)
@@ -240,8 +241,8 @@ def _report(
     model: Any, source: Source, output: Path, streamed: bool, seconds: float, say: Say
 ) -> None:
     learned, history = model._fitted.current, model.history_
-    variance = float(learned.target.var[0]) if np.ndim(learned.target.var) else None
-    r2 = None if not variance else 1 - history[-1].loss / variance
+    varies = _varies(model)
+    r2 = 1 - history[-1].loss / float(learned.target.var[0]) if varies else None
     content = {
         "model": str(output),
         "rows": model.n_samples_seen_,
@@ -251,7 +252,7 @@ def _report(
         "alpha": getattr(model, "alpha_", model.alpha if hasattr(model, "alpha") else None),
         "eigenvalues": model.eigenvalues_,
         "status": model.status_.name,
-        "advice": model.status_.value,
+        "advice": spoken(model.status_.value),
         "steps": model.n_iter_,
         "passes": 1 if streamed else getattr(model, "n_passes_", history[-1].passes),
         "loss": history[-1].loss,
@@ -263,11 +264,16 @@ def _report(
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues {_some(model.eigenvalues_)}"],
-        ["R² (last batch)" if streamed else "R² (training)", number(r2)],
+        ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
         ["status", f"{model.status_.name}, {passes} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     emit(content, [] if say.quiet else columns(said, ""), say.json)
+
+
+def _varies(model: Any) -> bool:
+    """Tell whether the target takes more than one value."""
+    return bool(model._fitted.current.target.varies(np.float64)[0])
 
 
 def _some(values: Any) -> str:

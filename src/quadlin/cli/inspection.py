@@ -1,12 +1,12 @@
 """`quadlin inspect`: what a model has learned."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from quadlin.arrays import to_numpy
-from quadlin.cli.options import SAY, Say, loaded, writable
+from quadlin.cli.options import SAY, WHOLE, Say, loaded, writable
 from quadlin.cli.page import page
 from quadlin.cli.words import columns, emit, number, spoken
 from quadlin.store import replacing
@@ -14,7 +14,9 @@ from quadlin.store import replacing
 SHOWN = 8  # lines of the history
 
 
-def inspect(model: Path, *, top: int = 10, html: Path | None = None, say: Say = SAY) -> None:
+def inspect(
+    model: Path, *, top: Annotated[int, WHOLE] = 10, html: Path | None = None, say: Say = SAY
+) -> None:
     """Say what a model has learned: spectrum, interactions, linear terms, how the fit went.
 
     A strength is the effect of one standard deviation of each feature, so it can be

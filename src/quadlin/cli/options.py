@@ -1,8 +1,7 @@
 """Options that several commands share, and how they open what they name."""
 
-import csv
-import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,15 @@ from quadlin.cli.words import STANDARD, UsageError
 from quadlin.encode import TableEncoder
 from quadlin.persist import load
 from quadlin.sources import Source, SourceError, open_source
+from quadlin.sources.csv_text import Dialect
 from quadlin.sources.files import FORMATS, find
 
 READING = Group("Reading rows", sort_key=10)
 ANSWER = Group("What is said", sort_key=20)
 TABLES = ("csv", "tsv", "parquet", "arrow")
+# A name in quotes, in which "" is one quote; or whatever stands before the next comma.
+NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
+TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 Missing = Literal["error", "drop", "mean"]
 FLAG = Parameter(negative="", show_default=False)
 Flag = Annotated[bool, FLAG]
@@ -69,6 +72,12 @@ class Rows:
     """How many features svmlight or libffm rows have; the largest index by default."""
     zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
     """Whether the first feature of svmlight rows is number 0; if 0 occurs by default."""
+    delimiter: str | None = None
+    """What separates CSV columns, such as ";" or tab; as the header shows by default."""
+    decimal: str | None = None
+    """The decimal point of CSV numbers: . or ,"""
+    encoding: str | None = None
+    """The encoding of CSV, such as latin1; UTF-8 by default."""
 
 
 @Parameter(name="*", group=READING)
@@ -104,12 +113,20 @@ def opened(
     encoder: TableEncoder | None = None,
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
+    keep: Sequence[str] = (),
 ) -> Source:
     """Open rows as the options say."""
     if data == STANDARD and read.format is None:
         raise UsageError("The standard input needs --format, such as --format csv.")
     if read.format is not None and read.format not in FORMATS:
         raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
+    delimiter = TABS.get(read.delimiter or "", read.delimiter)
+    try:
+        Dialect.of(delimiter, read.decimal, read.encoding)
+    except SourceError as error:
+        raise UsageError(str(error)) from None
+    if read.features is not None and read.features < 1:
+        raise UsageError(f"--features {read.features} must be a whole number ≥ 1.")
     if isinstance(read, Read) and read.columns is not None:
         columns = split(read.columns)
     with waiting("looking at the columns", say.still):
@@ -124,11 +141,16 @@ def opened(
             fill=fill,
             n_features=read.features,
             zero_based="auto" if read.zero_based is None else read.zero_based,
+            delimiter=delimiter,
+            decimal=read.decimal,
+            encoding=read.encoding,
+            keep=keep,
         )
     if need_target and not source.has_target:
-        names = [str(name) for name in getattr(source.reader, "columns", ())]
+        known = encoder is not None or columns is not None  # the model's, and no target among them
+        names = [] if known else [str(name) for name in getattr(source.reader, "columns", ())]
         has = f"; it has the columns {', '.join(names[:12])}" if names else ""
-        raise UsageError(f"Name the column to learn by --target{has}.")
+        raise UsageError(f"Name the column of the target by --target{has}.")
     return source
 
 
@@ -140,18 +162,36 @@ def split(text: str) -> list[str]:
     >>> split('area, "size, net"')
     ['area', 'size, net']
     """
-    names = next(csv.reader([text], skipinitialspace=True), [])
-    return [name.strip() for name in names if name.strip()]
+    names = []
+    for quoted, bare in NAME.findall(text):
+        name = quoted[1:-1].replace('""', '"') if quoted else bare.strip()
+        names += [name] if name else []
+    return names
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return names as `split` takes them."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()
+    """Return names as `split` takes them.
+
+    Examples
+    --------
+    >>> joined(["area", "size, net", " old"])
+    'area,"size, net"," old"'
+    """
+    said = []
+    for name in names:
+        odd = name != name.strip() or "," in name or name.startswith('"')
+        said.append('"{}"'.format(name.replace('"', '""')) if odd else name)
+    return ",".join(said)
 
 
-def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = False) -> Source:
+def opened_for(
+    model: Any,
+    data: str,
+    read: Rows,
+    say: Say,
+    need_target: bool = False,
+    keep: Sequence[str] = (),
+) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for what is missing."""
     names = getattr(model, "feature_names_in_", None)
     fill = model.fill_
@@ -174,6 +214,7 @@ def opened_for(model: Any, data: str, read: Rows, say: Say, need_target: bool = 
         encoder=model.encoder_,
         columns=columns,
         fill=fill if missing == "mean" else None,
+        keep=keep,
     )
 
 
@@ -194,6 +235,8 @@ def loaded(path: Path) -> Any:
 
 def writable(path: Path, *inputs: Any) -> Path:
     """Refuse an output that cannot be written, before an hour is spent on what goes into it."""
+    if str(path) == STANDARD:
+        raise UsageError("This command writes to a file, not to the standard output. Name one.")
     folder = path.parent
     if path.is_dir():
         raise SourceError(f"{path} is a folder. Give the name of a file in it.")
@@ -202,6 +245,20 @@ def writable(path: Path, *inputs: Any) -> Path:
     if not os.access(folder, os.W_OK):
         raise SourceError(f"The folder {folder} may not be written to. Choose another for {path}.")
     for given in inputs:
-        if path.exists() and Path(str(given)).exists() and path.samefile(str(given)):
-            raise UsageError(f"{path} is read by this command, so it cannot be written as well.")
+        if any(_same(path, other) for other in _files(str(given))):
+            raise UsageError(f"{path} is used by this command, so it cannot be written as well.")
     return path
+
+
+def _files(given: str) -> list[Path]:
+    """Return the files that an argument of a command means."""
+    try:
+        return [Path(file.path) for file in find(given, None).files]
+    except SourceError:  # said when it is opened
+        return [Path(given)]
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()

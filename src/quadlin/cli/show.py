@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from quadlin.cli.interrupt import Interrupted
-from quadlin.cli.options import SAY, Say, split
+from quadlin.cli.options import SAY, WHOLE, Say, split
 from quadlin.cli.words import UsageError, emit, note
 
 
@@ -28,7 +28,7 @@ def reproduce(
     only: str | None = None,
     folder: Path | None = None,
     device: str = "cpu",
-    jobs: int | None = None,
+    jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
     say: Say = SAY,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 STANDARD = "(standard input or output)"  # what a lone hyphen becomes
+IN_QUOTES = "put patterns of files and names with spaces in quotes, and commas between names."
 # The library's advice speaks Python; here the same things are options.
 TRANSLATIONS = (
     (r"Give them by levels=\{column: \[\.\.\.\]\} or encoder=, leave", "Leave"),
@@ -21,7 +22,9 @@ TRANSLATIONS = (
     (r"with target=", "with --target"),
     (r"format='(\w+)'", r"--format \1"),
     (r"\bformat= ", "--format "),
-    (r"\b(missing|loss|diagonal|whiten|rank)=\"(\w+)\"", r"--\1 \2"),
+    (r"\b(missing|loss|diagonal|whiten|rank|encoding)=\"([\w-]+)\"", r"--\1 \2"),
+    (r"\b(delimiter)=\"\\t\"", r"--\1 tab"),
+    (r"\b(delimiter|decimal|encoding)=(\"[^\"]*\"|'[^']*')", r"--\1 \2"),
     (r"\bzero_based=True\b", "--zero-based"),
     (r"\bzero_based=False\b", "--one-based"),
     (r"\bzero_based=", "--zero-based or --one-based"),
@@ -37,8 +40,9 @@ TRANSLATIONS = (
     (r"alpha > 0", "--alpha above 0"),
     (r"use `fit`, or give a rank", "give a --rank"),
     (r"\bcolumns= ", "--columns "),
-    (r"\b(columns|target|weight|format)=(?=[\s.,;:)]|$)", r"--\1"),
+    (r"\b(columns|keep|target|weight|format|delimiter|decimal|encoding)=(?=[\s.,;:)]|$)", r"--\1"),
     (r"SecondOrderRegressorCV", "--cv"),
+    (r"Unused Tokens: \[(.*)\]\.", rf"There is no place for \1: {IN_QUOTES}"),
 )
 
 
@@ -101,7 +105,8 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
         return []
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     right = [
-        all(re.match(r"[-+]?[\d.,]|$|nan", row[i]) for row in rows) for i in range(len(widths))
+        all(re.match(r"[-+]?[\d.,]|$|n(an|one)$", row[i]) for row in rows)
+        for i in range(len(widths))
     ]
     return [
         (

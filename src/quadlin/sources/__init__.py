@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from quadlin.encode import TableEncoder
 from quadlin.sources.base import Feed, Reader, Source, default_rows
+from quadlin.sources.csv_text import Dialect
 from quadlin.sources.dask import is_dask, is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.sources.errors import SourceError, explained
 from quadlin.sources.files import FORMATS, TITLES, find
@@ -34,13 +35,27 @@ class _Asked:
     format: str | None
     n_features: int | None
     zero_based: bool | str
+    dialect: Dialect
 
     @property
     def text(self) -> tuple[Any, ...]:
         """Return the columns that hold text, whatever they look like."""
         encoder = self.wish.encoder
         known = [] if encoder is None else zip(encoder.input_names, encoder.levels, strict=True)
-        return (*(self.wish.levels or ()), *(n for n, levels in known if levels is not None))
+        return (
+            *(self.wish.levels or ()),
+            *(name for name, levels in known if levels is not None),
+            # What is only passed on stays as it is written: 007 is not 7.
+            *(name for name in self.wish.keep if name not in self._read),
+        )
+
+    @property
+    def _read(self) -> list[Any]:
+        """Return the columns that are named to be read as numbers or text."""
+        wish = self.wish
+        columns = wish.columns if wish.encoder is None else wish.encoder.input_names
+        columns = [columns] if isinstance(columns, str) else list(columns or ())
+        return [*columns, *(n for n in (self.target, self.weight) if isinstance(n, str))]
 
     def named(self, title: str) -> Wish:
         """Return the wish, where target and weight are names of columns."""
@@ -55,6 +70,19 @@ class _Asked:
         for option in ("columns", "encoder", "levels"):
             if getattr(wish, option) is not None:
                 raise SourceError(f"{title} has no named columns: {option}= is for tables.")
+        if wish.keep:
+            raise SourceError(f"{title} has no named columns: keep= is for tables.")
+
+    def no_csv(self, title: str) -> None:
+        """Refuse what makes sense for CSV only."""
+        if self.dialect != Dialect():
+            raise SourceError(f"{title} is no CSV: delimiter=, decimal= and encoding= are for CSV.")
+
+    def written(self, format: str) -> Dialect:
+        """Return how CSV of a format is written."""
+        if format == "tsv" and self.dialect.delimiter is None:
+            return replace(self.dialect, delimiter="\t")
+        return self.dialect
 
 
 Opened = tuple[Feed, Reader, int | None]
@@ -74,6 +102,10 @@ def open_source(
     fill: Mapping[str, float] | None = None,
     n_features: int | None = None,
     zero_based: bool | str = "auto",
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    keep: Sequence[Any] = (),
 ) -> Source:
     """Open rows, wherever they are, to be walked as chunks of even size.
 
@@ -106,6 +138,16 @@ def open_source(
         What ``missing="mean"`` puts in, by column, when it is known already.
     n_features, zero_based : int or None, bool or "auto"
         Of svmlight files, when they are known; else one scan finds them.
+    delimiter : str or None
+        What separates the columns of CSV; None: a comma, or a semicolon, tab or bar where the
+        header has no comma but one of those.
+    decimal : {".", ","} or None
+        The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
+    encoding : str or None
+        The encoding of CSV, such as "latin1"; None: UTF-8.
+    keep : sequence of names
+        Columns that each chunk has beside its rows, as a frame `along`: identifiers, say. They are
+        features only if `columns` names them. Those of CSV are text.
 
     Returns
     -------
@@ -140,8 +182,10 @@ def open_source(
     if chunk_rows is not None and (not whole or chunk_rows < 1):
         raise SourceError(f"chunk_rows={chunk_rows!r} must be a whole number ≥ 1.")
     known = None if fill is None else {str(name): float(value) for name, value in fill.items()}
-    wish = Wish(None, None, columns, missing, encoder, levels, known)
-    asked = _Asked(wish, target, weight, format, n_features, zero_based)
+    passed_on = (keep,) if isinstance(keep, str) else tuple(keep)
+    wish = Wish(None, None, columns, missing, encoder, levels, known, keep=passed_on)
+    dialect = Dialect.of(delimiter, decimal, encoding)
+    asked = _Asked(wish, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = _opened(anything, asked)
     if isinstance(reader, ArrayReader) and missing == "mean":
         reader = replace(reader, fill=known) if known else array_means(feed, reader)
@@ -158,6 +202,7 @@ def _opened(given: Any, asked: _Asked) -> Opened:
         return _open_path(given, asked)
     if hasattr(given, "read") or isinstance(given, str):
         return _open_handle(sys.stdin.buffer if isinstance(given, str) else given, asked)
+    asked.no_csv(f"The {type(given).__name__}")
     if is_dask(given):
         return _open_dask(given, asked)
     if hasattr(given, "to_batches") and hasattr(given, "schema") and hasattr(given, "scanner"):
@@ -191,6 +236,8 @@ def _table(sample: nw.DataFrame[Any], feed: TableFeed, wish: Wish) -> Opened:
 def _open_path(given: Any, asked: _Asked) -> Opened:
     found = find(given, asked.format)
     wish = asked.wish
+    if found.format not in ("csv", "tsv"):
+        asked.no_csv(found.title)
     if found.format in ("svmlight", "libffm"):
         asked.no_table(found.title)
         if asked.target is not None or asked.weight is not None:
@@ -207,7 +254,8 @@ def _open_path(given: Any, asked: _Asked) -> Opened:
         return *open_array(X, y, w, wish.missing, found.title, file), None
     from quadlin.sources.table import open_files
 
-    return _table(*open_files(found, asked.text), asked.named(found.title))
+    opened = open_files(found, asked.text, asked.written(found.format))
+    return _table(*opened, asked.named(found.title))
 
 
 def _array_at(values: Any) -> Any:
@@ -219,6 +267,8 @@ def _array_at(values: Any) -> Any:
 
 def _open_handle(handle: Any, asked: _Asked) -> Opened:
     format, missing = asked.format, asked.wish.missing
+    if format not in (None, "csv", "tsv"):
+        asked.no_csv("The stream")
     if format in ("svmlight", "libffm"):
         return *open_line_stream(handle, format, asked.n_features, asked.zero_based, missing), None
     if format not in ("csv", "tsv", "arrow"):
@@ -226,9 +276,10 @@ def _open_handle(handle: Any, asked: _Asked) -> Opened:
             "An open file needs format= 'csv', 'tsv', 'arrow' (a stream), 'svmlight' or 'libffm'"
             + (f"; {format!r} needs a file with a path." if format in FORMATS else ".")
         )
-    from quadlin.sources.batches import open_stream
+    from quadlin.sources.streams import open_stream
 
-    return _table(*open_stream(handle, format, asked.text), asked.named(f"{TITLES[format]} stream"))
+    opened = open_stream(handle, format, asked.text, asked.written(format))
+    return _table(*opened, asked.named(f"{TITLES[format]} stream"))
 
 
 def _open_dask(given: Any, asked: _Asked) -> Opened:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol
 
+import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
@@ -319,7 +320,10 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     X = [chunk.X for chunk in kept]
     y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
     weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])
-    return Chunk(csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight)
+    along = None
+    if kept[0].along is not None:
+        along = nw.concat([nw.from_native(c.along, eager_only=True) for c in kept]).to_native()
+    return Chunk(csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight, along)
 
 
 def default_rows(per_row: float, width: int, sparse: bool) -> int:

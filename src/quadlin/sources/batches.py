@@ -1,24 +1,24 @@
-"""Arrow batches of whatever pyarrow walks: datasets, streams, CSV text."""
+"""Arrow batches of whatever pyarrow walks."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from io import BytesIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
 
 from quadlin.sources.base import Piece
-from quadlin.sources.errors import SourceError, explained, first_line, some
+from quadlin.sources.errors import explained
 from quadlin.sources.files import File
+from quadlin.warn import warn
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
-CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
+INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 ADVICE = {
     "parquet": "Is it a complete Parquet file? Write it again.",
-    "csv": "Check that line, the separator (format='tsv' for tabs) and the encoding (UTF-8).",
-    "tsv": "Check that line, the separator (format='csv' for commas) and the encoding (UTF-8).",
+    "csv": "Check that line, the separator (delimiter=) and the encoding (encoding=).",
+    "tsv": "Check that line, the separator (a tab, or delimiter=) and the encoding (encoding=).",
     "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
 }
 
@@ -43,6 +43,7 @@ class BatchFeed:
     key: Any
     again: bool = True
     rows: int | None = None
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
     ahead = True
 
     def only(self, columns: Sequence[Any]) -> "BatchFeed":
@@ -101,72 +102,6 @@ class _DatasetWalk:
             yield arrow().Table.from_batches([valid(batch)])
 
 
-def open_stream(handle: Any, format: str, text: Sequence[Any]) -> tuple[Any, BatchFeed]:
-    """Read an open binary file that holds CSV or an Arrow stream, once."""
-    pa = arrow()
-    delimiter = {"csv": ",", "tsv": "\t"}.get(format)
-    with explained(f"The {format} stream", ADVICE[format]):
-        if delimiter is None:
-            opened = pa.ipc.open_stream(handle)
-            schema = opened.schema
-        else:
-            head = _head(handle)
-            guessed = open_csv(
-                BytesIO(head[: head.rfind(b"\n") + 1] or head), delimiter, None, None
-            )
-            schema, types = csv_types(guessed.schema, text)
-            opened = open_csv(pa.PythonFile(_Replay(head, handle), "r"), delimiter, None, types)
-        names = schema.names
-    if len(set(names)) < len(names):
-        raise SourceError(f"The stream has columns of the same name, of {some(names)}. Rename one.")
-    state = {"used": False}
-
-    def walk(columns: Sequence[Any]) -> Iterator[Any]:
-        if state["used"]:
-            raise SourceError(
-                "The stream has been read and cannot be read again. Save it to a file first."
-            )
-        state["used"] = True
-        with explained(f"The {format} stream", ADVICE[format]):
-            for batch in selected(opened, columns):
-                yield pa.Table.from_batches([batch])
-
-    feed = BatchFeed(walk, tuple(schema.names), f"{format} stream", str(schema), again=False)
-    return nw.from_native(schema.empty_table(), eager_only=True), feed
-
-
-def _head(handle: Any) -> bytes:
-    """Read the first block of a stream, which may come in drops."""
-    head = b""
-    while len(head) < CSV_BLOCK:
-        data = handle.read(CSV_BLOCK - len(head))
-        if isinstance(data, str):
-            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
-        if not data:
-            break
-        head += data
-    return head
-
-
-class _Replay:
-    """A stream whose first bytes have been read already."""
-
-    closed = False
-
-    def __init__(self, head: bytes, rest: Any) -> None:
-        self.head, self.rest = head, rest
-
-    def read(self, size: int = -1) -> bytes:
-        if not self.head:
-            return bytes(self.rest.read(size))
-        size = len(self.head) if size < 0 else size
-        data, self.head = self.head[:size], self.head[size:]
-        return data
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def selected(batches: Any, columns: Sequence[str]) -> Iterator[Any]:
     """Yield some columns of each batch."""
     for batch in batches:
@@ -179,49 +114,15 @@ def valid(batch: Any) -> Any:
     return batch
 
 
-def open_csv(file: Any, delimiter: str, columns: Any, types: dict[str, str] | None) -> Any:
-    """Open CSV text as a stream of batches."""
-    arrow()
-    from pyarrow import csv
-
-    return csv.open_csv(
-        file,
-        # One thread: only then does an error name its row, and there is one reading ahead anyway.
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
-        # A quoted line break may stand at the end of a block.
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            include_columns=None if columns is None else list(columns),
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-
-
-def csv_types(schema: Any, text: Sequence[Any]) -> tuple[Any, dict[str, str]]:
-    """Read numbers as float64: whole numbers in the first block may have fractions later."""
-    pa = arrow()
-    fields = []
-    for field in schema:
-        kind = pa.string() if field.name in text else field.type
-        number = pa.types.is_integer(kind) or pa.types.is_null(kind)
-        fields.append(pa.field(field.name, pa.float64() if number else kind))
-    schema = pa.schema(fields)
-    return schema, {field.name: field.type for field in schema}
-
-
-def csv_error(error: BaseException, path: str, names: Sequence[str]) -> str:
-    """Say which cell cannot be read, in names instead of numbers where Arrow gives them."""
-    found = re.search(
-        r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)",
-        str(error),
-    )
-    if found is None or int(found[1]) >= len(names):
-        return f"File {path} cannot be read: {first_line(error)} {ADVICE['csv']}"
-    name, kind = names[int(found[1])], {"double": "a number"}.get(found[3], found[3])
-    row = f" in row {int(found[2]) - 2} (counted from 0)" if found[2] else ""
-    return (
-        f"Column {name!r} of {path} looks like {kind} in its first rows, but{row} it holds "
-        f"'{found[4][:80]}. Correct it, or give levels={{{name!r}: [...]}} if it is text."
-    )
+def without_index(schema: Any, title: str) -> Any:
+    """Leave out the numbers of rows that pandas writes beside the columns."""
+    for name in [name for name in schema.names if INDEX.fullmatch(name) or not name]:
+        said = f"column {name!r} is the index of a pandas frame"
+        if not name:  # as pandas writes it to CSV
+            said = "a column without a name is the index of a frame, or a separator ends each line"
+        warn(
+            f"{title}: {said}; it is no feature, and is left out. Write the file with index=False, "
+            "or name the column to keep it."
+        )
+        schema = schema.remove(schema.get_field_index(name))
+    return schema

@@ -39,6 +39,7 @@ TITLES = {
     "svmlight": "svmlight",
     "libffm": "libffm",
 }
+FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
 PACKED = (".gz", ".bz2", ".xz")
 PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
 
@@ -129,6 +130,8 @@ def _text(path: Any) -> str:
             f"{text} is not a file on this machine. Fetch it first, or give a pyarrow.dataset or a "
             "Dask frame that reads it."
         )
+    if not text:
+        raise SourceError("The path is empty. Give that of a file or a folder.")
     if "\0" in text:
         raise SourceError("The path contains a NUL character. Check it.")
     return text
@@ -175,6 +178,10 @@ def _common_format(paths: Iterable[str], said: str) -> str:
     formats = {format_of(path): path for path in paths}
     if not formats:
         raise SourceError("The list of paths is empty. Give at least one.")
+    if None in formats and Path(str(formats[None])).suffix.lower() in FOREIGN:
+        raise SourceError(
+            f"{formats[None]} cannot be read. Save its table as CSV or Parquet first."
+        )
     if None in formats:
         raise SourceError(
             f"The name of {formats[None]} does not tell its format. Give "

@@ -17,7 +17,8 @@ def held(source: Source, most: float) -> Source:
     Parameters
     ----------
     source : Source
-        Rows that can be walked again. Those that are slices of an array are not held.
+        Rows that can be walked again. Those that are slices of an array are not held, nor those
+        opened with ``keep``.
     most : float
         Bytes that they may take.
 
@@ -34,6 +35,8 @@ def held(source: Source, most: float) -> Source:
     >>> [chunk.X.shape for chunk in held(source, 1e6)], held(source, 10) is source
     ([(2, 1), (1, 1)], True)
     """
+    if getattr(source.reader, "along", None) is not None:
+        return source  # what goes along is not held
     if not source.again or hasattr(source.feed, "X"):
         return source
     chunks, size = [], 0

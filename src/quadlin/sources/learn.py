@@ -1,5 +1,6 @@
 """What has to be known of a table before its rows can be read: text columns, levels, means."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -34,6 +35,7 @@ class Wish:
     levels: Mapping[Any, Sequence[str]] | None = None
     fill: dict[str, float] | None = None
     beside: bool = False
+    keep: Sequence[Any] = ()
 
 
 def table_reader(
@@ -59,6 +61,9 @@ def table_reader(
         the scan has counted them.
     """
     columns = _features(list(sample.columns), wish, title)
+    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
+    along = _passed_on(sample, wish.keep, title)
+    _refuse_commas(getattr(feed, "commas", {}), wanted, title)
     text = _text_columns(sample, columns, wish, title)
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None:
@@ -74,9 +79,9 @@ def table_reader(
         wish.encoder,
         wish.missing,
         wish.fill,
+        along,
     )
-    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
-    feed = feed.only(wanted)
+    feed = feed.only([*dict.fromkeys([*wanted, *wish.keep])])
     if text and reader.encoder is None and set(wish.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, wish.levels or {}))
     return _scanned(feed, reader, wish, title)
@@ -85,28 +90,64 @@ def table_reader(
 def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None and name not in found:
-            raise SourceError(
-                f"{title} has no column {name!r} for the {role}; it has {some(found)}."
-                + meant(name, found)
-            )
+            raise SourceError(f"{title} has no column {name!r} for the {role}{_has(name, found)}")
+    if wish.target is not None and wish.target == wish.weight:
+        raise SourceError(
+            f"{wish.target!r} cannot be the target and the weight as well. Name another weight=."
+        )
     columns = wish.columns if wish.encoder is None else wish.encoder.input_names
     if columns is None:
-        left = [name for name in found if name not in (wish.target, wish.weight)]
+        left = [name for name in found if name not in (wish.target, wish.weight, *wish.keep)]
         if not left:
             raise SourceError(f"{title} has no columns left for features: it has {some(found)}.")
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
     if gone := [name for name in columns if name not in found]:
-        raise SourceError(
-            f"{title} has no column {gone[0]!r}; it has {some(found)}.{meant(gone[0], found)}"
-        )
+        raise SourceError(f"{title} has no column {gone[0]!r}{_has(gone[0], found)}")
     if not columns:
         raise SourceError("columns= is empty: name at least one column.")
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise SourceError(f"columns= names {twice[0]!r} twice.")
-    if used := [name for name in columns if name in (wish.target, wish.weight)]:
-        raise SourceError(f"{used[0]!r} cannot be a feature and the target or weight as well.")
+    for role, name in (("target", wish.target), ("weight", wish.weight)):
+        if name is not None and name in columns:
+            remedy = "Leave it out of columns=" if wish.encoder is None else f"Name another {role}="
+            raise SourceError(f"{name!r} cannot be a feature and the {role} as well. {remedy}.")
     return columns
+
+
+def _passed_on(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return a frame without rows of the columns that go along with the rows."""
+    found = list(sample.columns)
+    if gone := [name for name in keep if name not in found]:
+        raise SourceError(f"{title} has no column {gone[0]!r} to keep{_has(gone[0], found)}")
+    if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(f"keep= names {twice[0]!r} twice.")
+    return sample.select(list(keep)).head(0).to_native() if keep else None
+
+
+def _has(name: Any, found: list[Any]) -> str:
+    """Say which columns there are, and where one may hide."""
+    said = f"; it has {some(found)}."
+    for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
+        split = (str(column).split(separator) for column in found if separator in str(column))
+        if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
+            return f"{said} If '{shown}' separates them, give delimiter=\"{shown}\"."
+    if all(re.fullmatch(r"[-+]?[\d.,]+", str(column)) for column in found):
+        return f"{said} That looks like a row: write the names of the columns above it."
+    if len(found) == 1:
+        return f"{said} If that is several columns, say what separates them by delimiter=."
+    return said + meant(name, found)
+
+
+def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
+    """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
+    for name in wanted:
+        if name in commas:
+            raise SourceError(
+                f"{title}: column {name!r} holds numbers with commas, such as {commas[name]!r}. "
+                'Give decimal="," if that is the decimal point, decimal="." to take them as text; '
+                "take separators of thousands out."
+            )
 
 
 def _text_columns(
@@ -172,7 +213,7 @@ def _scanned(
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
         narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
-        narrow = replace(narrow, target=None, weight=None)
+        narrow = replace(narrow, target=None, weight=None, along=None)
         walk = feed.only(narrow.columns)
     else:
         narrow, walk = reader, feed

@@ -1,7 +1,7 @@
 """Pieces of arrays and of tables as numbers, and what becomes of missing values."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
@@ -76,6 +76,7 @@ class TableReader:
     encoder: TableEncoder | None = None
     missing: str = "error"
     fill: dict[str, float] | None = None
+    along: Any = field(default=None, compare=False)  # a frame without rows of columns to pass on
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,6 +129,7 @@ class TableReader:
         """Return the rows of a piece that are kept, as numbers."""
         rows, frame = self.kept(piece, counts)
         chunk = settled(rows, self, tuple(map(str, self.numbers)))
+        chunk = replace(chunk, along=self._passed_on(frame))
         if self.encoder is None:
             return chunk
         n, numbers, columns = len(frame), iter(chunk.X.T), []
@@ -138,12 +140,22 @@ class TableReader:
             columns.append(codes(frame.get_column(name), known, piece))
             if new := int((columns[-1] < 0).sum()):
                 counts.unseen[name] = counts.unseen.get(name, 0) + new
-        return Chunk(self.encoder.joined(columns, n), chunk.y, chunk.weight)
+        return replace(chunk, X=self.encoder.joined(columns, n))
+
+    def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
+        """Return the columns that go along with the rows, with the types of the whole source."""
+        if self.along is None:
+            return None
+        columns = frame.select(nw.from_native(self.along, eager_only=True).columns).to_native()
+        # Files of one table may differ in the width of their numbers.
+        return columns.cast(self.along.schema) if hasattr(columns, "column_names") else columns
 
     def _known(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
         """Return the frame, and which rows lack a text (None where none does)."""
         frame = nw.from_native(piece.X, eager_only=True)
         wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
+        if self.along is not None:
+            wanted += nw.from_native(self.along, eager_only=True).columns
         found = frame.columns  # made anew each time it is asked for
         if gone := sorted(set(wanted) - set(found), key=str):
             raise SourceError(

@@ -1,9 +1,8 @@
 """Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -15,17 +14,13 @@ from quadlin.sources.batches import (
     BATCH_ELEMENTS,
     BUFFER,
     arrow,
-    csv_error,
-    csv_types,
-    open_csv,
     selected,
     valid,
+    without_index,
 )
+from quadlin.sources.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv_file
 from quadlin.sources.errors import SourceError, explained, some
 from quadlin.sources.files import File, Found
-from quadlin.warn import warn
-
-INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,11 @@ class FileFeed:
     units: tuple[Unit, ...]
     title: str
     columns: tuple[str, ...]
-    types: dict[str, str] | None = None  # of CSV columns
+    types: dict[str, Any] | None = None  # of CSV columns
+    dialect: Dialect = field(
+        default_factory=Dialect
+    )  # of CSV files; each may have its own delimiter
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
     again = ahead = True
 
     @property
@@ -87,7 +86,7 @@ class FileFeed:
 
     def identity(self) -> Any:
         """Return the files, as they were."""
-        return self.format, self.units, self.columns
+        return self.format, self.units, self.columns, self.dialect
 
 
 def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -98,7 +97,9 @@ def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
         yield replace(first, groups=sum(groups, ()) if groups else None)
 
 
-def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any], FileFeed]:
+def open_files(
+    found: Found, text: Sequence[Any], dialect: Dialect
+) -> tuple[nw.DataFrame[Any], FileFeed]:
     """Look at the schema of each file, and cut them into units.
 
     Parameters
@@ -107,6 +108,8 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
         The files.
     text : sequence of str
         Columns of CSV files that hold text, whatever they look like.
+    dialect : Dialect
+        How CSV files are written.
 
     Returns
     -------
@@ -115,12 +118,18 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
     """
     arrow()  # or say how to get it, before anything else
     units: list[Unit] = []
+    commas: dict[str, str] = {}
     schemas, start = [], 0 if found.format in ("parquet", "arrow") else None
     for file in found.files:
         with explained(f"File {file.path}", ADVICE[found.format]):
             if not file.size:
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
-            schema, groups = LOOKS[found.format](file)
+            if found.format in CSV:
+                with open_csv_file(file.path, dialect, None, None) as opened:
+                    schema, odd = look_csv(opened, f"file {file.path}", dialect, text)
+                groups, commas = [(None, None)], odd | commas
+            else:
+                schema, groups = LOOKS[found.format](file)
             schemas.append(schema)
             _check_names(schema, file)
         row = 0
@@ -129,26 +138,16 @@ def open_files(found: Found, text: Sequence[Any] = ()) -> tuple[nw.DataFrame[Any
             units.append(Unit(file, group[0], row, at, group[1]))
             row += group[1] or 0
             start = None if start is None or group[1] is None else start + group[1]
-    schema = _without_index(_one_schema(schemas, found), found)
+    schema = without_index(_one_schema(schemas, found), found.title)
     types = None
-    if found.format in ("csv", "tsv"):
-        schema, types = csv_types(schema, text)
-    feed = FileFeed(found.format, tuple(units), found.title, tuple(schema.names), types)
+    if found.format in CSV:
+        schema, types = csv_types(schema)
+    names = tuple(schema.names)
+    feed = FileFeed(found.format, tuple(units), found.title, names, types, dialect, commas)
     if feed.rows == 0:
         raise SourceError(f"{found.title} holds no rows. At least one is needed.")
     with explained(found.title, ADVICE[found.format]):
         return nw.from_native(schema.empty_table(), eager_only=True), feed
-
-
-def _without_index(schema: Any, found: Any) -> Any:
-    """Leave out the numbers of rows that pandas writes beside the columns."""
-    for name in [name for name in schema.names if INDEX.fullmatch(name)]:
-        warn(
-            f"{found.title}: column {name!r} is the index of a pandas frame, no feature, and is "
-            "left out. Write the file with index=False, or name the index to keep it."
-        )
-        schema = schema.remove(schema.get_field_index(name))
-    return schema
 
 
 def _check_names(schema: Any, file: File) -> None:
@@ -193,6 +192,8 @@ def _one_type(name: str, kinds: list[Any], found: Found) -> Any:
     same = all(other == kind for other, _ in known)
     if same or _family(kind) == "text":
         return kind if same else pa.string()
+    if all(pa.types.is_signed_integer(other) for other, _ in known):
+        return pa.int64()  # identifiers may be larger than a float can tell apart
     narrow = {str(other) for other, _ in known} <= {
         "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
     }  # fmt: skip
@@ -262,35 +263,21 @@ def _included(schema: Any, columns: Sequence[str]) -> Any:
     return arrow().ipc.IpcReadOptions(included_fields=sorted(wanted))
 
 
-def _look_csv(delimiter: str) -> Callable[..., Any]:
-    def look(file: File) -> tuple[Any, list[tuple[None, None]]]:
-        with open_csv(file.path, delimiter, None, None) as opened:
-            return opened.schema, [(None, None)]
-
-    return look
-
-
-def _walk_csv(delimiter: str) -> Callable[..., Any]:
-    def walk(unit: Unit, feed: FileFeed) -> Iterator[Any]:
-        try:
-            with open_csv(unit.file.path, delimiter, feed.columns, feed.types) as opened:
-                yield from opened
-        except arrow().ArrowInvalid as error:
-            with open_csv(unit.file.path, delimiter, None, None) as opened:
-                raise SourceError(csv_error(error, unit.file.path, opened.schema.names)) from None
-
-    return walk
+def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
+    path, dialect = unit.file.path, feed.dialect
+    try:
+        with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
+            yield from opened
+    except arrow().ArrowInvalid as error:
+        with open_csv_file(path, dialect, None, None) as opened:
+            raise SourceError(csv_error(error, f"file {path}", opened.schema.names)) from None
 
 
-LOOKS: dict[str, Callable[..., Any]] = {
-    "parquet": _look_parquet,
-    "arrow": _look_arrow,
-    "csv": _look_csv(","),
-    "tsv": _look_csv("\t"),
-}
+CSV = ("csv", "tsv")
+LOOKS: dict[str, Callable[..., Any]] = {"parquet": _look_parquet, "arrow": _look_arrow}
 WALKS: dict[str, Callable[..., Any]] = {
     "parquet": _walk_parquet,
     "arrow": _walk_arrow,
-    "csv": _walk_csv(","),
-    "tsv": _walk_csv("\t"),
+    "csv": _walk_csv,
+    "tsv": _walk_csv,
 }
