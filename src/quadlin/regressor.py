@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -19,14 +20,14 @@ from quadlin.chunks import Chunk, MemorySource
 from quadlin.cluster import carried
 from quadlin.design import Rows
 from quadlin.diagnose import diagnosis, residual_edge
-from quadlin.explain import Name
+from quadlin.explain import Name, given_fields
 from quadlin.incoming import Incoming, check_weights, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
 from quadlin.rank import choose_rank
 from quadlin.robust import closer, learn_robustly, robust_law
 from quadlin.solve import Options, Status
-from quadlin.sources import Source
+from quadlin.sources import Source, is_dask
 from quadlin.standardise import UnitsMaker
 from quadlin.stream import Learned, Stream, Survey, Tally, learn_table, survey
 from quadlin.uncertainty import Uncertainty, uncertainty_of
@@ -324,12 +325,13 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
 
         Rows are gathered until `batch_size` of them are there, so it does not matter how the
         stream is cut. An incomplete batch counts in what the model predicts meanwhile. After
-        `fit` the stream goes on from the fitted model.
+        `fit` the stream goes on from the fitted model, with the options that define it: to change
+        `rank` or `alpha`, say, fit again.
 
         Parameters
         ----------
         X, y, sample_weight
-            As for `fit`.
+            As for `fit`. Rows that all have weight 0 change nothing.
         checkpoint : path or None
             For a Source: a file to which the state is written every few seconds. Started again
             with the same rows and options after a kill, the stream goes on where it was.
@@ -338,12 +340,38 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         -------
         self
         """
-        if self.rank == "auto":
+        reset = not self.__sklearn_is_fitted__()
+        if self.rank == "auto" and reset:
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
-        reset = not self.__sklearn_is_fitted__()
+        if not reset:
+            self._refuse_changes()
+        idle = sample_weight is not None and _all_zero(sample_weight)
+        if idle:  # rows that are looked at all the same
+            sample_weight = _as_array(sample_weight) + 1.0
         with self._kept_on_failure():
-            return self._feed(self._opened(X, y, sample_weight, reset), checkpoint)
+            source = self._opened(X, y, sample_weight, reset)
+            return self if idle else self._feed(source, checkpoint)
+
+    def _refuse_changes(self) -> None:
+        """Refuse options that define the model and are not those it began with."""
+        began, names = self._fitted, self._names()
+        options, maker = self._options(len(names)), self._units_maker(len(names), None, ())
+        changed = {
+            name: getattr(options, name) != getattr(began.options, name)
+            for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
+        }
+        changed["rank"] = changed["rank"] and self.rank != "auto"
+        changed["diagonal"] = list(maker.diagonal) != list(began.make_units.diagonal)
+        if not isinstance(self.fields, str) and self._encoder is None:
+            given = given_fields(self.fields, names)
+            changed["fields"] = [[*f] for f in given] != [[*f] for f in self._fields]
+        if any(changed.values()):
+            raise ValueError(
+                f"{', '.join(name for name in changed if changed[name])} changed since the model "
+                "began to learn, which `partial_fit` cannot follow. Set it back, or begin anew "
+                "with `fit` or a clone."
+            )
 
     def _feed(self, source: MemorySource | Source, checkpoint: Any = None) -> Self:
         """Learn from rows as they come."""
@@ -366,7 +394,10 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
                 with keeper.feeding():
                     X = self._at_home(chunk.X, "partial_fit", keeper.stream)
                     keeper.stream.feed(replace(chunk, X=X))
-                self.__dict__.update(known, _fitted=keeper.stream)
+                if keeper.stream.rows:
+                    self.__dict__.update(known, _fitted=keeper.stream)
+            if not keeper.stream.rows:
+                raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
             self.__dict__.update(known, _fitted=keeper.stream)  # all rows may have been seen before
         return self
 
@@ -583,6 +614,18 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
+
+
+def _all_zero(weight: Any) -> bool:
+    """Tell whether all weights are zero, if they are in memory."""
+    if is_dask(weight):
+        return False
+    weight = _as_array(weight)
+    return not bool(namespace(weight).any(weight != 0))
+
+
+def _as_array(weight: Any) -> Array:
+    return weight if is_array_api_obj(weight) else np.asarray(weight)
 
 
 def _with_row_count(learned: Learned, tally: Tally, options: Options) -> Learned:

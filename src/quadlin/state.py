@@ -158,9 +158,9 @@ def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> 
 
 def _check_learned(learned: Learned) -> None:
     _need(len(learned.history) > 0, "an empty history")
-    for units in (learned.units, *(() if learned.before is None else learned.before[1:])):
-        _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-        _need(bool((units.burden > 0).all()), "the share of the penalty")
+    units = learned.units
+    _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    _need(bool((units.burden > 0).all()), "the share of the penalty")
     for moments in (learned.features, learned.target):
         _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
     _need(bool((learned.features.var >= 0).all()), "the variance")

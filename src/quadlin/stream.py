@@ -9,25 +9,36 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin import mes
-from quadlin.arrays import Array, namespace
+from quadlin.arrays import Array, diagonal, namespace
 from quadlin.chunks import Chunk, MemorySource
-from quadlin.design import Units
+from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import averaged_step
 from quadlin.guard import family, member
-from quadlin.model import Model, RawModel, in_units, positive, tied, to_raw, with_rank
+from quadlin.model import (
+    Model,
+    RawModel,
+    in_units,
+    positive,
+    predict,
+    tied,
+    to_raw,
+    with_rank,
+)
 from quadlin.moments import Moments
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Record, Solution, Status
 from quadlin.standardise import UnitsMaker
-from quadlin.sums import Sums, residual_sums
-from quadlin.whiten import Identity, Whitener
+from quadlin.sums import Sums, residual_sums, standardised_target
+from quadlin.whiten import Full, Identity, LowRank, Whitener
 
 SIGNIFICANT = 1.5
-RISE = 2.0  # a loss on new rows that grows by more than this undoes the step before
+SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
+RECOVERY = 1.1  # what the pace gains with every step that is kept
+WIDER = 10.0  # a feature whose spread grows so much in one batch has to be learned anew
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Learned:
     status: Status
     white: Whitener
     pace: float = 1.0  # of the steps, halved when one went wrong
-    before: tuple[Model, Units] | None = None  # the last step, to go back to
+    before: Model | None = None  # the last step, in the same units, to go back to
 
     @cached_property
     def raw(self) -> RawModel:
@@ -51,13 +62,25 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Pending:
+class Rise(Additive):
+    """What the last step did to the squared residuals of new rows: r₀² before it, r² after."""
+
+    before: float  # Σω r₀²
+    total: float  # Σω (r² − r₀²)
+    squares: float  # Σω² (r² − r₀²)²
+
+
+@dataclass(frozen=True)
+class Pending(Additive):
     """What the rows of the batch that is being gathered have left behind."""
 
     rows: int
     sums: Sums
     features: Moments
     target: Moments
+    before: float = 0.0  # these three as in Rise, where there is a last step
+    rise: float = 0.0
+    rise_squares: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +148,7 @@ def learn_table(
         start = with_rank(positive(start) if options.psd else start, options.rank)
 
     def learned(s: Solution, white: Whitener) -> Learned:
+        white = open_to(units.scale == 0, white)
         return Learned(s.model, units, features, target, s.history, s.status, white)
 
     hook = None if on_step is None else lambda solution: on_step(learned(solution, Identity()))
@@ -132,55 +156,131 @@ def learn_table(
     return learned(*fit_rows(source, units, options, features.weight, rng, start, hook))
 
 
+def open_to(constant: Array, white: Whitener) -> Whitener:
+    """Return the whitener with B = I for features that were constant, for when they vary.
+
+    They have no correlation with others, so that nothing else changes.
+    """
+    xp = namespace(constant)
+    if isinstance(white, Identity) or not bool(xp.any(constant)):
+        return white
+    if isinstance(white, LowRank):
+        return replace(white, h=xp.where(constant, 1.0, white.h))
+    known = xp.astype(~constant, white.V.dtype)
+    V = known[:, None] * white.V
+    own = diagonal(1 - known)
+    size, vectors = xp.linalg.eigh((V * white.size) @ V.T + own)
+    values = xp.sum(vectors * (((V * white.values) @ V.T + own) @ vectors), axis=0)
+    return Full(vectors, values, size)
+
+
+def rise_of(chunk: Chunk, model: Model, before: Model, units: Units) -> Rise:
+    """Compare two models on the rows of a chunk."""
+    xp = namespace(model.U)
+    rows, y = Rows(chunk.X, units), standardised_target(chunk, units)
+    now, then = (xp.astype(predict(m, rows) - y, xp.float64) for m in (model, before))
+    omega = xp.ones_like(now) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
+    change = omega * (now - then) * (now + then)
+    return Rise(float(omega @ then**2), float(xp.sum(change)), float(change @ change))
+
+
+def without(left_out: Array, model: Model) -> Model:
+    """Return the model without some features, at their means."""
+    rest = namespace(left_out).astype(~left_out, model.U.dtype)
+    return replace(model, U=rest[:, None] * model.U, w=rest * model.w)
+
+
+def watchful(model: Model, units: Units) -> tuple[Model, Units]:
+    """Give features that were constant so far a scale, to see them should they begin to vary."""
+    xp = namespace(units.scale)
+    constant = units.scale == 0
+    scale = xp.where(constant, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
+    return without(constant, model), replace(units, scale=scale)
+
+
 def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
     """Add the sums and moments of some rows to those that wait."""
-    sums = reduce(residual_sums, source, learned.model, learned.units)
-    features, target = moments_of(source)
-    n = source.X.shape[0]
-    if pending is None:
-        return Pending(n, sums, features, target)
-    return Pending(
-        pending.rows + n,
-        pending.sums + sums,
-        pending.features + features,
-        pending.target + target,
+    model, units, before = learned.model, learned.units, learned.before
+    sums = reduce(residual_sums, source, *watchful(model, units))
+    new = Pending(source.X.shape[0], sums, *moments_of(source))
+    if before is not None:
+        rise = reduce(rise_of, source, model, before, units)
+        new = replace(new, before=rise.before, rise=rise.total, rise_squares=rise.squares)
+    return new if pending is None else pending + new
+
+
+def told_in(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
+    """Say a model and the sums of its residual, its own U their Q, in other units."""
+    xp = namespace(model.U)
+    moved = in_units(model, units, new)
+    # z′ = g∘(z − h) with x the same, r′ = y r, and the new U is what U/g becomes times a matrix.
+    g = new.scale / units.scale
+    stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
+    h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
+    y = units.target.scale / new.target.scale
+    p1, hU = sums.p1 - sums.p0 * h, h @ model.U
+    p2 = sums.p2 - h * (sums.p1 + p1)
+    action = sums.action - h[:, None] * (sums.p1 @ model.U) - p1[:, None] * hU
+    action = g[:, None] * (action @ (xp.linalg.pinv(stretch[:, None] * model.U) @ moved.U))
+    return moved, Sums(
+        sums.weight, y**2 * sums.loss, y * sums.p0, y * g * p1, y * g * (g * p2), y * action
     )
+
+
+def undone(learned: Learned, pending: Pending) -> Model | None:
+    """Return the model before the last step if new rows find that the step did harm.
+
+    The same rows judge the model before it and after it, so that noise, however heavy its tails,
+    is in both. Harm is a rise of the loss beyond its own sampling error, or by as much as there
+    was, which few rows can tell as well.
+    """
+    last = learned.history[-1].loss / learned.units.target.scale**2
+    usual = max(pending.before, last * pending.sums.weight)
+    harm = not pending.rise <= min(usual, SURE * pending.rise_squares**0.5)
+    return learned.before if harm else None
 
 
 def learn(learned: Learned, pending: Pending, options: Options, make_units: UnitsMaker) -> Learned:
     """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
 
     Each batch's step alone would land at the truth plus that batch's noise; the running mean
-    averages the noise away at the rate of all rows together. A step that new rows find to have
-    doubled the loss is undone, and the pace halved.
+    averages the noise away at the rate of all rows together. A step that new rows find to have done
+    harm is undone, and the pace halved; it recovers with the steps that follow.
     """
-    model, units = learned.model, learned.units
+    units, last = learned.units, learned.history[-1]
     features, target = learned.features + pending.features, learned.target + pending.target
+    new = make_units(features, target)
+    back = undone(learned, pending)
+    known = learned.model if back is None else back
+    pace = min(1.0, RECOVERY * learned.pace) if back is None else learned.pace / 2
+    wider = units.scale > WIDER * new.scale
+    before: Model | None = None
+    if bool(namespace(wider).any(wider)):
+        # A coefficient that hardly mattered may be anything; the next rows judge whether it was.
+        rest = tied(without(wider, known), units, options.fit_linear, options.fit_intercept)
+        before, model = in_units(known, units, new), in_units(rest, units, new)
+    elif back is not None:
+        model = in_units(back, units, new)
+    else:
+        before, sums = told_in(new, *watchful(known, units), pending.sums)
+        share = pace * sums.weight / features.weight
+        model = _step(before, sums, share, new, options, learned.white)
     loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
-    last = learned.history[-1]
-    grown = replace(
-        learned,
-        features=features,
-        target=target,
-        history=(*learned.history, Record(last.step + 1, last.passes, loss)),
-    )
-    if learned.before is not None and not loss <= RISE * last.loss:
-        # New rows are the judge: features more correlated than the step believes, say.
-        model, units = learned.before
-        return replace(grown, model=model, units=units, pace=learned.pace / 2, before=None)
-    share = learned.pace * pending.sums.weight / features.weight
-    if isinstance(learned.white, Identity):
-        new_units = make_units(features, target)
-        moved = in_units(_moment_step(learned, pending.sums, share, options), units, new_units)
-    else:  # the covariance is that of the first batch, and so are the units it is told in
-        new_units = units
-        moved = averaged_step(model, pending.sums, share, units, options, learned.white)
-    return replace(grown, model=moved, units=new_units, before=(model, units))
+    history = (*learned.history, Record(last.step + 1, last.passes, loss))
+    status, white = learned.status, learned.white
+    return Learned(model, new, features, target, history, status, white, pace, before)
 
 
-def _moment_step(learned: Learned, sums: Sums, share: float, options: Options) -> Model:
+def _step(
+    model: Model, sums: Sums, share: float, units: Units, options: Options, white: Whitener
+) -> Model:
+    if isinstance(white, Identity):
+        return _moment_step(model, sums, share, units, options)
+    return averaged_step(model, sums, share, units, options, white)
+
+
+def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: Options) -> Model:
     """Take a share of the tangent step, with each feature's own κ and φ."""
-    model, units = learned.model, learned.units
     xp = namespace(model.U)
     parts = (options.fit_linear, options.fit_intercept)
     directions = family(model, mes.tangent_step(sums, model.U, units), None, units, *parts)
@@ -190,7 +290,10 @@ def _moment_step(learned: Learned, sums: Sums, share: float, options: Options) -
 
 
 class Buffer:
-    """Rows copied as they come (the caller's arrays may change), dense ones into one array."""
+    """Rows copied as they come (the caller's arrays may change), dense ones into one array.
+
+    The first rows decide whether all are kept dense or sparse.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
@@ -205,11 +308,12 @@ class Buffer:
         self.weight = self._room(self.weight, chunk.y, capacity)
         self.y[start:stop] = chunk.y
         self.weight[start:stop] = 1.0 if chunk.weight is None else chunk.weight
-        if issparse(chunk.X):
-            self.X = [*(self.X or []), chunk.X.copy()]
+        X = _alike(chunk.X, chunk.X if self.X is None else self.X)
+        if issparse(X):
+            self.X = [*(self.X or []), X.copy()]
         else:
-            self.X = self._room(self.X, chunk.X, capacity)
-            self.X[start:stop, ...] = chunk.X
+            self.X = self._room(self.X, X, capacity)
+            self.X[start:stop, ...] = X
         self.rows = stop
 
     def shorten(self, rows: int) -> None:
@@ -233,6 +337,14 @@ class Buffer:
         if old is not None:
             new[: self.rows, ...] = old[: self.rows, ...]
         return new
+
+
+def _alike(X: Array, kept: Array) -> Array:
+    """Return rows as dense or sparse as those that are kept."""
+    wanted = issparse(kept) or isinstance(kept, list)
+    if issparse(X) == wanted:
+        return X
+    return csr_array(X) if wanted else X.toarray()
 
 
 def stands_out(learned: Learned, rows: int) -> bool:
@@ -280,6 +392,7 @@ class Stream:
 
     def feed(self, chunk: Chunk) -> None:
         """Take in some rows, learning whenever a batch is complete."""
+        chunk = counting(chunk)
         n, start = chunk.X.shape[0], 0
         while start < n:
             stop = min(n, start + self.goal - self._gathered)
@@ -296,7 +409,7 @@ class Stream:
 
     def count(self, tally: Tally) -> None:
         """Count rows that were learned from, and their weights."""
-        self.rows += tally.rows
+        self.rows += tally.counting
         self.weight += tally.weight
         self.squared_weight += tally.squared_weight
 
@@ -351,7 +464,7 @@ class Stream:
         assert self.learned is not None
         pending = gather(self.pending, source, self.learned)
         self.make_units.refuse_overflow(pending.features, pending.target)
-        if not np.isfinite(pending.sums.loss):
+        if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
                 "Some rows are so far from all before that their errors cannot be squared. "
                 "Look for wrong units or typing errors in X and y."
@@ -368,6 +481,18 @@ class Stream:
         if self.pending is None or self.pending.sums.weight == 0:
             return self.learned
         return learn(self.learned, self.pending, self.options, self.make_units)
+
+
+def counting(chunk: Chunk) -> Chunk:
+    """Leave out the rows of weight zero."""
+    if chunk.weight is None:
+        return chunk
+    xp = namespace(chunk.weight)
+    kept = xp.nonzero(chunk.weight > 0)[0]
+    if kept.shape[0] == chunk.weight.shape[0]:
+        return chunk
+    X = chunk.X[kept, :] if issparse(chunk.X) else xp.take(chunk.X, kept, axis=0)
+    return Chunk(X, xp.take(chunk.y, kept), xp.take(chunk.weight, kept))
 
 
 def _source(chunk: Chunk) -> MemorySource:
