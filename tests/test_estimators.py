@@ -526,3 +526,29 @@ def test_warnings_point_at_the_line_of_the_user():
         model.partial_fit(frame.assign(b="new"), y)
     assert len(caught) == 6
     assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize(
+    ("values", "polish"),
+    [((0.0, 1.0), True), ((-1.0, 1.0), True), ((2.0, 5.0), True), ((-1.0, 1.0), False)],
+)
+def test_signals_are_retrieved_through_masks_of_two_values(values, polish):
+    # Without a linear part the square of a two-valued feature is nobody else's.
+    rng = np.random.default_rng(0)
+    masks, signal = rng.choice(values, (600, 12)), rng.standard_normal(12)
+    y = (masks @ signal) ** 2
+    model = SecondOrderRegressor(
+        1, fit_linear=False, fit_intercept=False, polish=polish, random_state=0
+    ).fit(masks, y)
+    found = model.components_[0] * np.sqrt(model.eigenvalues_[0])
+    np.testing.assert_allclose(found * np.sign(found @ signal), signal, atol=1e-6)
+    assert model.has_diagonal_.all()
+
+
+def test_parameters_that_are_not_fitted_do_not_count():
+    rng = np.random.default_rng(0)
+    X, signal = rng.standard_normal((90, 30)), rng.standard_normal(30)
+    model = SecondOrderRegressor(1, fit_linear=False, fit_intercept=False, random_state=0)
+    model.fit(X[:50], (X[:50] @ signal) ** 2)  # 50 rows, 30 parameters, not 61
+    assert model.status_ is Status.converged
+    assert "30 parameters" in model.diagnose()

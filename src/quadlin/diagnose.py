@@ -7,6 +7,7 @@ import numpy as np
 from quadlin.arrays import namespace, to_numpy
 from quadlin.chunks import Chunk
 from quadlin.gauss_newton import Task
+from quadlin.levels import whole
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
 from quadlin.polish import leading_directions
@@ -25,7 +26,7 @@ def diagnosis(
     effective: float,
     names: Sequence[str],
     fields: Sequence[np.ndarray],
-    penalised: bool,
+    options: Options,
     residual_edge: tuple[float, float] | None,
 ) -> str:
     """Say what there is to say about features, rows, rank and how the fit ended.
@@ -34,12 +35,19 @@ def diagnosis(
     `residual_edge` is the leading eigenvalue that the residual still has, and its noise level;
     known only when there are rows to compute it from.
     """
-    d, k = learned.model.U.shape
+    penalised = any(options.alpha)
+    dof = degrees_of_freedom(*learned.model.U.shape, **options.parts)
     lines = [f"status: {learned.status.name}. {learned.status.value}"]
     lines += _features(learned, names)
-    lines += _correlation(learned, names)
+    groups = whole(learned.units, fields) if options.loose else []
+    lines += _correlation(learned, names, groups)
+    if groups:
+        lines.append(
+            f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
+            "their levels are told from the mean."
+        )
     lines += _levels(learned, names, fields, penalised)
-    lines += _rows(rows, effective, degrees_of_freedom(d, k), penalised)
+    lines += _rows(rows, effective, dof, penalised)
     lines += _rank(learned, rows, penalised, residual_edge)
     return "\n".join(lines)
 
@@ -71,7 +79,8 @@ def _features(learned: Learned, names: Sequence[str]) -> list[str]:
     return lines or ["features: all vary and have squares of their own."]
 
 
-def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
+def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
+    """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
     if isinstance(learned.white, Identity):
         return ["correlation: none that matters, or none looked for."]
     varies = to_numpy(learned.units.scale) > 0
@@ -80,16 +89,20 @@ def _correlation(learned: Learned, names: Sequence[str]) -> list[str]:
     if not isinstance(learned.white, Full):
         return ["correlation: found, and whitened by a low-rank model of it."]
     values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
-    null = [
-        v for e, v in zip(values, vectors.T, strict=True) if e < COLLINEAR and np.any(v[varies])
-    ]
     condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
     lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
-    null = [v for v in null if np.linalg.norm(v[varies]) > 0.5]
-    if null:
-        heavy = [names[int(j)] for j in np.argsort(-np.abs(null[0]))[:4] if abs(null[0][j]) > 0.1]
+    null = varies[:, None] * vectors[:, values < COLLINEAR]
+    for group in groups:
+        own = np.sqrt(to_numpy(learned.features.var)[group])
+        own /= np.linalg.norm(own)
+        null[group] -= np.outer(own, own @ null[group])
+    directions, sizes, _ = np.linalg.svd(null, full_matrices=False)
+    found = directions[:, sizes > 0.5]
+    if found.shape[1]:
+        first = found[:, 0]
+        heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
         lines.append(
-            f"collinear: {len(null)} linear dependence(s) among the features, e.g. between "
+            f"collinear: {found.shape[1]} linear dependence(s) among the features, e.g. between "
             f"{listed(heavy)}. Predictions are fine; single coefficients there are not unique. "
             "Drop a column, or use alpha > 0."
         )
@@ -113,7 +126,7 @@ def _levels(
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
-    ratio = effective / dof
+    ratio = effective / max(dof, 1)
     weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from quadlin.arrays import Array, lead, namespace, orthonormal, symmetric
 from quadlin.design import Units
 from quadlin.model import Model
+from quadlin.moments import TWO_VALUED
 from quadlin.sums import Sums
 
 Estimate = tuple[Array, Array]  # what was asked for of ΔM, and Δw
@@ -34,10 +35,11 @@ def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
     """
     xp = namespace(Q)
     P1, P2, EQ = centred(sums, Q)
-    kappa, phi, free = units.kappa, units.phi, units.free
-    tau = xp.where(free > 0, units.tau, xp.ones_like(units.tau))
-    delta = free * (P2 - kappa * P1) / tau
-    W = xp.where(free > 0, ((phi - 1) * P1 - kappa * P2) / tau, P1)
+    kappa, phi = units.kappa, units.phi
+    told = (units.free > 0) & (units.tau > TWO_VALUED * phi)  # two values tell no δ from Δw
+    tau = xp.where(told, units.tau, xp.ones_like(units.tau))
+    delta = xp.where(told, (P2 - kappa * P1) / tau, 0.0)
+    W = xp.where(told, ((phi - 1) * P1 - kappa * P2) / tau, P1)
     return EQ / 2 + (delta - P2 / 2)[:, None] * Q, W
 
 

@@ -19,13 +19,17 @@ def nmse(y_true: Any, y_pred: Any) -> float:
     return float(np.mean((y_pred - y_true) ** 2) / np.var(y_true))
 
 
-def degrees_of_freedom(n_features: int, rank: int) -> int:
-    """Return the number of free parameters: 1 + d + dk − k(k−1)/2.
+def degrees_of_freedom(
+    n_features: int, rank: int, *, linear: bool = True, intercept: bool = True
+) -> int:
+    """Return the number of free parameters: 1 + d + dk − k(k−1)/2, less parts that are not fitted.
 
     Examples
     --------
     >>> degrees_of_freedom(100, 3)
     398
+    >>> degrees_of_freedom(100, 1, linear=False, intercept=False)
+    100
     """
     k = min(rank, n_features)
-    return 1 + n_features + n_features * k - k * (k - 1) // 2
+    return intercept + linear * n_features + n_features * k - k * (k - 1) // 2

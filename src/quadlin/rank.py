@@ -89,7 +89,7 @@ def choose_rank(
     model = path.model(most, alpha)
     squares, omega = squared_errors(model, units, kept)
     n = max(1, int(namespace(omega).count_nonzero(omega)))
-    left = max(n / 10, n - degrees_of_freedom(d, most))
+    left = max(n / 10, n - degrees_of_freedom(d, most, **options.parts))
     xp = namespace(omega)
     noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
     s = whitened(model, path.whitener(alpha))[-1]

@@ -59,8 +59,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         confirmed on rows held out, at the cost of two or three fits.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
-        :math:`x_j`, which they cannot for a feature with two values; "free" everywhere; "zero"
-        nowhere (factorization machine); or one boolean a feature.
+        :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
+        "free" everywhere; "zero" nowhere (factorization machine); or one boolean a feature.
     alpha : float or (float, float), default=0.0
         Ridge penalty, for w and M together or one each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`;
@@ -72,8 +72,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
         group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
-        rows). Text and categorical
-        columns of a frame become such groups by themselves.
+        rows). Text and categorical columns of a frame become such groups by themselves. Without a
+        penalty, coefficients of the levels and of their products are told from their mean over
+        the rows, which a level that was never seen counts as.
     fit_linear : bool, default=True
         Whether w is fitted, else it is zero.
     fit_intercept : bool, default=True
@@ -483,9 +484,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         if X is not None:
             source = self._opened(X, y, None, reset=False)
             edge = residual_edge(source, learned, self._fitted.options, self._seed())
-        penalised = any(self._fitted.options.alpha)
         rows, effective = self._fitted.rows, self._fitted.effective_rows
-        return diagnosis(learned, rows, effective, self._names(), self._fields, penalised, edge)
+        options = self._fitted.options
+        return diagnosis(learned, rows, effective, self._names(), self._fields, options, edge)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -497,7 +498,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         self, learned: Learned, source: Iterable[Chunk], options: Options, seed: int
     ) -> Uncertainty:
         rng = np.random.default_rng(seed)
-        law = uncertainty_of(source, learned.model, learned.units, options, learned.white, rng)
+        args = learned.model, learned.units, options, learned.white, rng
+        law = uncertainty_of(source, *args, fields=self._fields)
         if not law.noise >= 0:
             warn(
                 "Standard errors are not known (nan): there are no more rows than parameters. "
@@ -528,7 +530,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
                     f"diagonal has {len(diagonal)} entries but X has {d} features. "
                     "Give one boolean a feature."
                 )
-        return UnitsMaker(diagonal, bool(self.fit_intercept), dtype, self._names(), fields)
+        intercept, linear = bool(self.fit_intercept), bool(self.fit_linear)
+        return UnitsMaker(diagonal, intercept, dtype, self._names(), fields, linear)
 
     def _stream(
         self, options: Options, maker: UnitsMaker, seed: int, learned: Learned | None = None
@@ -630,7 +633,8 @@ def _as_array(weight: Any) -> Array:
 
 def _with_row_count(learned: Learned, tally: Tally, options: Options) -> Learned:
     """Say so when there are fewer rows than parameters."""
-    few = tally.counting < degrees_of_freedom(*learned.model.U.shape) and not any(options.alpha)
+    dof = degrees_of_freedom(*learned.model.U.shape, **options.parts)
+    few = tally.counting < dof and not any(options.alpha)
     if few and learned.status in (Status.converged, Status.out_of_steps):
         return replace(learned, status=Status.too_few_rows)
     return learned

@@ -28,6 +28,7 @@ from quadlin.chunks import Chunk, MemorySource, Reweighted
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
+from quadlin.levels import settled
 from quadlin.model import predict
 from quadlin.moments import Moments
 from quadlin.path import Path, Point
@@ -283,8 +284,10 @@ class Search:
     def _stream(self, path: Path, point: Point, solution: Solution, white: Whitener) -> Stream:
         """Return what an estimator knows of the rows of a path."""
         rank, alpha = point
+        options = replace(self.options, rank=rank, alpha=alpha)
+        model, fields = solution.model, self.maker.fields
         learned = Learned(
-            solution.model,
+            settled(model, path.units, fields) if options.loose else model,
             path.units,
             path.known.features,
             path.known.target,
@@ -292,7 +295,6 @@ class Search:
             solution.status,
             white,
         )
-        options = replace(self.options, rank=rank, alpha=alpha)
         stream = self.inner._stream(options, self.maker, self.seed, learned)
         stream.count(path.known.tally)
         return stream

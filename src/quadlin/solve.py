@@ -61,6 +61,16 @@ class Options:
     whiten: str = "auto"  # or "full", "lowrank", "none"
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
 
+    @property
+    def parts(self) -> dict[str, bool]:
+        """Return which parts beside M are fitted."""
+        return {"linear": self.fit_linear, "intercept": self.fit_intercept}
+
+    @property
+    def loose(self) -> bool:
+        """Tell whether nothing but convention says what belongs to a field and what to b and w."""
+        return self.fit_linear and self.fit_intercept and not all(self.alpha)
+
 
 @dataclass(frozen=True)
 class Solution:

@@ -22,6 +22,7 @@ class UnitsMaker:
     dtype: Any
     names: Sequence[str]
     fields: Sequence[np.ndarray] = field(default=())  # positions of one-hot groups
+    fit_linear: bool = True
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
@@ -46,13 +47,15 @@ class UnitsMaker:
         xp = namespace(moments.mean)
         if isinstance(self.diagonal, str):
             if self.diagonal == "auto":
-                return moments.tau >= TAU_FREE
+                # Without a linear part nobody else can say what the square of two values says.
+                return (moments.tau >= TAU_FREE) | (not self.fit_linear)
             if self.diagonal == "zero":
                 return xp.zeros(moments.tau.shape, dtype=xp.bool)
             wanted = xp.ones(moments.tau.shape, dtype=xp.bool, device=moments.tau.device)
         else:
             wanted = xp.asarray(list(self.diagonal), dtype=xp.bool, device=moments.tau.device)
-        self._refuse_two_valued(wanted & moments.two_valued & moments.varies(self.dtype))
+        if self.fit_linear:
+            self._refuse_two_valued(wanted & moments.two_valued & moments.varies(self.dtype))
         return wanted
 
     def _refuse_two_valued(self, bad: Array) -> None:

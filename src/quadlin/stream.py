@@ -18,6 +18,7 @@ from quadlin.design import Rows, Units
 from quadlin.engine import Additive, reduce
 from quadlin.gauss_newton import averaged_step
 from quadlin.guard import family, member
+from quadlin.levels import settled
 from quadlin.model import (
     Model,
     RawModel,
@@ -149,7 +150,8 @@ def learn_table(
 
     def learned(s: Solution, white: Whitener) -> Learned:
         white = open_to(units.scale == 0, white)
-        return Learned(s.model, units, features, target, s.history, s.status, white)
+        model = settled(s.model, units, make_units.fields) if options.loose else s.model
+        return Learned(model, units, features, target, s.history, s.status, white)
 
     hook = None if on_step is None else lambda solution: on_step(learned(solution, Identity()))
     rng = np.random.default_rng(seed)
@@ -267,6 +269,8 @@ def learn(learned: Learned, pending: Pending, options: Options, make_units: Unit
         model = _step(before, sums, share, new, options, learned.white)
     loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
     history = (*learned.history, Record(last.step + 1, last.passes, loss))
+    if options.loose:
+        model = settled(model, new, make_units.fields)
     status, white = learned.status, learned.white
     return Learned(model, new, features, target, history, status, white, pace, before)
 

@@ -32,6 +32,7 @@ from quadlin.chunks import Chunk, Numbered
 from quadlin.design import Rows, Units
 from quadlin.engine import collect, height, reduce
 from quadlin.gauss_newton import Point, Tangent, conjugate_gradients, whitened
+from quadlin.levels import Fields, settled_steps
 from quadlin.many import ELEMENTS, Many, Steps, beside, changes, noise_sums
 from quadlin.model import Model
 from quadlin.solve import Options, Problem
@@ -115,6 +116,7 @@ def uncertainty_of(
     white: Whitener,
     rng: np.random.Generator,
     *,
+    fields: Fields = (),
     dense_limit: int = DENSE_LIMIT,
     draws: int = DRAWS,
 ) -> Uncertainty:
@@ -128,6 +130,8 @@ def uncertainty_of(
         The optimum that a polish found. Near it, the answers are about those of the optimum.
     rng : numpy Generator
         Of the draws.
+    fields : sequence of arrays
+        The one-hot groups, from whose means the model is told.
     dense_limit : int
         Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
     draws : int
@@ -143,6 +147,8 @@ def uncertainty_of(
     task.look_around(p)
     exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
     steps, dof, converged = inverse_root(task, p) if exact else drawn(task, p, draws)
+    if options.loose:
+        steps = settled_steps(steps, units, fields)
     left = p.sums.weight - dof
     noise = sqrt(p.sums.loss / left) if left >= 1 else nan
     return Uncertainty(units, steps, noise, noise, dof, left, exact, converged, task.problem.passes)
