@@ -47,13 +47,14 @@ class Say:
 
 def whole(kind: Any, tokens: Sequence[Any]) -> int | str:
     """Read a whole number, or the word auto where it is one of the choices."""
-    said = tokens[0].value
-    if said == "auto" and kind is not int:
+    said, auto = tokens[0].value, "auto" in str(kind)
+    if auto and said == "auto":
         return str(said)
     try:
         return int(said)
     except ValueError:
-        raise ValueError(f"{said!r} is not a whole number.") from None
+        other = ", nor auto" if auto else ""
+        raise ValueError(f"{said!r} is not a whole number{other}.") from None
 
 
 WHOLE = Parameter(converter=whole)
