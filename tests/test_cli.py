@@ -825,6 +825,18 @@ def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):
         assert words(found) == words(said)
 
 
+def test_the_commands_in_the_readme_run_one_after_the_other(quadlin):
+    root = Path(__file__).parent.parent
+    docs, readme = ((root / name).read_text() for name in ("docs/command_line.md", "README.md"))
+    exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
+    commands = re.search(r"```\npip install(.*?)```", readme, re.DOTALL)[1].replace("\\\n", "")
+    lines = re.findall(r"^quadlin (.*)$", commands, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        quadlin(line.split("  #")[0])
+    assert {"houses.safetensors", "houses.html", "prices.parquet"} <= set(os.listdir())
+
+
 def words(text):
     return re.sub(r"[-+]?[\d.,]+(e[-+]\d+)?|\s+", " ", text).split()
 
