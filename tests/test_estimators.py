@@ -394,23 +394,29 @@ def test_a_stream_says_that_it_learns_by_squares():
         SecondOrderRegressor(rank=1, loss="huber").partial_fit(X0, Y0)
 
 
+def cities(names, n, seed):
+    rng = np.random.default_rng(seed)
+    city, x = rng.choice(names, n), rng.normal(size=n)
+    effect = {"Oslo": 0.0, "Rome": 1.0, "Bonn": 5.0}
+    y = np.array([effect[name] for name in city]) + x + 0.3 * rng.normal(size=n)
+    return pl.DataFrame({"city": city, "x": x}), y
+
+
 @pytest.mark.parametrize("as_source", [False, True])
 def test_a_stream_says_how_new_levels_are_learned_and_then_learns_them(as_source):
-    rng = np.random.default_rng(0)
-    cities = rng.choice(["Oslo", "Rome"], 300), rng.choice(["Oslo", "Bonn"], 300)
-    first, second = (pl.DataFrame({"city": city, "x": rng.normal(size=300)}) for city in cities)
-    effect = {"Oslo": 0.0, "Rome": 1.0, "Bonn": 5.0}
-    y, later = (np.array([effect[c] for c in city]) for city in cities)
-    model = SecondOrderRegressor(rank=1, batch_size=100, random_state=0).partial_fit(first, y)
+    (first, y), (second, later) = cities(["Oslo", "Rome"], 600, 0), cities(["Rome", "Bonn"], 600, 1)
+    model = SecondOrderRegressor(rank=1, random_state=0).partial_fit(first, y)
     source = open_source(second, target=later, encoder=model.encoder_)
     with pytest.warns(UserWarning, match="levels="):
         model.partial_fit(*([source] if as_source else [second, later]))
+    model = SecondOrderRegressor(rank=1, random_state=0)
     levels = {"city": ["Bonn", "Oslo", "Rome"]}
-    model = SecondOrderRegressor(rank=1, batch_size=100, random_state=0)
     model.partial_fit(open_source(first, target=y, levels=levels))
-    for _ in range(5):
+    every = list(levels["city"])
+    for seed in (2, 3):
+        second, later = cities(every, 600, seed)
         model.partial_fit(open_source(second, target=later, encoder=model.encoder_))
-    assert model.score(second, later) > 0.99
+    assert model.score(*cities(every, 2000, 4)) > 0.97  # of the variance, 1.6% is noise
 
 
 @pytest.mark.parametrize("linear", [False, True])
