@@ -143,6 +143,44 @@ def test_options_reach_the_estimator(quadlin):
     assert load("model.safetensors").polish is False
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--alpha 300",
+        "--alpha 0,300 --hold 0",
+        "--loss huber --rank 2",
+        "--no-intercept",
+        "--cv",
+    ],
+)
+def test_the_r2_of_the_training_rows_is_what_evaluate_says(quadlin, options):
+    Path("few.csv").write_text("".join(Path("F/numbers.csv").read_text().splitlines(True)[:300]))
+    weights = "--target price --weight age"
+    said = json.loads(quadlin(f"fit few.csv {weights} --columns area,garden {options} --json"))
+    found = json.loads(quadlin(f"evaluate model.safetensors few.csv {weights} --json"))
+    assert said["r2_train"] == pytest.approx(found["r2"], abs=1e-9)
+
+
+def test_the_linear_term_and_the_intercept_can_be_left_out(quadlin):
+    quadlin("fit F/numbers.csv --target price --rank 2 --no-linear --no-intercept")
+    model = load("model.safetensors")
+    assert (model.fit_linear, model.fit_intercept) == (False, False)
+    assert not np.any(model.coef_)
+    assert model.intercept_ == 0
+
+
+@pytest.mark.parametrize("options", ["--rank 1", "--rank 1 --hold 0", "--cv"])
+def test_a_fit_warns_of_columns_that_number_the_rows(quadlin, options):
+    Path("few.csv").write_text("".join(Path("F/houses.csv").read_text().splitlines(True)[:200]))
+    capsys = quadlin.capsys
+    for chosen, warned in (("", True), ("--columns id,area", False)):
+        assert main(f"fit few.csv --target price {chosen} {options} -q".split()) == 0
+        err = capsys.readouterr().err
+        assert ("warning: id: whole numbers that rise" in err) == warned
+        assert (f"--columns {COLUMNS}\n" in err) == warned
+
+
 def test_threads_fit_the_same_model(quadlin):
     for engine in ("serial", "threads", "2"):
         quadlin(f"fit F/houses.parquet --target price --rank 1 --engine {engine} -o {engine}.st")
@@ -244,6 +282,26 @@ def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
     assert pa.parquet.read_table("p.parquet")["list"].to_pylist() == [[1]] * 8
     assert "--keep std would be" in quadlin(f"{line} --std --keep std -o p.parquet", 2)
     assert sorted(os.listdir()) == ["F", "p.parquet", "t.parquet"]
+
+
+@pytest.mark.parametrize("output", ["p.csv", "-"])
+def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
+    quadlin("fit F/numbers.csv --target price --rank 1 -o m.st")
+    lines = Path("F/numbers.csv").read_text().splitlines()
+    Path("text.csv").write_text("\n".join([lines[0], *("big" + line for line in lines[1:])]))
+    Path("gap.csv").write_text(f"{lines[0]}\n,1,1,1\n")
+    np.save("three.npy", np.ones((3, 3)))
+    for line, words in (
+        ("m.st text.csv", "area holds text, but the model knows numbers only."),
+        ("m.st gap.csv", "--missing drop"),
+        ("F/model.safetensors three.npy", "the model has text columns: city, area"),
+    ):
+        assert main([*f"predict {line} -o {output}".split()]) == 1
+        out, err = quadlin.capsys.readouterr()
+        assert words in err
+        assert "model." not in err.replace("model.safetensors", "")
+        assert out == ""
+        assert not Path("p.csv").exists()
 
 
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
@@ -418,7 +476,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
         ("fit F/houses.csv", "by --target; it has the columns id, city", 2),
         ("fit F/houses.csv --target city", "must be numbers", 1),
-        ("fit F/houses.csv --target price --rank many", "--rank", 2),
+        ("fit F/houses.csv --target price --rank many", "not a whole number, nor auto", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
         ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
@@ -765,6 +823,18 @@ def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):
     for line, said in re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks)):
         found = quadlin(line)
         assert words(found) == words(said)
+
+
+def test_the_commands_in_the_readme_run_one_after_the_other(quadlin):
+    root = Path(__file__).parent.parent
+    docs, readme = ((root / name).read_text() for name in ("docs/command_line.md", "README.md"))
+    exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
+    commands = re.search(r"```\npip install(.*?)```", readme, re.DOTALL)[1].replace("\\\n", "")
+    lines = re.findall(r"^quadlin (.*)$", commands, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        quadlin(line.split("  #")[0])
+    assert {"houses.safetensors", "houses.html", "prices.parquet"} <= set(os.listdir())
 
 
 def words(text):

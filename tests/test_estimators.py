@@ -21,7 +21,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status, open_source
+from quadlin import (
+    FactorizationMachineRegressor,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    Status,
+    open_source,
+)
 from quadlin.datasets import make_second_order
 
 DATA = make_second_order(2000, 8, rank=2, distribution="mixed", noise=0.2, random_state=0)
@@ -317,8 +323,10 @@ def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
     ],
 )
 def test_options_that_make_no_sense_are_named(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
+    with pytest.raises(ValueError, match=next(iter(options))) as caught:
         fitted(X0, Y0, **options)
+    if next(iter(options)) in ("rank", "batch_size"):
+        assert 'or "auto"' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +360,71 @@ def test_weights_of_a_source_are_looked_at_too():
     for method in ("fit", "partial_fit"):
         with pytest.raises(ValueError, match="too large to sum"):
             getattr(SecondOrderRegressor(), method)(source)
+
+
+def test_a_source_is_scored_as_its_rows_are():
+    weight = np.arange(60) % 3
+    model = fitted(X0, Y0 + 1e6)
+    for omega in (None, weight):
+        source = open_source(X0, target=Y0 + 1e6, weight=omega, chunk_rows=7)
+        own = model.score(X0, Y0 + 1e6, omega)
+        assert model.score(source) == pytest.approx(own, rel=1e-9)
+    same = open_source(X0, target=np.full(60, 5.0))
+    assert model.score(same) == model.score(X0, np.full(60, 5.0)) == 0.0
+    with pytest.raises(ValueError, match="weights"):
+        model.score(open_source(X0, target=Y0, weight=np.zeros(60)))
+    with pytest.raises(ValueError, match="no target"):
+        model.score(open_source(X0))
+    with pytest.raises(ValueError, match="needs targets"):
+        model.score(X0)
+
+
+def test_a_source_brings_its_own_targets_and_weights():
+    source = open_source(X0, target=Y0)
+    with pytest.raises(ValueError, match=r"own targets: open_source\(\.\.\., target="):
+        SecondOrderRegressor().fit(source, Y0)
+    with pytest.raises(ValueError, match=r"own weights: open_source\(\.\.\., weight="):
+        SecondOrderRegressor().fit(source, sample_weight=np.ones(60))
+    with pytest.raises(TypeError, match="holds its rows in memory"):
+        SecondOrderRegressorCV().fit(source)
+
+
+def test_a_stream_says_that_it_learns_by_squares():
+    with pytest.warns(UserWarning, match="learns by squares"):
+        SecondOrderRegressor(rank=1, loss="huber").partial_fit(X0, Y0)
+
+
+def cities(names, n, seed):
+    rng = np.random.default_rng(seed)
+    city, x = rng.choice(names, n), rng.normal(size=n)
+    effect = {"Oslo": 0.0, "Rome": 1.0, "Bonn": 5.0}
+    y = np.array([effect[name] for name in city]) + x + 0.3 * rng.normal(size=n)
+    return pl.DataFrame({"city": city, "x": x}), y
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_a_stream_says_how_new_levels_are_learned_and_then_learns_them(as_source):
+    (first, y), (second, later) = cities(["Oslo", "Rome"], 600, 0), cities(["Rome", "Bonn"], 600, 1)
+    model = SecondOrderRegressor(rank=1, random_state=0).partial_fit(first, y)
+    source = open_source(second, target=later, encoder=model.encoder_)
+    with pytest.warns(UserWarning, match="levels="):
+        model.partial_fit(*([source] if as_source else [second, later]))
+    model = SecondOrderRegressor(rank=1, random_state=0)
+    levels = {"city": ["Bonn", "Oslo", "Rome"]}
+    model.partial_fit(open_source(first, target=y, levels=levels))
+    every = list(levels["city"])
+    for seed in (2, 3):
+        second, later = cities(every, 600, seed)
+        model.partial_fit(open_source(second, target=later, encoder=model.encoder_))
+    assert model.score(*cities(every, 2000, 4)) > 0.97  # of the variance, 1.6% is noise
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_what_is_not_fitted_is_exactly_zero(linear):
+    X, y = X0 + 3.0, (X0 @ [1.0, 2.0, 0.0, -1.0] + 0.3) ** 2
+    model = fitted(X, y, rank=1, fit_linear=linear, fit_intercept=not linear)
+    assert np.any(model.coef_ != 0) == linear
+    assert (model.intercept_ != 0) == (not linear)
 
 
 def test_lazy_frames_are_refused_with_what_to_do():

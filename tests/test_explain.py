@@ -51,3 +51,22 @@ def test_a_model_without_interactions_has_no_strongest():
         np.zeros((3, 1)), np.zeros(1), np.ones(3, bool), np.full(3, -1), np.ones(3), list("abc")
     )
     assert empty.top(5) == []
+    assert repr(empty) == "<Interactions of 3 features, rank 1: none>"
+
+
+def test_a_view_shows_the_strongest_in_a_line():
+    interactions, _, _ = view(0)
+    first = interactions.top(1)[0]
+    text = repr(interactions)
+    assert f"{first.first} × {first.second} {first.coefficient:+.4g}, " in text
+    assert text.endswith(", …>")
+    assert text.count("×") == 3
+
+
+def test_the_strongest_are_listed_by_what_their_product_adds_to_y():
+    interactions, _, _ = view(0)
+    pairs = interactions.top(40, squares=True)
+    assert {a == b for a, b, _, _ in pairs} == {True, False}
+    for first, second, coefficient, _ in pairs:
+        times = 1 if first == second else 2
+        assert coefficient == pytest.approx(times * interactions[first, second])

@@ -7,7 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin import (
+    FactorizationMachineRegressor,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    open_source,
+)
 from quadlin.datasets import make_second_order
 from quadlin.onnx import to_onnx
 
@@ -101,6 +106,30 @@ def test_text_columns_are_inputs_of_their_own_and_unseen_levels_are_none_of_the_
     with pytest.warns(UserWarning, match="did not see"):
         expected = model.predict(new)
     assert_close(run(graph, columns(new)), expected)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_was_filled_in_the_fit_is_filled_in_the_graph(kind):
+    X = DATA.X.astype(kind)
+    X[::7, 1], X[::5, 0] = np.nan, np.nan
+    model = SecondOrderRegressor(rank=2, random_state=0)
+    model.fit(open_source(X, target=DATA.y, missing="mean"))
+    expected = model.predict(open_source(X, fill=model.fill_))
+    assert np.isfinite(expected).all()
+    assert_close(run(to_onnx(model), {"X": X}), expected)
+
+
+def test_missing_numbers_and_texts_of_a_table_are_filled_in_the_graph():
+    frame, y = table(500), np.random.default_rng(1).standard_normal(500)
+    every = pl.int_range(pl.len())
+    frame = frame.with_columns(
+        age=pl.when(every % 7 > 0).then("age"), city=pl.when(every % 5 > 0).then("city")
+    )
+    model = SecondOrderRegressor(rank=2, random_state=0)
+    model.fit(open_source(frame, target=y, missing="mean"))
+    rows = open_source(frame, encoder=model.encoder_, fill=model.fill_)
+    given = columns(frame.with_columns(city=pl.col("city").fill_null("missing")))
+    assert_close(run(to_onnx(model), given), model.predict(rows))
 
 
 def test_a_column_with_the_name_of_the_output_is_refused_in_words():

@@ -1,6 +1,7 @@
 """Gross errors in y, heavy tails in x, text columns and the diagnosis, as a user meets them."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from scipy import sparse
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import OneHotEncoder
 
-from quadlin import SecondOrderRegressor
+from quadlin import SecondOrderRegressor, open_source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
 
@@ -487,3 +488,13 @@ def test_missing_values_are_filled_as_in_the_fit():
     filled = open_source(later, missing="mean", fill=model.fill_)
     expected = model.predict(later.fillna(model.fill_))
     np.testing.assert_allclose(model.predict(filled), expected)
+
+
+def test_the_passes_of_all_rounds_are_counted():
+    data = make_second_order(600, 5, rank=1, noise=0.3, random_state=0)
+    source, rows = open_source(data.X, target=data.y), []
+    model = SecondOrderRegressor(rank=1, loss="huber", fields=None, random_state=0)
+    model.fit(replace(source, watch=rows.append))
+    walks = sum(rows) / 600
+    # Those that learn the moments and the weights of a round are not steps of a fit.
+    assert 0.6 * walks < model.history_[-1].passes <= walks

@@ -694,3 +694,17 @@ def test_the_index_of_pandas_is_no_feature(tmp_path):
     with pytest.warns(UserWarning, match="__index_level_0__"):
         source = open_source(tmp_path / "some.parquet", target="y")
     assert list(source.names) == ["a"]
+
+
+@pytest.mark.parametrize("missing", [None, "mean", "error", "drop"])
+def test_values_to_fill_with_are_filled_in_unless_something_else_is_said(missing):
+    X = np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 7.0]])
+    source = open_source(X, fill={"x0": 0.0, "x1": 9.0}, missing=missing)
+    if missing == "error":
+        with pytest.raises(SourceError, match="'x1' contains NaN"):
+            list(source)
+        return
+    found = np.vstack([chunk.X for chunk in source])
+    filled = missing != "drop"
+    np.testing.assert_array_equal(found, [[1.0, 9.0], *X[1:]] if filled else X[1:])
+    assert (source.fill is not None) == filled

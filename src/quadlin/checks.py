@@ -54,16 +54,17 @@ def alphas(alpha: Any) -> tuple[float, float]:
 def check_options(estimator: Any) -> None:
     """Refuse parameters that make no sense, saying what would."""
 
-    def whole(name: str, least: int) -> None:
+    def whole(name: str, least: int, auto: bool) -> None:
         value = getattr(estimator, name)
+        if auto and isinstance(value, str) and value == "auto":
+            return
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}.")
+            other = ', or "auto"' if auto else ""
+            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
 
-    if estimator.rank != "auto":
-        whole("rank", 0)
-    whole("max_iter", 1)
-    if estimator.batch_size != "auto":
-        whole("batch_size", 2)
+    whole("rank", 0, auto=True)
+    whole("max_iter", 1, auto=False)
+    whole("batch_size", 2, auto=True)
     if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
         raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
     if estimator.rank == "auto" and estimator.loss == "huber":

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from quadlin.arrays import unflagged
 
 Name = int | str
+SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
 
 
 class Interaction(NamedTuple):
@@ -23,9 +24,12 @@ class Interaction(NamedTuple):
     strength: float  # the same for standardised features: comparable between pairs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interactions:
     """A view of M = A diag(s) Aᵀ, less the diagonals not modelled: any entry, row or the strongest.
+
+    ``view[i, j]`` and ``view.row(i)`` are entries of M. In y the product x_i·x_j has twice that,
+    since M_ij and M_ji are both there: `top` lists these coefficients, 2 M_ij (M_ii for squares).
 
     Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
     time, and far less when few features carry M, because pairs are visited by falling bound.
@@ -40,6 +44,8 @@ class Interactions:
     6.0
     >>> view.top(1)
     [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
+    >>> view
+    <Interactions of 3 features, rank 1: a × b +12>
     """
 
     factor: np.ndarray  # (d, k)
@@ -48,6 +54,15 @@ class Interactions:
     field: np.ndarray  # (d,), number of the one-hot group, −1 where there is none
     sd: np.ndarray  # (d,), of the features
     names: Sequence[str]
+
+    def __repr__(self) -> str:
+        d, k = self.factor.shape
+        told = ""
+        if d <= SHOWN_FEATURES:
+            strongest = [f"{a} × {b} {c:+.4g}" for a, b, c, _ in self.top(SHOWN + 1)]
+            told = ": " + ", ".join(strongest[:SHOWN]) if strongest else ": none"
+            told += ", …" if strongest[SHOWN:] else ""
+        return f"<Interactions of {d:,} features, rank {k}{told}>"
 
     @unflagged
     def __getitem__(self, pair: tuple[Name, Name]) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from quadlin.arrays import Array, to_numpy
+from quadlin.arrays import Array, namespace, to_numpy
 from quadlin.encode import TableEncoder
 from quadlin.explain import Interactions, Name, numbered, positions
 from quadlin.moments import Moments
@@ -24,11 +24,17 @@ class Fitted:
     n_features_in_: int
 
     def interaction(self, first: Name, second: Name) -> float:
-        """Return M_ij for two features, by position or name; x_i·x_j has coefficient 2 M_ij."""
+        """Return M_ij for two features, by position or name.
+
+        x_i·x_j has coefficient 2 M_ij, which is what ``interactions_.top()`` lists.
+        """
         return self.interactions_[first, second]
 
     def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of M_ij. Needs ``uncertainty=True``."""
+        """Return the standard error of M_ij; that of the coefficient of x_i·x_j is twice it.
+
+        Needs ``uncertainty=True``.
+        """
         law, names = self._known_law(), self._names()
         i, j = positions(names, first), positions(names, second)
         return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
@@ -50,13 +56,15 @@ class Fitted:
 
     @property
     def coef_(self) -> Array:
-        """Return w in the user's units."""
-        return self._learned("coef_").raw.coef
+        """Return w in the user's units, one entry a feature of `interactions_.names`."""
+        coef = self._learned("coef_").raw.coef
+        return coef if self._fitted.options.fit_linear else namespace(coef).zeros_like(coef)
 
     @property
     def intercept_(self) -> float:
         """Return b in the user's units."""
-        return self._learned("intercept_").raw.intercept
+        intercept = self._learned("intercept_").raw.intercept
+        return intercept if self._fitted.options.fit_intercept else 0.0
 
     @property
     def components_(self) -> Array:

@@ -45,8 +45,11 @@ class Incoming(Fitted):
 
     def _source(self, X: Any, y: Any, weight: Any, reset: bool) -> Source:
         if isinstance(X, Source):
-            if y is not None or weight is not None:
-                raise ValueError("A Source brings its own targets: open_source(..., target=...).")
+            for values, role in ((y, "target"), (weight, "weight")):
+                if values is not None:
+                    raise ValueError(
+                        f"A Source brings its own {role}s: open_source(..., {role}=...)."
+                    )
             return X
         known = None if reset else self._encoder
         return open_source(X, target=y, weight=weight, encoder=known)
@@ -115,7 +118,7 @@ class Incoming(Fitted):
             "ensure_min_samples": least,
         }
         if self._encoder is not None:
-            X, y = check_X_y(self._encoded(X, reset), y, **checks)
+            X, y = check_X_y(self._encoded(X, reset, learns=True), y, **checks)
         else:
             X, y = validate_data(self, X, y, reset=reset, **checks)
             X = canonical(X) if issparse(X) else X
@@ -126,7 +129,7 @@ class Incoming(Fitted):
         check_weights(Tally.of(chunk), X.dtype)
         return chunk
 
-    def _encoded(self, frame: Any, reset: bool) -> Array:
+    def _encoded(self, frame: Any, reset: bool, learns: bool = False) -> Array:
         """Turn the text columns of a frame into one-hot fields."""
         assert self._encoder is not None
         if not hasattr(frame, "columns"):
@@ -137,7 +140,7 @@ class Incoming(Fitted):
         validate_data(self, frame, skip_check_array=True, reset=reset)
         X, unseen = self._encoder.encode(frame)
         if unseen:
-            warn_unseen(unseen)
+            warn_unseen(unseen, learns)
         return X
 
     def _known_fields(
@@ -187,7 +190,14 @@ def check_weights(tally: Tally, dtype: Any) -> None:
         )
 
 
-def warn_unseen(unseen: dict[str, int]) -> None:
-    """Warn of levels that no row of the fit had."""
+def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
+    """Warn of levels that were not there when the encoder was made; while it `learns`, say how."""
     counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    warn(f"Levels that fit did not see count as none of the known ones: {counts}.")
+    text = f"Levels that fit did not see count as none of the known ones: {counts}."
+    if learns:
+        text += (
+            " To learn them from a stream, name all of them when it begins: partial_fit("
+            "open_source(frame, target=..., levels={column: [...]})), and open what follows with "
+            "encoder=model.encoder_."
+        )
+    warn(text)

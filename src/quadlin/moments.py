@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.arrays import Array, canonical, namespace, to_numpy, unflagged
@@ -176,9 +177,16 @@ class MipReport:
 
 
 def mip_report(
-    moments: Moments, names: Sequence[str] | None = None, dtype: Any = None
+    moments: Moments | Any, names: Sequence[str] | None = None, dtype: Any = None
 ) -> MipReport:
-    """Sort the features by what their moments allow, in a fit of `dtype` (float64 if None)."""
+    """Sort the features by what their moments allow, in a fit of `dtype` (float64 if None).
+
+    Rows will do as well: an array, CSR, or a frame of numbers, whose names are then taken.
+    """
+    if not isinstance(moments, Moments):
+        if names is None and hasattr(moments, "columns"):
+            names = [str(name) for name in moments.columns]
+        moments = Moments.of(_numbers(moments))
     xp = namespace(moments.tau)
     varies = moments.varies(xp.float64 if dtype is None else dtype)
     columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
@@ -188,3 +196,19 @@ def mip_report(
     ]
     names = names if names is not None else [f"x{j}" for j in range(len(kinds))]
     return MipReport(list(names), moments.tau, kinds)
+
+
+def _numbers(rows: Any) -> Array:
+    """Return rows as an array of numbers, or as CSR."""
+    if issparse(rows):
+        return csr_array(rows)
+    try:
+        X = rows if is_array_api_obj(rows) else np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        X = None
+    if X is None or X.ndim != 2 or X.shape[0] == 0:
+        raise TypeError(
+            "mip_report takes Moments, or rows of numbers (n_samples, n_features); text columns "
+            f"have no moments. It was given a {type(rows).__name__}."
+        )
+    return X

@@ -46,8 +46,11 @@ def to_onnx(
 
     Notes
     -----
-    What it computes is what `predict` computes, up to rounding. Rows are not checked: NaN gives
-    NaN. Text columns become one-hot columns inside, dense: O(rows · features) memory.
+    What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
+    NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
+    is filled by it, as the command line does and `predict` does not. A missing text is to be given
+    as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
+    memory.
 
     Examples
     --------
@@ -72,7 +75,12 @@ def to_onnx(
     graph = _Graph(onnx, kind)
     encoder: TableEncoder | None = estimator._encoder
     d = learned.model.w.shape[0]
-    X = graph.input("X", kind, d) if encoder is None else _encoded(graph, encoder)
+    fill: dict[str, float] | None = estimator._fill
+    if encoder is not None:
+        X = _encoded(graph, encoder, fill)
+    else:
+        X = graph.input("X", kind, d)
+        X = X if fill is None else graph.filled(X, [fill[name] for name in estimator._names()])
     if kind != own:  # rows come to the model in its own precision
         X = graph.cast(X, own)
     y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), learned)
@@ -112,7 +120,7 @@ def _predicted(graph: "_Graph", X: str, learned: Learned) -> str:
     return graph.node("Squeeze", f, constant(np.asarray([1])))
 
 
-def _encoded(graph: "_Graph", encoder: TableEncoder) -> str:
+def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
     """Add an input for each column of a table, and the nodes that encode and join them."""
     bad = [name for name in encoder.input_names if name in ("", "y") or name.startswith("quadlin/")]
     if bad:
@@ -123,6 +131,7 @@ def _encoded(graph: "_Graph", encoder: TableEncoder) -> str:
     for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
         if levels is None:
             part = graph.node("Unsqueeze", graph.input(name, graph.kind), column)
+            part = part if fill is None else graph.filled(part, [fill[name]])
         else:
             keys = {"keys_strings": list(levels), "values_int64s": list(levels.values())}
             text = graph.input(name, np.dtype(str))
@@ -153,6 +162,13 @@ class _Graph:
         if output is not None:
             self.nodes[-1].output[0] = name = output
         return name
+
+    def filled(self, name: str, values: list[float]) -> str:
+        """Put a value for each column where there is NaN."""
+        return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+
+    def _row(self, values: list[float]) -> str:
+        return self.constant(np.asarray(values, dtype=self.kind))
 
     def constant(self, value: np.ndarray) -> str:
         name = f"quadlin/constant/{len(self.constants)}"

@@ -117,6 +117,11 @@ class ConvergenceDisplay:
     limits: tuple[float | None, float | None] = (None, None)
 
     @classmethod
+    def from_estimator(cls, estimator: Any, name: str | None = None) -> Self:
+        """Take the history of one fitted estimator."""
+        return cls.from_estimators({name or type(estimator).__name__: estimator})
+
+    @classmethod
     def from_estimators(cls, estimators: Mapping[str, Any]) -> Self:
         """Take the histories of fitted estimators, by name."""
 

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.arrays import Array, namespace, unflagged
+from quadlin.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.callbacks import CallbackSupportMixin, step_hook, with_callbacks
 from quadlin.checkpoint import checkpointed, keeping
 from quadlin.checks import alphas, check_one_pass, check_options
@@ -24,6 +24,7 @@ from quadlin.explain import Name, given_fields
 from quadlin.incoming import Incoming, check_weights, warn_unseen
 from quadlin.metrics import degrees_of_freedom
 from quadlin.model import predict
+from quadlin.moments import Moments
 from quadlin.rank import choose_rank
 from quadlin.robust import closer, learn_robustly, robust_law
 from quadlin.solve import Options, Status
@@ -56,7 +57,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
     rank : int or "auto", default=5
         Rank k of the quadratic part. A rank above the number of features means no restriction, 0
         a linear model. "auto" chooses it in `fit`: by the eigenvalues that stand out of the noise,
-        confirmed on rows held out, at the cost of two or three fits.
+        confirmed on rows held out, at the cost of two or three fits; advised, like
+        :class:`SecondOrderRegressorCV`, where the rank is not known.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
         :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
@@ -112,20 +114,23 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
     Attributes
     ----------
     coef_ : array (n_features,)
-        w.
+        w. Text columns count by their levels: ``interactions_.names`` names the entries.
     intercept_ : float
         b.
     components_ : array (rank, n_features)
         Orthonormal rows.
     eigenvalues_ : array (rank,)
         Signed, by falling size. The low-rank part of M is
-        ``components_.T @ diag(eigenvalues_) @ components_``.
+        ``components_.T @ diag(eigenvalues_) @ components_``; its eigenvalues are those of M where
+        every feature has a diagonal.
     rank_ : int
         The rank fitted, at most the number of features.
     has_diagonal_ : array of bool (n_features,)
         Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
     interactions_ : Interactions
-        A view of M: ``interactions_["a", "b"]``, ``interactions_.top(10)``.
+        A view of M: ``interactions_["a", "b"]`` and ``interactions_.row("a")`` are entries M_ij,
+        as are `interaction` and `interaction_std`; ``interactions_.top(10)`` lists the strongest
+        by the coefficient that x_i·x_j has in y, which is 2 M_ij.
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
     history_ : tuple of Record
@@ -137,6 +142,16 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         Steps taken.
     n_samples_seen_ : int
         Rows learned from.
+    noise_, intercept_std_ : float
+        With ``uncertainty=True``: the standard deviation of the noise, the standard error of b.
+    coef_std_ : array (n_features,)
+        With ``uncertainty=True``: the standard errors of w.
+    encoder_ : TableEncoder or None
+        Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
+    fill_ : dict or None
+        What stood for missing numbers, by column, where the rows came from
+        ``open_source(..., missing="mean")``. `predict` fills nothing by itself:
+        ``predict(open_source(rows, encoder=model.encoder_, fill=model.fill_))`` does.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
@@ -210,6 +225,9 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         checkpoint: Any = None,
     ) -> Self:
         """Fit to the rows given, in as many passes as it takes.
+
+        Ctrl-C leaves the model of the last finished step, once there is one: it can be used, its
+        `status_` is `interrupted`, and KeyboardInterrupt goes on to the caller.
 
         Parameters
         ----------
@@ -345,6 +363,11 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         if self.rank == "auto" and reset:
             raise ValueError('rank="auto" needs rows to come back to: use `fit`, or give a rank.')
         check_options(self)
+        if self.loss == "huber":
+            warn(
+                'partial_fit learns by squares: loss="huber" needs rows to come back to, so gross '
+                "errors in y count in full. Use `fit`, or take them out beforehand."
+            )
         if not reset:
             self._refuse_changes()
         idle = sample_weight is not None and _all_zero(sample_weight)
@@ -400,6 +423,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             if not keeper.stream.rows:
                 raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
             self.__dict__.update(known, _fitted=keeper.stream)  # all rows may have been seen before
+        if source.unseen:
+            warn_unseen(source.unseen, learns=True)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -446,6 +471,30 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             yield chunk, *self._predicted(self._at_home(chunk.X, "predict"), law)
         if source.unseen:
             warn_unseen(source.unseen)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R², the share of the variance of the targets that is predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
+            chunk.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        if isinstance(X, Source):
+            self._met(self._source(X, y, sample_weight, reset=False), reset=False)
+            return _r2(self.predict_chunks(X))
+        if y is None:
+            raise ValueError("score needs targets: give y, or a Source opened with target=.")
+        return float(super().score(X, y, sample_weight))
 
     @unflagged
     def _predicted(self, X: Array, law: Uncertainty | None) -> tuple[Array, Array | None]:
@@ -617,6 +666,23 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
+
+
+def _r2(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return R² of chunks and their predictions; of a constant target 1 if exact, else 0."""
+    squares, target = 0.0, None
+    for chunk, f, _ in predicted:
+        y = to_numpy(chunk.y).astype(np.float64)
+        weight = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        squares += float(weight @ (to_numpy(f) - y) ** 2)
+        own = Moments.of(y[:, None], weight)
+        target = own if target is None else target + own
+    assert target is not None  # a Source without rows is refused
+    if not target.weight > 0:
+        raise ValueError("All weights are zero: there is nothing to score by.")
+    if not bool(target.varies(np.float64)[0]):
+        return 0.0 if squares > 0 else 1.0
+    return 1 - squares / target.weight / float(target.var[0])
 
 
 def _all_zero(weight: Any) -> bool:

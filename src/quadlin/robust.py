@@ -41,12 +41,13 @@ def learn_robustly(
     """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
 
     Also return the rows with the weights of the last one. Starts from the median. Passes: those of
-    one fit, and a few for each round after.
+    one fit, and a few for each round after; the history is that of the last round, but counts all.
     """
     like, y, given = _gathered(source)
     nothing = ROUNDING * _typical(y, given)
     f, learned, far = np.full(len(y), _median(y, given)), None, list(FAR)
     factor, weighted = np.ones(len(y)), source  # given weights times factor
+    passes = 1  # before the round
     for _ in range(ROUNDS):
         size = np.abs(y - f)
         scale = MAD * _median(size, given)
@@ -64,11 +65,18 @@ def learn_robustly(
         factor, limit = new, far[0] * scale
         target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
         weighted = Reweighted(source, moved(factor, like), moved(target, like))
-        learned = learn(weighted, warm if learned is None else learned)
+        learned = _after(passes, learn(weighted, warm if learned is None else learned))
+        passes = learned.history[-1].passes + 1
         if learned.status in (Status.interrupted, Status.stopped):
             break
         f = predictions(source, learned)
-    return learn(source, warm) if learned is None else learned, weighted
+    return _after(passes, learn(source, warm)) if learned is None else learned, weighted
+
+
+def _after(passes: int, learned: Learned) -> Learned:
+    """Count the passes that were taken before."""
+    history = (replace(record, passes=passes + record.passes) for record in learned.history)
+    return replace(learned, history=tuple(history))
 
 
 def closer(tol: float, eps: float) -> float:

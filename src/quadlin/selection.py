@@ -421,7 +421,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
 
     @unflagged
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None
+    ) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
         Parameters

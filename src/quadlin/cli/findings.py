@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.arrays import to_numpy
-from quadlin.cli.gaps import Gaps
+from quadlin.cli.gaps import NUMBERED, Gaps
 from quadlin.cli.options import joined
 from quadlin.cli.words import amount, number
 from quadlin.design import Units
@@ -36,7 +36,6 @@ SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than fill
 RARE = 5  # rows of a level
 PROGRAM = 450e6  # bytes; measured by benchmarks/big_csv.py
 HELD = 1e9  # bytes of rows that `fit` holds by default
-NUMBERED = 20  # rows after which numbers that rise by no accident number them
 
 
 class Finding(NamedTuple):

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,11 +14,14 @@ import numpy as np
 from cyclopts import Group, Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.checks import check_options
+from quadlin.checks import alphas, check_options
+from quadlin.chunks import Chunk
+from quadlin.cli.gaps import numbering
 from quadlin.cli.interrupt import Interrupted, gently
-from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, opened, writable
+from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, joined, opened, writable
 from quadlin.cli.progress import waiting, watched
 from quadlin.cli.words import UsageError, columns, emit, note, number, spoken
+from quadlin.diagnose import listed
 from quadlin.persist import save
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
@@ -27,6 +30,7 @@ from quadlin.sources.held import held
 
 MODEL = Group("The model", sort_key=5)
 RANK = 5  # where the rows cannot choose it
+LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
 
 
@@ -43,6 +47,10 @@ class Learn:
     """Squares: auto where they can be told from the feature; zero for a factorization machine."""
     loss: Literal["squared", "huber"] = "squared"
     """huber is for gross errors in y."""
+    fit_linear: Annotated[bool, Parameter(name="--linear")] = True
+    """Fit w, else it is zero."""
+    fit_intercept: Annotated[bool, Parameter(name="--intercept")] = True
+    """Fit b, else it is zero."""
     psd: Flag = False
     """Hold the low-rank part positive semi-definite."""
     whiten: Literal["auto", "full", "lowrank", "none"] = "auto"
@@ -114,17 +122,22 @@ def fit(
     source = opened(data, read, say)
     streamed = one_pass or not source.again
     estimator = _estimator(learn, source, cv, streamed, say)
-    start = time.perf_counter()
+    start, r2 = time.perf_counter(), None
     try:
         if cv:
-            _cross_validate(estimator, source, say)
+            r2 = _cross_validate(estimator, source, read, say)
         elif streamed:
             with gently(), watched(source, "learning", say.still) as rows:
                 estimator.partial_fit(rows, checkpoint=checkpoint)
         else:
             near = source if "://" in engine else _held(source, hold, say)
-            with _engine(engine) as carrier, watched(near, "fitting", say.still, True) as rows:
-                estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
+            with _engine(engine) as carrier:
+                with watched(near, "looking", say.still) as rows:
+                    _warn_of_numbers(rows, source, read)
+                with watched(near, "fitting", say.still, again=True) as rows:
+                    estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
+                    if learn.loss != "squared" or any(alphas(estimator.alpha)):
+                        r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
         raise Interrupted(_farewell(checkpoint, source.again)) from None
     if source.dropped:
@@ -135,7 +148,7 @@ def fit(
     if not _varies(estimator):
         mean = number(float(estimator.intercept_))
         warnings.warn(f"The target is {mean} in every row; so is the model.", stacklevel=2)
-    _report(estimator, source, output, streamed, time.perf_counter() - start, say)
+    _report(estimator, source, output, streamed, r2, time.perf_counter() - start, say)
 
 
 def _estimator(learn: Learn, source: Source, cv: bool, streamed: bool, say: Say) -> Any:
@@ -211,11 +224,28 @@ def _held(source: Source, megabytes: int, say: Say) -> Source:
     return source if near is rows else near
 
 
-def _cross_validate(estimator: Any, source: Source, say: Say) -> None:
-    """Bring all rows to memory, for they are walked by folds."""
+def _warn_of_numbers(rows: Iterable[Chunk], source: Source, read: Read) -> None:
+    """Warn of columns that only number the rows, unless --columns names them."""
+    columns = [str(name) for name in getattr(source.reader, "columns", ())]
+    if read.columns is not None or not columns:
+        return
+    found = numbering(rows, source)
+    kept = [name for name in columns if name not in found]
+    if found and kept:
+        names = shlex.quote(joined(kept)) if len(kept) <= LISTED else "with all other names"
+        warnings.warn(
+            f"{listed(found)}: whole numbers that rise from row to row, as those do that only "
+            f"name the rows. To leave them out: --columns {names}",
+            stacklevel=2,
+        )
+
+
+def _cross_validate(estimator: Any, source: Source, read: Read, say: Say) -> float:
+    """Bring all rows to memory, for they are walked by folds; return R² of them."""
     note("--cv holds all rows in memory.", say.still)
     with watched(source, "reading", say.still) as rows:
         chunks = list(rows)
+    _warn_of_numbers(chunks, source, read)
     X = [chunk.X for chunk in chunks]
     weight = None
     if chunks[0].weight is not None:
@@ -225,8 +255,10 @@ def _cross_validate(estimator: Any, source: Source, say: Say) -> None:
     estimator.fields = [field.tolist() for field in source.fields] or "auto"
     with waiting("cross-validating", say.still):
         estimator.fit(whole, y, weight)
+        r2 = float(estimator.score(whole, y, weight))
     estimator.fields = "auto"
     estimator._met(source, reset=True)
+    return r2
 
 
 def _farewell(checkpoint: Path | None, again: bool) -> str:
@@ -238,11 +270,20 @@ def _farewell(checkpoint: Path | None, again: bool) -> str:
 
 
 def _report(
-    model: Any, source: Source, output: Path, streamed: bool, seconds: float, say: Say
+    model: Any,
+    source: Source,
+    output: Path,
+    streamed: bool,
+    r2: float | None,  # None where the objective is the mean squared error
+    seconds: float,
+    say: Say,
 ) -> None:
     learned, history = model._fitted.current, model.history_
     varies = _varies(model)
-    r2 = 1 - history[-1].loss / float(learned.target.var[0]) if varies else None
+    if not varies:
+        r2 = None
+    elif r2 is None:
+        r2 = 1 - history[-1].loss / float(learned.target.var[0])
     content = {
         "model": str(output),
         "rows": model.n_samples_seen_,
@@ -263,7 +304,7 @@ def _report(
     said = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
-        ["rank", f"{model.rank_}   eigenvalues {_some(model.eigenvalues_)}"],
+        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model.eigenvalues_)}"],
         ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
         ["status", f"{model.status_.name}, {passes} in {seconds:.1f} s"],
         ["model", str(output)],

@@ -1,5 +1,6 @@
 """What of a table is missing, column by column, and which columns only number the rows."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,8 +8,11 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.chunks import Chunk
 from quadlin.sources import Source
 from quadlin.sources.base import Piece
+
+NUMBERED = 20  # rows after which numbers that rise by no accident number them
 
 
 @dataclass
@@ -39,6 +43,31 @@ def gaps_of(source: Source) -> Gaps:
         gaps.rows += len(piece)
         gaps.complete += int((~bad).sum())
     return gaps
+
+
+def numbering(rows: Iterable[Chunk], source: Source) -> list[str]:
+    """Return the columns of a table that hold whole numbers which rise from row to row.
+
+    One walk, that ends where there can be none. What is filled or dropped is not looked at.
+    """
+    places = _number_columns(source)
+    gaps, first = Gaps(), True
+    for chunk in rows:
+        left = [name for name in places if first or name in gaps.rising]
+        if not left:
+            return []
+        X = chunk.X[:, [places[name] for name in left]]
+        X = X.toarray() if issparse(X) else np.asarray(X)
+        for name, values in zip(left, X.T.astype(np.float64), strict=True):
+            _follow(gaps, name, values)
+        gaps.rows, first = gaps.rows + len(X), False
+    return list(gaps.rising) if gaps.rows >= NUMBERED else []
+
+
+def _number_columns(source: Source) -> dict[str, int]:
+    """Return where the columns of numbers stand among the features."""
+    numbers = {str(name) for name in getattr(source.reader, "numbers", ())}
+    return {name: j for j, name in enumerate(source.names) if name in numbers}
 
 
 def _of_table(piece: Piece, reader: Any, text: frozenset[Any], gaps: Gaps, bad: np.ndarray) -> None:

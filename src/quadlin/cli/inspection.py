@@ -91,7 +91,8 @@ def _lines(content: dict[str, Any]) -> list[str]:
     head = [f"{c['model']}: {c['class']}, {c['rows']:,} rows, {c['features']:,} features"]
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:16])
     more = f" and {c['rank'] - 16} more" if c["rank"] > 16 else ""
-    head += [f"rank {c['rank']}, eigenvalues of M: {values or 'none, a linear model'}{more}"]
+    values = values or "none, a linear model"
+    head += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
     if c["noise"] is not None:
         head += [f"noise {number(c['noise'])}"]
     lines = [*head, "", "strongest interactions"]

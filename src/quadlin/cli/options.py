@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 
 from quadlin.cli.progress import waiting
 from quadlin.cli.words import STANDARD, UsageError
+from quadlin.diagnose import listed
 from quadlin.encode import TableEncoder
 from quadlin.persist import load
 from quadlin.sources import Source, SourceError, open_source
@@ -47,13 +48,14 @@ class Say:
 
 def whole(kind: Any, tokens: Sequence[Any]) -> int | str:
     """Read a whole number, or the word auto where it is one of the choices."""
-    said = tokens[0].value
-    if said == "auto" and kind is not int:
+    said, auto = tokens[0].value, "auto" in str(kind)
+    if auto and said == "auto":
         return str(said)
     try:
         return int(said)
     except ValueError:
-        raise ValueError(f"{said!r} is not a whole number.") from None
+        other = ", nor auto" if auto else ""
+        raise ValueError(f"{said!r} is not a whole number{other}.") from None
 
 
 WHOLE = Parameter(converter=whole)
@@ -205,7 +207,12 @@ def opened_for(
         columns = [str(name) for name in names]
     else:
         columns = None  # arrays have no names
-    return opened(
+    if model.encoder_ is not None and _format(data, read) not in TABLES:
+        raise SourceError(
+            f"{data} has no named columns, but the model has text columns: "
+            f"{listed(model.encoder_.input_names)} are needed."
+        )
+    source = opened(
         data,
         read,
         say,
@@ -216,6 +223,14 @@ def opened_for(
         fill=fill if missing == "mean" else None,
         keep=keep,
     )
+    if model.encoder_ is None and source.encoder is not None:
+        text = sorted(map(str, getattr(source.reader, "text", ())))
+        raise SourceError(
+            f"{source.feed.title}: {listed(text)} holds text, but the model knows numbers only. "
+            "Mend the column, or fit a model to rows with that text."
+        )
+    model._met(source, reset=False, target=False)  # before anything is written
+    return source
 
 
 def _format(data: str, read: Rows) -> str | None:

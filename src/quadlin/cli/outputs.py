@@ -48,8 +48,15 @@ def writer(output: Path, names: list[str], along: Any) -> AbstractContextManager
 
 @contextmanager
 def _text(names: list[str], along: Any) -> Iterator[Write]:
-    sys.stdout.write(_header(names, along))
-    yield lambda block, beside: _print(sys.stdout.write, block, beside)
+    header = _header(names, along)
+
+    def write(block: np.ndarray, beside: Any) -> None:
+        nonlocal header
+        sys.stdout.write(header)  # not before there are rows: a command may fail at the first
+        header = ""
+        _print(sys.stdout.write, block, beside)
+
+    yield write
     sys.stdout.flush()
 
 

@@ -45,7 +45,7 @@ def page(content: dict[str, Any]) -> str:
         _terms(c["interactions"], ("first", "second")),
         "<h2>Strongest linear terms</h2>",
         _terms(c["linear"], ("feature",)),
-        "<h2>Eigenvalues of M</h2>",
+        "<h2>Eigenvalues of the low-rank part of M</h2>",
         _table(("", "eigenvalue", ""), spectrum),
         f"<h2>Diagnosis</h2><ul>{diagnosis}</ul>",
         "<h2>History</h2>",

@@ -94,7 +94,7 @@ def open_source(
     target: Any = None,
     weight: Any = None,
     columns: Sequence[Any] | None = None,
-    missing: str = "error",
+    missing: str | None = None,
     chunk_rows: int | None = None,
     format: str | None = None,
     encoder: TableEncoder | None = None,
@@ -123,9 +123,10 @@ def open_source(
         svmlight and libffm files have their target built in.
     columns : sequence of names or None
         The features; None: all columns but the target and the weight.
-    missing : {"error", "drop", "mean"}
+    missing : {"error", "drop", "mean"} or None
         What to do with missing values: say where they are; leave the row out; put the column's
-        mean in its place, and the level "missing" for text.
+        mean in its place, and the level "missing" for text. None is "mean" where `fill` is given,
+        else "error".
     chunk_rows : int or None
         Rows a chunk; None: as many as stay in the cache.
     format : str or None
@@ -135,7 +136,8 @@ def open_source(
     levels : mapping of sequences or None
         The levels of each text column, for rows that can be walked only once.
     fill : mapping or None
-        What ``missing="mean"`` puts in, by column, when it is known already.
+        What ``missing="mean"`` puts in, by column, when it is known already, such as a model's
+        `fill_`.
     n_features, zero_based : int or None, bool or "auto"
         Of svmlight files, when they are known; else one scan finds them.
     delimiter : str or None
@@ -176,12 +178,16 @@ def open_source(
     """
     if isinstance(anything, Source):
         return anything
+    if missing is None:
+        missing = "error" if fill is None else "mean"
     if missing not in POLICIES:
         raise SourceError(f"missing={missing!r} is not one of {', '.join(map(repr, POLICIES))}.")
     whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and (not whole or chunk_rows < 1):
         raise SourceError(f"chunk_rows={chunk_rows!r} must be a whole number ≥ 1.")
-    known = None if fill is None else {str(name): float(value) for name, value in fill.items()}
+    known = None
+    if fill is not None and missing == "mean":
+        known = {str(name): float(value) for name, value in fill.items()}
     passed_on = (keep,) if isinstance(keep, str) else tuple(keep)
     wish = Wish(None, None, columns, missing, encoder, levels, known, keep=passed_on)
     dialect = Dialect.of(delimiter, decimal, encoding)
