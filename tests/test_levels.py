@@ -1,8 +1,11 @@
 """Fields are told from their means: the same function, said in the one way that rows can tell."""
 
+import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +77,19 @@ def test_coefficients_of_levels_have_mean_zero(rank, dtype):
     frame = FRAME.astype({"area": dtype, "age": dtype})
     model = SecondOrderRegressor(rank, random_state=0).fit(frame, Y)
     mean_is_zero(model, atol=1e-8 if dtype == "float64" else 1e-4)
+
+
+@pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
+def test_other_arrays_go_through_the_same_lines(asarray):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.eye(3)[rng.integers(0, 3, 300)], rng.standard_normal((300, 2))])
+    y = X[:, 0] * X[:, 3] + X[:, 4] + 0.1 * rng.standard_normal(300)
+    options = {"rank": 2, "fields": [[0, 1, 2]], "uncertainty": True, "random_state": 0}
+    expected = SecondOrderRegressor(**options).fit(X, y)
+    with sklearn.config_context(array_api_dispatch=True):
+        model = SecondOrderRegressor(**options).fit(asarray(X), asarray(y))
+    np.testing.assert_allclose(np.asarray(model.coef_), expected.coef_, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(model.coef_std_), expected.coef_std_, rtol=1e-4)
 
 
 def test_what_is_said_of_levels_hardly_depends_on_the_rank():

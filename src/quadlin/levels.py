@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin.arrays import Array, diagonal, lead, namespace, to_numpy
+from quadlin.arrays import Array, diagonal, lead, namespace
 from quadlin.design import Units
 from quadlin.many import Steps
 from quadlin.model import Model
@@ -24,8 +24,13 @@ Fields = Sequence[np.ndarray]  # positions of the features of each
 
 def whole(units: Units, fields: Fields) -> list[np.ndarray]:
     """Return the fields that have a level in every row."""
-    share = to_numpy(units.mean).astype(np.float64)
-    return [field for field in fields if abs(share[field].sum() - 1) < WHOLE]
+    xp, share = namespace(units.mean), units.mean
+
+    def total(field: np.ndarray) -> float:
+        own = xp.take(share, xp.asarray(field, device=share.device))
+        return float(xp.sum(xp.astype(own, xp.float64)))
+
+    return [field for field in fields if abs(total(field) - 1) < WHOLE]
 
 
 def told_from_mean(A: Array, units: Units, fields: Fields) -> Array:
