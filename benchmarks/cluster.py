@@ -19,7 +19,7 @@ from quadlin import SecondOrderRegressor, open_source
 from quadlin.chunks import MemorySource
 from quadlin.cluster import carried
 from quadlin.datasets import make_second_order
-from quadlin.stream import survey
+from quadlin.survey import survey
 
 
 def main():

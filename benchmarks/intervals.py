@@ -18,7 +18,7 @@ from quadlin.model import predict
 from quadlin.polish import fit_rows
 from quadlin.solve import Options
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 from quadlin.uncertainty import DENSE_LIMIT, uncertainty_of
 
 KINDS = ("gaussian", "bernoulli", "mixed", "ar1")

@@ -24,7 +24,7 @@ from quadlin.path import Path, squared_errors
 from quadlin.rank import as_good, choose_rank
 from quadlin.solve import Options
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 PARAMETERS = {"gaussian": None, "bernoulli": 0.3, "mixed": None, "ar1": 0.7}
 RANKS = range(1, 9)

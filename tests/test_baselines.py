@@ -12,7 +12,7 @@ from quadlin.design import Rows
 from quadlin.engine import reduce
 from quadlin.experiments.draw import draw
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 
 def problem(features="truncated", parameter=0.0, n=4000, d=12, k=2, dtype=np.float64, noise=0.0):

@@ -18,7 +18,7 @@ from quadlin.cluster import ChunkError, OnCluster, carried
 from quadlin.datasets import make_second_order
 from quadlin.engine import Threads, recorded, reduce
 from quadlin.solve import Options
-from quadlin.stream import survey
+from quadlin.survey import survey
 from quadlin.uncertainty import uncertainty_of
 
 DATA = make_second_order(3000, 12, rank=2, noise=0.5, random_state=0)

@@ -15,7 +15,7 @@ from quadlin.design import Rows
 from quadlin.levels import settled
 from quadlin.model import Model, predict
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 CITIES, KINDS = ["Bonn", "Oslo", "Rome"], ["flat", "house"]
 

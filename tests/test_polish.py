@@ -21,7 +21,7 @@ from quadlin.moments import Moments
 from quadlin.polish import turned
 from quadlin.solve import Options, Problem
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 from quadlin.whiten import Identity, whitener
 
 

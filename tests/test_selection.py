@@ -27,7 +27,7 @@ from quadlin.exact import Exact
 from quadlin.rank import choose_rank
 from quadlin.solve import Options
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 DATA = make_second_order(300, 6, rank=2, noise=1.0, random_state=0)
 FOLDS = KFold(4, shuffle=True, random_state=0)

@@ -8,15 +8,18 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from quadlin import SecondOrderRegressor
+from quadlin.batch import told_in
 from quadlin.chunks import Chunk, MemorySource
 from quadlin.datasets import make_second_order
 from quadlin.engine import reduce
+from quadlin.learned import open_to
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.model import Model
 from quadlin.sources import open_source
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import Stream, moments_of, open_to, told_in
+from quadlin.stream import Stream
 from quadlin.sums import residual_sums
+from quadlin.survey import moments_of
 from quadlin.whiten import Full, whitener
 
 

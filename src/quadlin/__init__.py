@@ -1,9 +1,10 @@
 """Second order linear models, y = b + xᵀw + xᵀMx, with M low-rank and of either sign."""
 
+from quadlin.factorization import FactorizationMachineRegressor
 from quadlin.moments import Moments, mip_report
 from quadlin.onnx import to_onnx
 from quadlin.persist import load, save
-from quadlin.regressor import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
 from quadlin.solve import Status
 from quadlin.sources import open_source

@@ -7,12 +7,13 @@ import numpy as np
 from quadlin.arrays import namespace, to_numpy
 from quadlin.chunks import Chunk
 from quadlin.gauss_newton import Task
+from quadlin.learned import Learned
 from quadlin.levels import whole
 from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
 from quadlin.polish import leading_directions
 from quadlin.solve import Options, Problem
-from quadlin.stream import SIGNIFICANT, Learned
+from quadlin.stream import SIGNIFICANT
 from quadlin.whiten import Full, Identity
 
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank

@@ -6,9 +6,10 @@ from sklearn.exceptions import NotFittedError
 from quadlin.arrays import Array, namespace, to_numpy
 from quadlin.encode import TableEncoder
 from quadlin.explain import Interactions, Name, numbered, positions
+from quadlin.learned import Learned
 from quadlin.moments import Moments
 from quadlin.solve import Record, Status
-from quadlin.stream import Learned, Stream
+from quadlin.stream import Stream
 from quadlin.uncertainty import Uncertainty
 
 

@@ -18,7 +18,8 @@ from quadlin.explain import check_one_hot, given_fields
 from quadlin.fields import counting, fields_among
 from quadlin.fitted import Fitted
 from quadlin.sources import Source, is_dask, open_source
-from quadlin.stream import Stream, Tally
+from quadlin.stream import Stream
+from quadlin.survey import Tally
 from quadlin.warn import warn
 
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.arrays import to_numpy
 from quadlin.encode import TableEncoder
+from quadlin.learned import Learned
 from quadlin.store import replacing
-from quadlin.stream import Learned
 
 OPSET, ML_OPSET, IR_VERSION = 17, 2, 8  # of 2022: every runtime since then reads them
 

@@ -16,7 +16,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from quadlin.arrays import to_numpy
+from quadlin.batch import Pending
 from quadlin.design import Target, Units
+from quadlin.learned import Learned
 from quadlin.many import Steps
 from quadlin.model import Model
 from quadlin.moments import Moments
@@ -24,7 +26,6 @@ from quadlin.solve import Options, Record
 from quadlin.standardise import UnitsMaker
 from quadlin.state import MismatchError, SparseRows, StreamState, Waiting
 from quadlin.store import JSON
-from quadlin.stream import Learned, Pending
 from quadlin.sums import Sums
 from quadlin.uncertainty import Uncertainty
 from quadlin.whiten import Full, Identity, LowRank

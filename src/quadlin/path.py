@@ -21,8 +21,8 @@ from quadlin.gauss_newton import ridge
 from quadlin.model import Model, constant_model, predict, with_rank
 from quadlin.polish import polish
 from quadlin.solve import Options, Problem, Record, Solution, Status
-from quadlin.stream import Survey
 from quadlin.sums import standardised_target
+from quadlin.survey import Survey
 from quadlin.whiten import Whitener, whitener
 
 PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than

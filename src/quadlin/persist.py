@@ -27,12 +27,13 @@ from quadlin.attributes import (
     set_params,
     texts,
 )
+from quadlin.factorization import FactorizationMachineRegressor
+from quadlin.learned import Learned
 from quadlin.pack import Reader, pack
-from quadlin.regressor import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin.regressor import SecondOrderRegressor
 from quadlin.selection import SecondOrderRegressorCV
 from quadlin.state import MismatchError, StreamState, state_of, stream_of
 from quadlin.store import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.stream import Learned
 from quadlin.uncertainty import Uncertainty
 
 ESTIMATORS: dict[str, Any] = {

@@ -66,7 +66,7 @@ def choose_rank(
     >>> from quadlin.datasets import make_second_order
     >>> from quadlin.chunks import MemorySource
     >>> from quadlin.standardise import UnitsMaker
-    >>> from quadlin.stream import moments_of
+    >>> from quadlin.survey import moments_of
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)
     >>> source = MemorySource(data.X, data.y)
     >>> units = UnitsMaker("auto", True, data.X.dtype, "abcdefghij")(*moments_of(source))

@@ -19,9 +19,9 @@ from quadlin.arrays import Array, moved, to_numpy
 from quadlin.chunks import Chunk, Reweighted
 from quadlin.design import Rows, Units
 from quadlin.engine import collect
+from quadlin.learned import Learned
 from quadlin.model import Model, predict
 from quadlin.solve import Status
-from quadlin.stream import Learned
 from quadlin.uncertainty import Uncertainty
 
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian

@@ -28,6 +28,7 @@ from quadlin.chunks import Chunk, MemorySource, Reweighted
 from quadlin.design import Rows, Units
 from quadlin.exact import Alpha, rows_of
 from quadlin.explain import Name
+from quadlin.learned import Learned
 from quadlin.levels import settled
 from quadlin.model import predict
 from quadlin.moments import Moments
@@ -36,7 +37,8 @@ from quadlin.rank import MOST_RANK
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.solve import Solution, Status
 from quadlin.sources import Source, is_dask
-from quadlin.stream import Learned, Stream, survey
+from quadlin.stream import Stream
+from quadlin.survey import survey
 from quadlin.warn import warn
 from quadlin.whiten import Identity, Whitener
 

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from quadlin.batch import Pending
+from quadlin.learned import Learned
 from quadlin.solve import Options
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import Buffer, Learned, Pending, Stream
+from quadlin.stream import Buffer, Stream
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
 

@@ -33,8 +33,8 @@ from quadlin.guard import Gram
 from quadlin.many import ManySums
 from quadlin.moments import Moments
 from quadlin.store import replacing
-from quadlin.stream import Survey, Tally
 from quadlin.sums import Sums
+from quadlin.survey import Survey, Tally
 from quadlin.whiten import Covariance
 
 try:

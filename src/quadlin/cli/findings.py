@@ -17,7 +17,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.moments import mip_report
 from quadlin.sources import Source
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import Survey, survey
+from quadlin.survey import Survey, survey
 from quadlin.whiten import (
     ENERGY_EXCESS,
     ENERGY_RATIO,

@@ -21,7 +21,7 @@ from quadlin.polish import fit_rows
 from quadlin.regressor import SecondOrderRegressor
 from quadlin.solve import Options, Solution
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 Q_NEAR = 0.2  # of the two-valued law that the "near" family approaches

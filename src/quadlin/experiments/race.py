@@ -18,7 +18,7 @@ from quadlin.model import Model, predict
 from quadlin.polish import fit_rows
 from quadlin.solve import Options, Solution
 from quadlin.standardise import UnitsMaker
-from quadlin.stream import moments_of
+from quadlin.survey import moments_of
 
 SETTLED = 1e-8  # the paper's: the training error falls by less than this in an iteration
 PUBLISHED, OURS, POLISHED = "MES as published", "quadlin MES", "quadlin, polished"
