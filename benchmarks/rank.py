@@ -15,9 +15,8 @@ from math import sqrt
 
 import numpy as np
 
-from quadlin.chunks import MemorySource
+from quadlin.chunks import MemorySource, Reweighted
 from quadlin.datasets import make_second_order
-from quadlin.exact import Reweighted
 from quadlin.gauss_newton import whitened
 from quadlin.metrics import degrees_of_freedom
 from quadlin.path import Path, squared_errors
