@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python -m quadlin.demo
+	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest

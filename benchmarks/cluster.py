@@ -16,10 +16,10 @@ import time
 import numpy as np
 
 from quadlin import SecondOrderRegressor, open_source
-from quadlin.chunks import MemorySource
-from quadlin.cluster import carried
+from quadlin.core.chunks import MemorySource
+from quadlin.core.survey import survey
+from quadlin.data.cluster import carried
 from quadlin.datasets import make_second_order
-from quadlin.survey import survey
 
 
 def main():

@@ -11,15 +11,15 @@ import time
 
 import numpy as np
 
-from quadlin.chunks import MemorySource
+from quadlin.core.block import Block
+from quadlin.core.chunks import MemorySource
+from quadlin.core.model import predict
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import moments_of
 from quadlin.datasets import make_second_order
-from quadlin.design import Rows
-from quadlin.model import predict
-from quadlin.polish import fit_rows
-from quadlin.solve import Options
-from quadlin.standardise import UnitsMaker
-from quadlin.survey import moments_of
-from quadlin.uncertainty import DENSE_LIMIT, uncertainty_of
+from quadlin.solve.polish import fit_rows
+from quadlin.solve.types import Options
+from quadlin.solve.uncertainty import DENSE_LIMIT, uncertainty_of
 
 KINDS = ("gaussian", "bernoulli", "mixed", "ar1")
 NEW_ROWS, QUANTILE = 5000, 1.96
@@ -39,7 +39,7 @@ def coverage(kind, d, k, ratio, seed, limit):
     fitted = time.perf_counter()
     law = uncertainty_of(source, solution.model, units, options, white, rng, dense_limit=limit)
     measured = time.perf_counter()
-    rows, scale = Rows(data.X_test, units), units.target.scale
+    rows, scale = Block(data.X_test, units), units.target.scale
     f = units.target.mean + scale * predict(solution.model, rows)
     s, sigma = scale * law.predict_std(rows), scale * law.noise
     y_new = data.y_test + rng.standard_normal(NEW_ROWS)

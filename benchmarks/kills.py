@@ -22,7 +22,8 @@ from quadlin.datasets import make_second_order
 
 SCRIPT = """
 import sys, numpy as np, quadlin
-from quadlin.checkpoint import journal, keeper
+from quadlin.storage import journal
+from quadlin.storage import stream_checkpoint as keeper
 folder, how = sys.argv[1:]
 journal.SYNC_SECONDS = keeper.WRITE_SECONDS = 0.1
 X, y = np.load(folder + "/X.npy", mmap_mode="r"), np.load(folder + "/y.npy")

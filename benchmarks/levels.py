@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin import SecondOrderRegressor, standardise
-from quadlin.design import units_of
+from quadlin.core.units import units_of
 
 LEVELS, NUMBERS, RANK, NOISE = 60, 4, 2, 2.0
 ROWS, NEW_ROWS, SEEDS = (600, 2000), 4000, 3

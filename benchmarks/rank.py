@@ -15,15 +15,15 @@ from math import sqrt
 
 import numpy as np
 
-from quadlin.chunks import MemorySource, Reweighted
+from quadlin.core.chunks import MemorySource, Reweighted
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import moments_of
 from quadlin.datasets import make_second_order
-from quadlin.gauss_newton import whitened
 from quadlin.metrics import degrees_of_freedom
-from quadlin.path import Path, squared_errors
-from quadlin.rank import as_good, choose_rank
-from quadlin.solve import Options
-from quadlin.standardise import UnitsMaker
-from quadlin.survey import moments_of
+from quadlin.solve.gauss_newton import whitened
+from quadlin.solve.path import Path, squared_errors
+from quadlin.solve.rank import as_good, choose_rank
+from quadlin.solve.types import Options
 
 PARAMETERS = {"gaussian": None, "bernoulli": 0.3, "mixed": None, "ar1": 0.7}
 RANKS = range(1, 9)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from quadlin.chunks import Chunk
-from quadlin.design import Target, units_of
-from quadlin.model import Model
-from quadlin.moments import Moments
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model
+from quadlin.core.moments import Moments
+from quadlin.core.units import Target, units_of
 
 KINDS = ("gaussian", "truncated", "bernoulli", "uniform", "mixed")
 

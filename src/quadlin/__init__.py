@@ -1,13 +1,16 @@
 """Second order linear models, y = b + xᵀw + xᵀMx, with M low-rank and of either sign."""
 
-from quadlin.factorization import FactorizationMachineRegressor
-from quadlin.moments import Moments, mip_report
-from quadlin.onnx import to_onnx
-from quadlin.persist import load, save
-from quadlin.regressor import SecondOrderRegressor
-from quadlin.selection import SecondOrderRegressorCV
-from quadlin.solve import Status
-from quadlin.sources import open_source
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quadlin.core.moments import Moments, mip_report
+    from quadlin.data import open_source
+    from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+    from quadlin.estimators.factorization import FactorizationMachineRegressor
+    from quadlin.estimators.regressor import SecondOrderRegressor
+    from quadlin.export import load, save, to_onnx
+    from quadlin.solve.types import Status
 
 __version__ = "0.1.0"
 
@@ -23,3 +26,26 @@ __all__ = [
     "save",
     "to_onnx",
 ]
+
+_HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
+    "FactorizationMachineRegressor": "quadlin.estimators.factorization",
+    "Moments": "quadlin.core.moments",
+    "SecondOrderRegressor": "quadlin.estimators.regressor",
+    "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
+    "Status": "quadlin.solve.types",
+    "load": "quadlin.export",
+    "mip_report": "quadlin.core.moments",
+    "open_source": "quadlin.data",
+    "save": "quadlin.export",
+    "to_onnx": "quadlin.export",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'quadlin' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,15 +16,15 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from quadlin.cli.check import check
+from quadlin.cli.demonstrations import demo, reproduce
 from quadlin.cli.evaluate import evaluate
 from quadlin.cli.export import export
 from quadlin.cli.fit import fit
 from quadlin.cli.inspection import inspect
 from quadlin.cli.interrupt import Interrupted, interruptible
+from quadlin.cli.messages import STANDARD, UsageError, spoken
 from quadlin.cli.options import joined
 from quadlin.cli.predict import predict
-from quadlin.cli.show import demo, reproduce
-from quadlin.cli.words import STANDARD, UsageError, spoken
 
 COMMANDS = (check, fit, predict, evaluate, inspect, export, demo, reproduce)
 HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.

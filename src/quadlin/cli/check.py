@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from quadlin.cli.findings import Finding, Look, findings, recommended, useless_columns
-from quadlin.cli.gaps import Gaps, gaps_of
+from quadlin.cli.messages import STANDARD, UsageError, columns, emit
+from quadlin.cli.missing_values import Gaps, gaps_of
 from quadlin.cli.options import READ, SAY, Read, Say, opened
 from quadlin.cli.progress import watched
-from quadlin.cli.words import STANDARD, UsageError, columns, emit
-from quadlin.sources import SourceError
+from quadlin.data import SourceError
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from quadlin.cli.messages import columns, emit, number
 from quadlin.cli.options import LABELLED, SAY, Labelled, Say, loaded, opened_for
 from quadlin.cli.progress import watched
-from quadlin.cli.words import columns, emit, number
-from quadlin.moments import Moments
+from quadlin.core.moments import Moments
 
 NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
+from quadlin.cli.messages import UsageError, emit
 from quadlin.cli.options import SAY, Output, Say, loaded, writable
-from quadlin.cli.words import UsageError, emit
-from quadlin.onnx import to_onnx
+from quadlin.export.onnx import to_onnx
 
 
 def export(

@@ -5,20 +5,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.arrays import to_numpy
-from quadlin.cli.gaps import NUMBERED, Gaps
+from quadlin.cli.messages import amount, number
+from quadlin.cli.missing_values import NUMBERED, Gaps
 from quadlin.cli.options import joined
-from quadlin.cli.words import amount, number
-from quadlin.design import Units
-from quadlin.diagnose import COLLINEAR, listed
-from quadlin.engine import reduce
-from quadlin.explain import numbered
+from quadlin.core.arrays import to_numpy
+from quadlin.core.engine import reduce
+from quadlin.core.moments import mip_report
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units
+from quadlin.data import Source
+from quadlin.explain.diagnosis import COLLINEAR, listed
+from quadlin.explain.interactions import numbered
 from quadlin.metrics import degrees_of_freedom
-from quadlin.moments import mip_report
-from quadlin.sources import Source
-from quadlin.standardise import UnitsMaker
-from quadlin.survey import Survey, survey
-from quadlin.whiten import (
+from quadlin.solve.whitening import (
     ENERGY_EXCESS,
     ENERGY_RATIO,
     FULL_LIMIT,

@@ -14,19 +14,19 @@ import numpy as np
 from cyclopts import Group, Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.checks import alphas, check_options
-from quadlin.chunks import Chunk
-from quadlin.cli.gaps import numbering
 from quadlin.cli.interrupt import Interrupted, gently
+from quadlin.cli.messages import UsageError, columns, emit, note, number, spoken
+from quadlin.cli.missing_values import numbering
 from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, joined, opened, writable
 from quadlin.cli.progress import waiting, watched
-from quadlin.cli.words import UsageError, columns, emit, note, number, spoken
-from quadlin.diagnose import listed
-from quadlin.persist import save
-from quadlin.regressor import SecondOrderRegressor
-from quadlin.selection import SecondOrderRegressorCV
-from quadlin.sources import Source
-from quadlin.sources.held import held
+from quadlin.core.chunks import Chunk
+from quadlin.data import Source
+from quadlin.data.cached import held
+from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.parameters import alphas, check_options
+from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.explain.diagnosis import listed
+from quadlin.export.model_file import save
 
 MODEL = Group("The model", sort_key=5)
 RANK = 5  # where the rows cannot choose it

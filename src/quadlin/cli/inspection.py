@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from quadlin.arrays import to_numpy
+from quadlin.cli.messages import columns, emit, number, spoken
 from quadlin.cli.options import SAY, WHOLE, Say, loaded, writable
 from quadlin.cli.page import page
-from quadlin.cli.words import columns, emit, number, spoken
-from quadlin.store import replacing
+from quadlin.core.arrays import to_numpy
+from quadlin.storage.tensor_file import replacing
 
 SHOWN = 8  # lines of the history
 

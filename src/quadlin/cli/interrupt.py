@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from quadlin.sources.ahead import read_ahead
+from quadlin.data.prefetch import read_ahead
 
 PATIENCE = 3  # the signal after which the process ends wherever it is
 

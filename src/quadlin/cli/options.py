@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from quadlin.cli.messages import STANDARD, UsageError
 from quadlin.cli.progress import waiting
-from quadlin.cli.words import STANDARD, UsageError
-from quadlin.diagnose import listed
-from quadlin.encode import TableEncoder
-from quadlin.persist import load
-from quadlin.sources import Source, SourceError, open_source
-from quadlin.sources.csv_text import Dialect
-from quadlin.sources.files import FORMATS, find
+from quadlin.data import Source, SourceError, open_source
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.files import FORMATS, find
+from quadlin.explain.diagnosis import listed
+from quadlin.export.model_file import load
 
 READING = Group("Reading rows", sort_key=10)
 ANSWER = Group("What is said", sort_key=20)
@@ -199,7 +199,7 @@ def opened_for(
     fill = model.fill_
     missing = read.missing or ("error" if fill is None else "mean")
     if missing == "mean" and fill is None:
-        from quadlin.attributes import number_columns
+        from quadlin.export.header import number_columns
 
         mean = dict(zip(model._names(), model.moments_.mean.tolist(), strict=True))
         fill = {name: mean[name] for name in number_columns(model)}

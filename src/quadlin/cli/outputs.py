@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.cli.words import STANDARD
-from quadlin.sources import SourceError
-from quadlin.store import replacing
+from quadlin.cli.messages import STANDARD
+from quadlin.data import SourceError
+from quadlin.storage.tensor_file import replacing
 
 # Takes an array (n, 1), or (n, 2) with standard deviations, and an Arrow table beside it or None.
 Write = Callable[[np.ndarray, Any], None]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from quadlin.cli.messages import STANDARD, UsageError, emit, note
 from quadlin.cli.options import (
     ROWS,
     SAY,
@@ -19,7 +20,6 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.outputs import SUFFIXES, writer
 from quadlin.cli.progress import watched
-from quadlin.cli.words import STANDARD, UsageError, emit, note
 
 
 def predict(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quadlin.cli.interrupt import check_interrupt
-from quadlin.sources import Source
+from quadlin.data import Source
 
 SAMPLE = 1 << 20  # bytes of a CSV file that tell how long its lines are
 

@@ -1,0 +1,6 @@
+"""What one pass over the rows says: arrays, moments, units, blocks, sums and the model they are of.
+
+Imports no other room, and no frame, plot, cluster or deep-learning library.
+Gives the others `reduce` (a sum over chunks of rows), `Block` (standardised rows as an operator),
+`Model` (what is fitted) and `Sums` (what a pass says of its residual).
+"""

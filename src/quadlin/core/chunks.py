@@ -1,0 +1,178 @@
+"""Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.engine import paired
+
+Carry = Callable[..., Any]  # (fn, params, own=None), as `engine.Threads.carry`
+BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
+DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows, their targets and weights, in the user's units."""
+
+    X: Array  # (n, d), dense or CSR
+    y: Array  # (n,), or None where there are only rows to predict
+    weight: Array | None  # (n,)
+    along: Any = None  # a frame of n rows that goes with them and is not looked at
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """Rows of one table in memory, walked as blocks of views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = MemorySource(np.ones((10, 3)), np.arange(10.0), block_rows=4)
+    >>> [len(chunk.y) for chunk in source]
+    [4, 4, 2]
+    """
+
+    X: Array
+    y: Array = None
+    weight: Array | None = None
+    block_rows: int | None = None
+
+    again = True  # can be walked more than once
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        return self.X.dtype
+
+    def __iter__(self) -> Iterator[Chunk]:
+        n = self.X.shape[0]
+        step = self.block_rows or _block_rows(self.X)
+        for start in range(0, n, step):
+            yield self._cut(start, min(start + step, n))
+
+    def parts(self, count_hint: int) -> list["MemorySource"]:
+        """Cut into so many runs of rows, none of them empty."""
+        n = self.X.shape[0]
+        cuts = [n * i // count_hint for i in range(count_hint + 1)]
+        chunks = (self._cut(a, b) for a, b in pairwise(cuts) if a < b)
+        return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
+
+    def _cut(self, start: int, stop: int) -> Chunk:
+        part = slice(start, stop)
+        return Chunk(
+            _rows(self.X, part),
+            None if self.y is None else self.y[part],
+            None if self.weight is None else self.weight[part],
+        )
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The rows of a source with their numbers: what is summed gets pairs of a chunk and a range."""
+
+    source: Iterable[Chunk]
+    rows: int
+
+    @property
+    def token(self) -> str:
+        """Return what tells the weights of these rows from others."""
+        return getattr(self.source, "token", "")
+
+    def __iter__(self) -> Iterator[tuple[Chunk, range]]:
+        return paired(self.source, range(self.rows))
+
+    @property
+    def carry(self) -> Carry | None:
+        """Return how the engine of the rows, if they have one, carries out a sum."""
+        carry = getattr(self.source, "carry", None)
+        return None if carry is None else partial(carry, own=range(self.rows))
+
+
+@dataclass(frozen=True)
+class Reweighted:
+    """The rows of a source with other weights: zero leaves a row out, and nothing is copied.
+
+    They may have other targets as well.
+    """
+
+    source: Iterable[Chunk]
+    weight: Array  # (n,)
+    y: Array | None = None  # (n,)
+
+    @cached_property
+    def token(self) -> str:
+        """Return what tells these weights and targets from others."""
+        own = [a for a in (self.weight, self.y) if a is not None]
+        return blake2b(b"".join(to_numpy(a).tobytes() for a in own), digest_size=16).hexdigest()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        own = _Own(self.weight, self.y)
+        return (_reweighted(*pair) for pair in paired(self.source, own))
+
+    @property
+    def carry(self) -> Carry | None:
+        """Return how the engine of the rows, if they have one, carries out a sum."""
+        carry = getattr(self.source, "carry", None)
+        if carry is None:
+            return None
+
+        def carried(fn: Callable[..., Any], params: tuple[Any, ...], own: Any = None) -> Any:
+            return carry(_of_reweighted, (fn, *params), _Own(self.weight, self.y, own))
+
+        return carried
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What is known of each row beside its chunk, cut together."""
+
+    weight: Any
+    y: Any = None
+    more: Any = None  # for whoever sums
+
+    def __getitem__(self, part: slice) -> "_Own":
+        values = (self.weight, self.y, self.more)
+        return _Own(*(None if v is None else v[part] for v in values))
+
+
+def _reweighted(chunk: Chunk, own: _Own) -> Chunk:
+    weight = own.weight if chunk.weight is None else own.weight * chunk.weight
+    return Chunk(chunk.X, chunk.y if own.y is None else own.y, weight)
+
+
+# A function of the module, since a cluster sends it by name.
+def _of_reweighted(pair: tuple[Chunk, _Own], fn: Callable[..., Any], *params: Any) -> Any:
+    chunk, own = _reweighted(*pair), pair[1].more
+    return fn(chunk if own is None else (chunk, own), *params)
+
+
+def _block_rows(X: Array) -> int:
+    n, d = X.shape
+    if not issparse(X):
+        near = "cpu" in str(getattr(X, "device", "cpu")).lower()
+        return max(1, (BLOCK_ELEMENTS if near else DEVICE_ELEMENTS) // max(int(d), 1))
+    # A sparse block must outweigh the d-sized results it is turned into.
+    per_row = max(X.nnz / max(n, 1), 1e-3)
+    return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))
+
+
+def _rows(X: Array, part: slice) -> Array:
+    if not issparse(X):
+        return X[part, :]
+    first, last = X.indptr[part.start], X.indptr[part.stop]
+    return csr_array(
+        (X.data[first:last], X.indices[first:last], X.indptr[part.start : part.stop + 1] - first),
+        shape=(part.stop - part.start, X.shape[1]),
+    )

@@ -1,0 +1,55 @@
+"""What a pass tells of rows before anything is fitted: moments, their number, their weight."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quadlin.core.arrays import namespace
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, reduce
+from quadlin.core.moments import Moments
+
+
+@dataclass(frozen=True)
+class Tally(Additive):
+    """How many rows there are, and what they weigh."""
+
+    rows: int
+    counting: int  # rows whose weight is not zero
+    weight: float  # Σω
+    squared_weight: float  # Σω²
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Tally":
+        """Count the rows of a chunk."""
+        n, omega = chunk.X.shape[0], chunk.weight
+        if omega is None:
+            return cls(n, n, float(n), float(n))
+        xp = namespace(omega)
+        counting = int(xp.sum(xp.astype(omega > 0, xp.int64)))
+        return cls(n, counting, float(xp.sum(omega)), float(xp.sum(omega**2)))
+
+
+@dataclass(frozen=True)
+class Survey(Additive):
+    """The moments of the features and of the target, and the rows they are taken from."""
+
+    features: Moments
+    target: Moments
+    tally: Tally
+
+
+def surveyed(chunk: Chunk) -> Survey:
+    """Survey one chunk."""
+    X, y, weight = chunk.X, chunk.y[:, None], chunk.weight
+    return Survey(Moments.of(X, weight), Moments.of(y, weight), Tally.of(chunk))
+
+
+def survey(source: Iterable[Chunk]) -> Survey:
+    """Take one pass for all that must be known before a fit."""
+    return reduce(surveyed, source)
+
+
+def moments_of(source: Iterable[Chunk]) -> tuple[Moments, Moments]:
+    """Take the moments of the features and of the target in one pass."""
+    total = survey(source)
+    return total.features, total.target

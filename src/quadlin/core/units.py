@@ -1,0 +1,89 @@
+"""From the user's units to the solver's: how features and target are standardised."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.moments import Moments
+
+OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
+
+
+class Target(NamedTuple):
+    """How the user's y becomes the solver's: y = mean + scale · f, with E f² = power."""
+
+    mean: float
+    scale: float
+    centre: float  # E f, zero when there is an intercept to take it up
+    power: float  # 1, or 0 for a target that is constant
+
+
+@dataclass(frozen=True)
+class Units:
+    r"""From the user's units to the solver's.
+
+    .. math:: z = (x - \mathrm{mean}) \circ \mathrm{scale} - \mathrm{rest}
+    """
+
+    mean: Array  # (d,), μ rounded to the rows' dtype, so that x − μ is what is computed
+    scale: Array  # (d,), 1/σ, and 0 for a constant feature
+    kappa: Array  # (d,), E z³
+    phi: Array  # (d,), E z⁴
+    free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
+    target: "Target"
+    burden: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
+    rest: Array  # (d,), what rounding took of μ/σ, 0 where it hardly matters
+
+    @property
+    def nu(self) -> Array:
+        """Return μ/σ, the mean in standardised units."""
+        return self.mean * self.scale + self.rest
+
+    @property
+    def tau(self) -> Array:
+        """Return τ = φ − 1 − κ²."""
+        return namespace(self.phi).clip(self.phi - 1 - self.kappa**2, min=0)
+
+
+def target_of(moments: Moments, fit_intercept: bool) -> Target:
+    """Centre and scale the target; without an intercept zero must stay where it is."""
+    mean, var = float(moments.mean[0]), float(moments.var[0])
+    varies = bool(moments.varies(namespace(moments.mean).float64)[0])
+    if fit_intercept:
+        scale = var**0.5 if varies else 1.0
+        return Target(mean, scale, 0.0, 1.0 if varies else 0.0)
+    power = mean**2 + var
+    scale = power**0.5 if power > 0 else 1.0
+    return Target(0.0, scale, mean / scale, 1.0 if power > 0 else 0.0)
+
+
+def units_of(
+    features: Moments, free: Array, target: Target, dtype: Any, one_hot: Array | None = None
+) -> Units:
+    """Make units from the moments of the features and those of the target.
+
+    A one-hot column has ρ² = 1/σ, so that a rare level, which few rows speak for, is shrunk more
+    than a common one: half-way between the ridge on standardised columns (ρ² = 1, the same share
+    for all) and on raw ones (ρ² = 1/σ²), and about as good as the better of the two
+    (`benchmarks/levels.py`).
+    """
+    xp = namespace(features.mean)
+    varies = features.varies(dtype)
+    sd = xp.where(varies, xp.sqrt(features.var), 1.0)
+    rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
+    rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
+    burden = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
+
+    def cast(v: Array) -> Array:
+        return xp.astype(v, dtype)
+
+    return Units(
+        cast(features.mean),
+        cast(xp.where(varies, 1 / sd, 0.0)),
+        cast(xp.where(varies, features.kappa, 0.0)),
+        cast(xp.where(varies, features.phi, 1.0)),
+        cast(free & varies),
+        target,
+        cast(burden),
+        cast(rest),
+    )

@@ -1,0 +1,13 @@
+"""Where rows come from and how they become numbers: sources, text columns, fields, Dask.
+
+Imports `core`.
+Gives the others `open_source` and `Source`, the encoder of text columns, and the engines that carry
+out sums on threads or on a cluster.
+"""
+
+from quadlin.data.dask_collections import is_dask
+from quadlin.data.errors import SourceError
+from quadlin.data.opening import open_source
+from quadlin.data.source import Source
+
+__all__ = ["Source", "SourceError", "is_dask", "open_source"]

@@ -1,0 +1,193 @@
+"""Who carries out the sums over rows: this thread, several, or a Dask cluster."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import Any, TypeVar
+
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Threads, cut, folded, height, one_blas_thread, summed
+
+T = TypeVar("T")
+PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
+FAN_IN = 8  # sums that are added at a time on their way up
+
+
+class ChunkError(RuntimeError):
+    """Rows that could not be summed: which ones, and why."""
+
+
+def carried(source: Any, engine: Any) -> Iterable[Chunk]:
+    """Return the rows as an engine carries them.
+
+    Parameters
+    ----------
+    source : MemorySource or Source
+        Rows.
+    engine : None, "serial", "threads", int or distributed.Client
+        None takes the cluster that Dask's rows are on, if there is one, else this thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin.core.chunks import MemorySource
+    >>> carried(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
+    3
+    """
+    if engine is None:
+        engine = _client_of(source)
+    if engine is None or engine == "serial":
+        return source  # type: ignore[no-any-return]
+    if engine == "threads":
+        return Threads(source, os.cpu_count() or 1)
+    if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
+        return Threads(source, engine)
+    if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
+        return OnCluster(source, engine)
+    raise ValueError(
+        f'engine={engine!r} is not None, "serial", "threads", a number of threads or a '
+        "distributed.Client."
+    )
+
+
+class OnCluster:
+    """Rows that were brought to the workers of a cluster once, and are summed where they lie.
+
+    A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a
+    tree. Rows that a dead worker held are read again by another, from wherever they came.
+
+    Parameters
+    ----------
+    source : MemorySource or Source
+        Rows; the parts are pickled, so files must be where the workers can read them.
+    client : distributed.Client
+        Of the cluster.
+    """
+
+    def __init__(self, source: Any, client: Any) -> None:
+        try:
+            from dask import delayed
+        except ImportError as error:  # pragma: no cover
+            raise ImportError('A cluster needs Dask: pip install "quadlin[dask]".') from error
+        self.source, self.client = source, client
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        threads = sum(worker["nthreads"] for worker in workers)
+        parts = source.parts(max(1, PARTS_PER_THREAD * threads))
+        tasks = [_task(delayed, number, part) for number, part in enumerate(parts)]
+        self.blocks = client.persist(tasks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.source)
+
+    @cached_property
+    def heights(self) -> list[int]:
+        """Count the rows of the parts, where they lie."""
+        from dask import delayed
+
+        counts = [delayed(_height, pure=False)(block) for block in self.blocks]
+        found: list[int] = self.client.gather(self.client.compute(counts))
+        return found
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], own: Any = None) -> T | None:
+        """Return the sum over all chunks; see `folded` for the rows' own values, sent each time."""
+        from dask import config, delayed
+
+        sent = delayed(params, traverse=False, pure=False)  # one node, however many parts
+        shares = [None] * len(self.blocks) if own is None else cut(own, self.heights)
+        level = [
+            delayed(_sum, pure=False)(number, block, fn, sent, share)
+            for number, (block, share) in enumerate(zip(self.blocks, shares, strict=True))
+        ]
+        while len(level) > 1:
+            groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
+            level = [delayed(_total, pure=False)(group) for group in groups]
+        # Dask warns of graphs above 10 MB: the rows' own values, which must survive a worker.
+        with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            total: T | None = self.client.compute(level[0]).result()
+        return total
+
+
+def _task(delayed: Any, number: int, part: Any) -> Any:
+    """Return the task that reads a part, on a worker; Dask's own blocks are its inputs."""
+    feed: Any = getattr(part, "feed", None)
+    if not hasattr(feed, "blocks"):
+        return delayed(_read, pure=False)(number, part, None)
+    blocks = [
+        None if some is None else [_delayed_block(block) for block in some]
+        for some in (feed.blocks, feed.targets, feed.weights)
+    ]
+    bare = replace(part, feed=replace(feed, blocks=(), targets=None, weights=None))
+    return delayed(_read, pure=False)(number, bare, blocks)
+
+
+def _delayed_block(block: Any) -> Any:
+    """Return a collection of one partition as what computes it; numpy's arrays as they are."""
+    if not hasattr(block, "to_delayed"):
+        return block
+    made = block.to_delayed()
+    return made[0] if isinstance(made, list) else made.ravel()[0]
+
+
+def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
+    """Read the chunks of a part, on a worker."""
+    if blocks is not None:
+        own = [None if some is None else tuple(some) for some in blocks]
+        feed = replace(part.feed, blocks=own[0], targets=own[1], weights=own[2])
+        part = replace(part, feed=feed)
+    try:
+        return list(part)
+    except Exception as error:
+        raise ChunkError(f"Part {number} of the rows could not be read: {error}") from error
+
+
+def _height(chunks: list[Chunk]) -> int:
+    return sum(height(chunk) for chunk in chunks)
+
+
+def _sum(
+    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], own: Any
+) -> T | None:
+    """Return the sum over one part, on a worker; its threads are one for each part."""
+    _keep_temporaries()
+    try:
+        with one_blas_thread():
+            return folded(fn, chunks, params, own)
+    except Exception as error:
+        rows = _height(chunks)
+        raise ChunkError(
+            f"Part {number} of the rows ({rows} of them) could not be summed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+@cache
+def _keep_temporaries() -> None:
+    """Let the allocator keep up to 64 MB that are free, in a worker's process.
+
+    Dask starts its workers with glibc told to give back every 64 kB at once, so that the
+    temporaries of each block are mapped anew: half of the time of a pass and more.
+    """
+    trim, mmap = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    with suppress(OSError, AttributeError, TypeError):  # no glibc
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(trim, 64 << 20)
+        allocator.mallopt(mmap, 32 << 20)
+
+
+def _total(sums: list[T | None]) -> T | None:
+    return summed(sums)
+
+
+def _client_of(source: Any) -> Any:
+    """Return the client that Dask's rows belong to, where there is one."""
+    if not hasattr(getattr(source, "feed", None), "blocks"):
+        return None
+    try:
+        from distributed import default_client
+
+        return default_client()
+    except (ImportError, ValueError):
+        return None

@@ -1,0 +1,188 @@
+"""Dask's arrays and frames: partitions are the parts, computed one at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import isnan
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.readers import ArrayReader
+from quadlin.data.sliceable import digest_of
+from quadlin.data.source import Numbered, Piece, spread
+
+
+def is_dask(given: Any) -> bool:
+    """Tell whether something is a Dask array or frame, without importing Dask."""
+    return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
+
+
+def is_dask_frame(given: Any) -> bool:
+    """Tell whether something is a Dask frame."""
+    return is_dask(given) and hasattr(given, "get_partition")
+
+
+@dataclass(frozen=True)
+class DaskFeed:
+    """Partitions of rows."""
+
+    blocks: tuple[Any, ...]  # Dask collections of one partition each
+    targets: tuple[Any, ...] | None
+    weights: tuple[Any, ...] | None
+    sizes: tuple[int | None, ...]
+    starts: tuple[int | None, ...]
+    title: str
+    columns: tuple[Any, ...] | None = None  # of frames
+    first: int = 0  # number of the first partition
+    again = ahead = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where the partitions know theirs."""
+        return None if None in self.sizes else sum(size or 0 for size in self.sizes)
+
+    def only(self, columns: Sequence[Any]) -> "DaskFeed":
+        """Return a feed that reads no more than these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Compute one partition after the other."""
+        import dask
+
+        start = self.starts[0] if self.starts else 0
+        for i, X in enumerate(self.blocks):
+            X = X if self.columns is None else X[list(self.columns)]
+            beside = [None if parts is None else parts[i] for parts in (self.targets, self.weights)]
+            with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
+                X, y, weight = dask.compute(X, *beside)
+            where = None if start is not None else f"partition {self.first + i}"
+            piece = Piece(_framed(X), _values(y), _values(weight), where, 0, start)
+            yield piece
+            start = None if start is None else start + len(piece)
+
+    def parts(self, count: int) -> list["DaskFeed"]:
+        """Cut between partitions."""
+        runs = spread([size or 1 for size in self.sizes], count)
+        return [
+            replace(
+                self,
+                blocks=self.blocks[run],
+                targets=None if self.targets is None else self.targets[run],
+                weights=None if self.weights is None else self.weights[run],
+                sizes=self.sizes[run],
+                starts=self.starts[run],
+                first=self.first + run.start,
+            )
+            for run in runs
+        ]
+
+    def identity(self) -> Any:
+        """Return Dask's own names: they are hashes of what is computed."""
+        parts = (self.blocks, self.targets or (), self.weights or ())
+        return self.columns, [[_name(part) for part in these] for these in parts]
+
+
+def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, ArrayReader]:
+    """Take the row blocks of a Dask array apart."""
+    if X.ndim != 2:
+        raise SourceError(f"The Dask array has {X.ndim} dimensions; rows × features are needed.")
+    d = X.shape[1]
+    if isnan(d):
+        raise SourceError("The Dask array does not know its number of columns. Compute its chunks.")
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    sizes = tuple(None if isnan(size) else int(size) for size in X.chunks[0])
+    _refuse_empty(sizes, "The Dask array")
+    kind = np.dtype(X.dtype)
+    if kind.kind not in "fiub":
+        raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
+    meta_sparse = hasattr(X._meta, "tocsr")
+    single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
+    reader = ArrayReader(Numbered(d), single, meta_sparse, y is not None, (), missing)
+    blocks = tuple(X.blocks[i] for i in range(len(sizes)))
+    return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
+
+
+def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any], DaskFeed]:
+    """Take the partitions of a Dask frame apart; the first one tells what its columns hold."""
+    parts = tuple(frame.get_partition(i) for i in range(frame.npartitions))
+    sizes: tuple[int | None, ...] = (None,) * len(parts)
+    title = f"Dask frame of {len(parts)} partitions"
+    with explained(title, "Compute its first partition alone to see more."):
+        sample = nw.from_native(parts[0].compute(), eager_only=True)
+    feed = _feed(parts, y, weight, sizes, title)
+    return sample, replace(feed, columns=tuple(frame.columns))
+
+
+def _feed(
+    parts: tuple[Any, ...], y: Any, weight: Any, sizes: tuple[int | None, ...], title: str
+) -> DaskFeed:
+    ends = list(accumulate(sizes, lambda a, b: None if a is None or b is None else a + b))
+    starts = (0, *ends[:-1])
+    beside = [
+        None if values is None else _beside(values, sizes, starts, role)
+        for values, role in ((y, "target"), (weight, "weight"))
+    ]
+    return DaskFeed(parts, beside[0], beside[1], sizes, starts, title)
+
+
+def _beside(
+    values: Any, sizes: tuple[int | None, ...], starts: tuple[int | None, ...], role: str
+) -> tuple[Any, ...]:
+    """Cut the target or the weights as the rows are cut."""
+    if is_dask(values) and hasattr(values, "get_partition"):
+        if values.npartitions != len(sizes):
+            raise SourceError(
+                f"The {role} has {values.npartitions} partitions but the rows have {len(sizes)}."
+            )
+        return tuple(values.get_partition(i) for i in range(len(sizes)))
+    if is_dask(values):
+        values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+        if None not in sizes and not any(map(isnan, values.chunks[0])):
+            _same_length(sum(map(int, values.chunks[0])), sizes, role)
+            values = values.rechunk((sizes,))
+        if values.numblocks[0] != len(sizes):
+            raise SourceError(
+                f"The {role} has {values.numblocks[0]} blocks but the rows have {len(sizes)}. "
+                "Rechunk one as the other."
+            )
+        return tuple(values.blocks[i] for i in range(len(sizes)))
+    if None in sizes:
+        raise SourceError(
+            f"The {role} is in memory, but the partitions do not know their lengths. Give it as a "
+            "column, or as a Dask array."
+        )
+    values = np.asarray(values)
+    _same_length(len(values), sizes, role)
+    return tuple(
+        values[start : start + size]  # type: ignore[operator]
+        for start, size in zip(starts, sizes, strict=True)
+    )
+
+
+def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
+    if n != sum(size or 0 for size in sizes):
+        total = sum(size or 0 for size in sizes)
+        raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
+
+
+def _refuse_empty(sizes: tuple[int | None, ...], said: str) -> None:
+    if None not in sizes and not sum(size or 0 for size in sizes):
+        raise SourceError(f"{said} holds no rows. At least one is needed.")
+
+
+def _framed(X: Any) -> Any:
+    """Return frames with slices by position."""
+    return nw.from_native(X, eager_only=True) if hasattr(X, "columns") else X
+
+
+def _values(values: Any) -> Any:
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def _name(part: Any) -> str:
+    if isinstance(part, np.ndarray):
+        return digest_of(part)
+    return str(getattr(part, "name", None) or part._name)

@@ -1,0 +1,193 @@
+"""Files on disk: which ones are meant, what format they have, and whether they stay the same."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from glob import glob, has_magic
+from os import fspath
+from pathlib import Path
+from typing import Any
+
+from quadlin.data.errors import SourceError, explained
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "arrow",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".ffm": "libffm",
+    ".libffm": "libffm",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+TITLES = {
+    "parquet": "Parquet",
+    "csv": "CSV",
+    "tsv": "TSV",
+    "arrow": "Arrow",
+    "npy": "NumPy",
+    "npz": "NumPy",
+    "svmlight": "svmlight",
+    "libffm": "libffm",
+}
+FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
+PACKED = (".gz", ".bz2", ".xz")
+PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was first seen."""
+
+    path: str
+    size: int
+    mtime: int  # nanoseconds
+
+    @classmethod
+    def of(cls, path: str) -> "File":
+        """Look at a file."""
+        with explained(f"File {path}", "Check the path."):
+            found = Path(path).stat()
+        return cls(path, found.st_size, found.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a file that is no longer the one it was."""
+        if File.of(self.path) != self:
+            raise SourceError(
+                f"File {self.path} has changed since it was opened. Open it again, once it is "
+                "complete."
+            )
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files that a path means."""
+
+    files: tuple[File, ...]
+    format: str
+    title: str  # "Parquet folder sales/, 12 files"
+
+
+def find(given: Any, format: str | None) -> Found:
+    """Return the files that a path, a folder, a pattern or a list of paths means.
+
+    Parameters
+    ----------
+    given : str, path-like, or a list of them
+        What the user gave.
+    format : str or None
+        The format; None: by the suffix.
+
+    Returns
+    -------
+    Found
+    """
+    if isinstance(given, list | tuple):
+        said, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
+    else:
+        said = _text(given)
+        paths, kind = _expanded(said, format)
+    chosen = format or _common_format(paths, said)
+    if chosen not in FORMATS:
+        raise SourceError(f"format={format!r} is not one of {', '.join(map(repr, FORMATS))}.")
+    files = tuple(File.of(path) for path in paths)
+    for file in files:
+        if not Path(file.path).is_file():
+            raise SourceError(
+                f"{file.path} is not a file. Give files of rows, or open it and give format=."
+            )
+    title = f"{TITLES[chosen]} {kind} {said}"
+    if kind != "file":
+        title += f", {len(files)} file{'s' * (len(files) != 1)}"
+    return Found(files, chosen, title)
+
+
+def format_of(path: str) -> str | None:
+    """Guess the format of a file by its name; None where the name says nothing."""
+    name = Path(path)
+    packed = name.suffix.lower() in PACKED
+    suffix = (name.with_suffix("") if packed else name).suffix.lower()
+    found = SUFFIXES.get(suffix)
+    if found is None or not packed or name.suffix.lower() in PACKABLE.get(found, ()):
+        return found
+    raise SourceError(f"{path}: {TITLES[found]} files cannot be read packed. Unpack it first.")
+
+
+def _text(path: Any) -> str:
+    text = fspath(path)
+    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+]+://", text):
+        raise SourceError(
+            f"{text} is not a file on this machine. Fetch it first, or give a pyarrow.dataset or a "
+            "Dask frame that reads it."
+        )
+    if not text:
+        raise SourceError("The path is empty. Give that of a file or a folder.")
+    if "\0" in text:
+        raise SourceError("The path contains a NUL character. Check it.")
+    return text
+
+
+def _expanded(said: str, format: str | None) -> tuple[list[str], str]:
+    with explained(f"Path {said}", "Check the path."):
+        path = Path(said)
+        if path.is_dir():
+            return _inside(path, format), "folder"
+        if has_magic(said) and not path.exists():
+            matched = sorted(p for p in glob(said, recursive=True) if Path(p).is_file())
+            if not matched:
+                raise SourceError(f"No file matches {said}. Check the pattern.")
+            return matched, "files"
+        if not path.exists():
+            raise SourceError(f"File {said} is not there. Check the path.")
+        return [said], "file"
+
+
+def _inside(folder: Path, format: str | None) -> list[str]:
+    paths = []
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        if any(part.startswith((".", "_")) for part in inner.parts) or not path.is_file():
+            continue
+        if format is None and format_of(path.name) is None:
+            continue
+        if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
+            raise SourceError(
+                f"Folder {folder} keeps values in the names of its folders ({keyed[0]}). Give "
+                f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.'
+            )
+        paths.append(str(path))
+    if not paths:
+        raise SourceError(
+            f"Folder {folder} holds no files of rows ({', '.join(SUFFIXES)}). Check the path, or "
+            "give format= when the files have other names."
+        )
+    return paths
+
+
+def _common_format(paths: Iterable[str], said: str) -> str:
+    formats = {format_of(path): path for path in paths}
+    if not formats:
+        raise SourceError("The list of paths is empty. Give at least one.")
+    if None in formats and Path(str(formats[None])).suffix.lower() in FOREIGN:
+        raise SourceError(
+            f"{formats[None]} cannot be read. Save its table as CSV or Parquet first."
+        )
+    if None in formats:
+        raise SourceError(
+            f"The name of {formats[None]} does not tell its format. Give "
+            f"format= one of {', '.join(map(repr, FORMATS))}."
+        )
+    if len(formats) > 1:
+        some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
+        raise SourceError(f"{said} mixes formats ({some}). Give files of one format.")
+    return str(next(iter(formats)))

@@ -1,0 +1,311 @@
+"""What has to be known of a table before its rows can be read: text columns, levels, means."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.data.encoder import LevelLearner, TableEncoder, is_text, number_dtype
+from quadlin.data.errors import SourceError, first_line, meant, some
+from quadlin.data.missing import Rows, refuse_infinite_entry
+from quadlin.data.readers import MISSING_LEVEL, ArrayReader, TableReader
+from quadlin.data.source import Counts, Feed, default_rows
+
+
+class TableFeed(Feed, Protocol):
+    """A feed of frames."""
+
+    def only(self, columns: Sequence[Any]) -> "TableFeed":
+        """Return a feed that reads no more than these columns."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How the user wants a table read."""
+
+    target: Any = None
+    weight: Any = None
+    columns: Sequence[Any] | None = None
+    missing: str = "error"
+    encoder: TableEncoder | None = None
+    levels: Mapping[Any, Sequence[str]] | None = None
+    fill: dict[str, float] | None = None
+    beside: bool = False
+    keep: Sequence[Any] = ()
+
+
+def table_reader(
+    sample: nw.DataFrame[Any], wish: Wish, feed: TableFeed, title: str
+) -> tuple[TableFeed, TableReader, int | None]:
+    """Decide how a table is read, with a scan of what must be known first.
+
+    Parameters
+    ----------
+    sample : frame
+        With all columns and their dtypes; rows are needed only for columns of Python objects.
+    wish : Wish
+        What the user asked for.
+    feed : TableFeed
+        The table.
+    title : str
+        Its name in errors.
+
+    Returns
+    -------
+    feed, reader, rows
+        The feed of the columns in use, how to read it, and the number of rows that are kept where
+        the scan has counted them.
+    """
+    columns = _features(list(sample.columns), wish, title)
+    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
+    along = _passed_on(sample, wish.keep, title)
+    _refuse_commas(getattr(feed, "commas", {}), wanted, title)
+    text = _text_columns(sample, columns, wish, title)
+    for role, name in (("target", wish.target), ("weight", wish.weight)):
+        if name is not None:
+            _refuse_text(sample.get_column(name), role, title)
+    kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
+    reader = TableReader(
+        tuple(columns),
+        frozenset(text),
+        number_dtype(kinds) if wish.encoder is None else wish.encoder.dtype,
+        wish.target,
+        wish.weight,
+        wish.beside,
+        wish.encoder,
+        wish.missing,
+        wish.fill,
+        along,
+    )
+    feed = feed.only([*dict.fromkeys([*wanted, *wish.keep])])
+    if text and reader.encoder is None and set(wish.levels or ()) >= text:
+        reader = replace(reader, encoder=_given_encoder(reader, wish.levels or {}))
+    return _scanned(feed, reader, wish, title)
+
+
+def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
+    for role, name in (("target", wish.target), ("weight", wish.weight)):
+        if name is not None and name not in found:
+            raise SourceError(f"{title} has no column {name!r} for the {role}{_has(name, found)}")
+    if wish.target is not None and wish.target == wish.weight:
+        raise SourceError(
+            f"{wish.target!r} cannot be the target and the weight as well. Name another weight=."
+        )
+    columns = wish.columns if wish.encoder is None else wish.encoder.input_names
+    if columns is None:
+        left = [name for name in found if name not in (wish.target, wish.weight, *wish.keep)]
+        if not left:
+            raise SourceError(f"{title} has no columns left for features: it has {some(found)}.")
+        return left
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    if gone := [name for name in columns if name not in found]:
+        raise SourceError(f"{title} has no column {gone[0]!r}{_has(gone[0], found)}")
+    if not columns:
+        raise SourceError("columns= is empty: name at least one column.")
+    if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise SourceError(f"columns= names {twice[0]!r} twice.")
+    for role, name in (("target", wish.target), ("weight", wish.weight)):
+        if name is not None and name in columns:
+            remedy = "Leave it out of columns=" if wish.encoder is None else f"Name another {role}="
+            raise SourceError(f"{name!r} cannot be a feature and the {role} as well. {remedy}.")
+    return columns
+
+
+def _passed_on(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return a frame without rows of the columns that go along with the rows."""
+    found = list(sample.columns)
+    if gone := [name for name in keep if name not in found]:
+        raise SourceError(f"{title} has no column {gone[0]!r} to keep{_has(gone[0], found)}")
+    if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(f"keep= names {twice[0]!r} twice.")
+    return sample.select(list(keep)).head(0).to_native() if keep else None
+
+
+def _has(name: Any, found: list[Any]) -> str:
+    """Say which columns there are, and where one may hide."""
+    said = f"; it has {some(found)}."
+    for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
+        split = (str(column).split(separator) for column in found if separator in str(column))
+        if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
+            return f"{said} If '{shown}' separates them, give delimiter=\"{shown}\"."
+    if all(re.fullmatch(r"[-+]?[\d.,]+", str(column)) for column in found):
+        return f"{said} That looks like a row: write the names of the columns above it."
+    if len(found) == 1:
+        return f"{said} If that is several columns, say what separates them by delimiter=."
+    return said + meant(name, found)
+
+
+def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
+    """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
+    for name in wanted:
+        if name in commas:
+            raise SourceError(
+                f"{title}: column {name!r} holds numbers with commas, such as {commas[name]!r}. "
+                'Give decimal="," if that is the decimal point, decimal="." to take them as text; '
+                "take separators of thousands out."
+            )
+
+
+def _text_columns(
+    sample: nw.DataFrame[Any], columns: list[Any], wish: Wish, title: str
+) -> set[Any]:
+    try:
+        text = {name for name in columns if is_text(sample.get_column(name))}
+    except ValueError as error:
+        raise SourceError(f"{title}: {error}") from None
+    if wish.encoder is None:
+        return text
+    known = {
+        name
+        for name, levels in zip(wish.encoder.input_names, wish.encoder.levels, strict=True)
+        if levels is not None
+    }
+    if wrong := [name for name in columns if (name in text) != (name in known)]:
+        raise SourceError(
+            f"{title}: column {wrong[0]!r} holds {'text' if wrong[0] in text else 'numbers'}, but "
+            f"it held {'text' if wrong[0] in known else 'numbers'} when it was learned. Convert it."
+        )
+    return text
+
+
+def _refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
+    try:
+        text = is_text(column)
+    except ValueError:
+        text = True
+    if text:
+        raise SourceError(
+            f"{title}: the {role} {column.name!r} has dtype {column.dtype}, but must be numbers."
+        )
+
+
+def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
+    learner = LevelLearner(reader.columns, [], reader.dtype)
+    learner.seen = {
+        # Given levels keep the order they are given in.
+        name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
+        for name in reader.columns
+        if name in reader.text
+    }
+    learner.rows = 2 * max(len(known) for known in learner.seen.values())  # nothing to warn of
+    try:
+        return learner.encoder()
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+
+
+def _scanned(
+    feed: TableFeed, reader: TableReader, wish: Wish, title: str
+) -> tuple[TableFeed, TableReader, int | None]:
+    """Learn levels and means in one walk over the columns that tell them."""
+    needs_levels = bool(reader.text) and reader.encoder is None
+    needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
+    if not (needs_levels or needs_means):
+        return feed, reader, None
+    if not feed.again:
+        raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
+    learner = LevelLearner(reader.columns, sorted(reader.text, key=str), reader.dtype)
+    means = _Means(len(reader.numbers))
+    # Only rows that are kept may teach levels, and any column can drop a row.
+    if reader.missing == "error":
+        narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
+        narrow = replace(narrow, target=None, weight=None, along=None)
+        walk = feed.only(narrow.columns)
+    else:
+        narrow, walk = reader, feed
+    counts = Counts()
+    for piece in walk.pieces(default_rows(len(narrow.columns), 0, sparse=False)):
+        rows, frame = narrow.kept(piece, counts)
+        if needs_means:
+            names = tuple(map(str, reader.numbers))
+            refuse_infinite_entry(rows, names)
+            means.add(rows.X)
+        if needs_levels:
+            _learn(learner, frame, reader)
+    if needs_means:
+        reader = replace(reader, fill=means.fill(tuple(map(str, reader.numbers)), title))
+    if needs_levels:
+        try:
+            reader = replace(reader, encoder=learner.encoder())
+        except ValueError as error:
+            raise SourceError(f"{title}: {error}") from None
+    return feed, reader, learner.rows if needs_levels else None
+
+
+def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader) -> None:
+    try:
+        if reader.missing != "mean":
+            learner.add(frame)
+            return
+        learner.rows += len(frame)
+        for name in learner.seen:
+            column = frame.get_column(name)
+            if column.null_count():
+                learner.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
+            one = LevelLearner([name], [name], reader.dtype)
+            one.add(column.drop_nulls().to_frame())
+            learner.seen[name] |= one.seen[name]
+    except SourceError:
+        raise
+    except Exception as error:  # bytes that are no text, in the words of each library
+        raise SourceError(
+            f"The levels of {some(learner.seen)} cannot be read: {first_line(error)} "
+            "Leave the column out by columns=, or write it as UTF-8."
+        ) from None
+
+
+def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
+    """Learn the means of the features in one walk, zeros of sparse rows included."""
+    if not feed.again:
+        raise SourceError(
+            f'{feed.title} can be walked only once, but missing="mean" needs the means first. Give '
+            'fill={name: value}, use missing="drop", or save the rows to a file.'
+        )
+    means, probe = _Means(len(reader.names)), replace(reader, missing="mean", fill={})
+    for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
+        X = probe.raw(piece)
+        refuse_infinite_entry(Rows(X, None, None, piece), reader.names)
+        means.add(X)
+    return replace(reader, fill=means.fill(reader.names, feed.title))
+
+
+class _Means:
+    """Means of what is there, column by column."""
+
+    def __init__(self, d: int) -> None:
+        self.total, self.count = np.zeros(d), np.zeros(d)
+
+    def add(self, X: Any) -> None:
+        n, d = X.shape
+        if issparse(X):
+            there = ~np.isnan(X.data)
+            self.total += np.bincount(X.indices[there], X.data[there], minlength=d)
+            self.count += n - np.bincount(X.indices[~there], minlength=d)
+        else:
+            there = ~np.isnan(X)
+            self.total += np.sum(X, axis=0, where=there, dtype=np.float64)
+            self.count += there.sum(axis=0)
+
+    def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
+        if not self.count.all():
+            empty = names[int((self.count == 0).argmax())]
+            raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
+        return dict(zip(names, (self.total / self.count).tolist(), strict=True))
+
+
+def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
+    if levels:
+        named = some(sorted(reader.text, key=str))
+        return (
+            f"{title} can be walked only once, but the levels of its text columns ({named}) must "
+            "be known before. Give them by levels={column: [...]} or encoder=, leave the columns "
+            "out by columns=, or save the rows to a file first."
+        )
+    return (
+        f'{title} can be walked only once, but missing="mean" needs the means first. Give '
+        'fill={column: value}, use missing="drop", or save the rows to a file first.'
+    )

@@ -1,0 +1,342 @@
+"""Lines of svmlight (libsvm) and libffm files, in blocks of bytes; packed files as well."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from sklearn.datasets import load_svmlight_file
+
+from quadlin.data.errors import SourceError, explained, first_line
+from quadlin.data.files import File, Found
+from quadlin.data.readers import ArrayReader
+from quadlin.data.source import Numbered, Piece, spread
+
+BLOCK = 1 << 22  # bytes parsed at once
+LONGEST = 1 << 28  # bytes of a line; what is longer is no text of rows
+MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB a component
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+ADVICE = {
+    "svmlight": "A line is “target index:value index:value …”, indices rising.",
+    "libffm": "A line is “target field:index:value …”.",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Whole lines of a file."""
+
+    file: File
+    first: int = 0  # byte
+    last: int | None = None
+    line: int = 0  # number of rows before it in its file
+    start: int | None = 0  # and in the whole source
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class LineFeed:
+    """Rows of text files with sparse entries."""
+
+    format: str
+    spans: tuple[Span, ...]
+    title: str
+    width: int | None = None
+    base: int = 0  # the number of the first feature in the files
+    per_row: float = 64.0  # entries of a row, about
+    again = ahead = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known."""
+        known = [span.rows for span in self.spans]
+        return None if None in known else sum(rows or 0 for rows in known)
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield the rows of each block of bytes."""
+        for span, y, X in self.parsed():
+            X = csr_array((X.data, X.indices - self.base, X.indptr), shape=(len(y), X.shape[1]))
+            _check_range(X, self.width, self.base, span.file.path)
+            X.resize(len(y), self.width)
+            yield Piece(_narrow(X), y, None, span.file.path, span.line, span.start)
+
+    def parsed(self) -> Iterator[tuple[Span, np.ndarray, csr_array]]:
+        """Yield each block's span, targets and rows, with indices as they stand in the file."""
+        start = self.spans[0].start if self.spans else 0
+        for span in self.spans:
+            span.file.check()
+            line, at = span.line, span.first
+            with explained(f"File {span.file.path}", ADVICE[self.format]):
+                for block in _blocks(span):
+                    X, y = _parse(block, self.format, span.file.path, line)
+                    found = Span(span.file, at, at + len(block), line, start, len(y))
+                    yield found, y, X
+                    line, at = line + len(y), at + len(block)
+                    start = None if start is None else start + len(y)
+            span.file.check()
+
+    def parts(self, count: int) -> list["LineFeed"]:
+        """Cut between blocks of lines, where a scan has found them, or between files."""
+        sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
+        return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
+
+    def identity(self) -> Any:
+        """Return the files, as they were."""
+        files = tuple(dict.fromkeys(span.file for span in self.spans))
+        first, last = self.spans[0], self.spans[-1]
+        return self.format, files, first.first, last.last, self.width, self.base
+
+
+def open_lines(
+    found: Found, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[LineFeed, ArrayReader]:
+    """Find the number of features, the base of the indices and the fields by a scan.
+
+    Parameters
+    ----------
+    found : Found
+        The files.
+    n_features : int or None
+        Number of features; None: the largest index.
+    zero_based : bool or "auto"
+        Whether the first feature is number 0; "auto": if 0 occurs in any file.
+    missing : str
+        What to do with NaN.
+
+    Returns
+    -------
+    feed, reader
+    """
+    for file in found.files:
+        if not file.size:
+            raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
+    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(found.files))
+    feed = LineFeed(found.format, spans, found.title)
+    fields: tuple[np.ndarray, ...] = ()
+    if n_features is None or zero_based == "auto" or found.format == "libffm":
+        seen = _Seen(found.format == "libffm")
+        for span, _, X in feed.parsed():
+            seen.add(span, X)
+        feed, fields = seen.settled(feed, n_features, zero_based)
+    else:
+        feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
+    assert feed.width is not None
+    return feed, ArrayReader(
+        Numbered(feed.width), np.dtype(np.float64), True, True, fields, missing
+    )
+
+
+def open_line_stream(
+    handle: Any, format: str, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[Any, ArrayReader]:
+    """Read lines of an open binary file, once; what a scan would find must be given."""
+    from quadlin.data.iterators import IteratorFeed, Once
+
+    if n_features is None or zero_based == "auto":
+        raise SourceError(
+            f"A {format} stream is read once, so n_features= and zero_based= must be given. Give "
+            "them, or save the stream to a file."
+        )
+    base, width = 0 if zero_based else 1, int(n_features)
+
+    def rows() -> Iterator[tuple[Any, Any]]:
+        line = 0
+        with explained(f"The {format} stream", ADVICE[format]):
+            for block in _cut(handle, None):
+                X, y = _parse(block, format, "the stream", line)
+                X = csr_array((X.data, X.indices - base, X.indptr), shape=(len(y), X.shape[1]))
+                _check_range(X, width, base, "the stream")
+                X.resize(len(y), width)
+                line += len(y)
+                yield _narrow(X), y
+
+    reader = ArrayReader(Numbered(width), np.dtype(np.float64), True, True, (), missing)
+    return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
+
+
+@dataclass
+class _Seen:
+    """What a scan finds."""
+
+    with_fields: bool
+    spans: list[Span] = field(default_factory=list)
+    least: int | None = None
+    most: int = -1
+    entries: int = 0
+    field_of: dict[int, int] = field(default_factory=dict)  # by feature
+    mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
+
+    def add(self, span: Span, X: csr_array) -> None:
+        self.spans.append(span)
+        self.entries += X.nnz
+        if not X.nnz:
+            return
+        low, high = int(X.indices.min()), int(X.indices.max())
+        self.least = low if self.least is None else min(self.least, low)
+        self.most = max(self.most, high)
+        if self.with_fields:
+            self._note_fields(X, X.fields)
+
+    def _note_fields(self, X: csr_array, fields: np.ndarray) -> None:
+        self.mixed.update(np.unique(fields[(X.data != 0) & (X.data != 1)]).tolist())
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[X.data != 0]
+        pairs = np.stack([row, fields[X.data != 0]])
+        values, times = np.unique(pairs, axis=1, return_counts=True)
+        self.mixed.update(np.unique(values[1][times > 1]).tolist())
+        for feature, its in np.unique(np.stack([X.indices, fields]), axis=1).T.tolist():
+            known = self.field_of.setdefault(feature, its)
+            if known != its:
+                self.mixed.update((known, its))
+
+    def settled(
+        self, feed: LineFeed, n_features: int | None, zero_based: bool | str
+    ) -> tuple[LineFeed, tuple[np.ndarray, ...]]:
+        """Return the feed with all that is known, and the fields that are one-hot."""
+        rows = sum(span.rows or 0 for span in self.spans)
+        if not rows:
+            raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
+        if self.least is None and n_features is None:
+            raise SourceError(f"{feed.title} has no entries, so no features. Give n_features=.")
+        auto = zero_based == "auto"
+        if auto and n_features is not None and not self.with_fields and self.least != 0:
+            self._refuse_either(feed.title, int(n_features))
+        base = (0 if self.least == 0 or self.with_fields else 1) if auto else 1 - bool(zero_based)
+        width = self.most + 1 - base if n_features is None else int(n_features)
+        if width > MOST and n_features is None:
+            raise SourceError(
+                f"{feed.title}: feature {self.most} would make a model of {width:,} features. "
+                "Check that line, or give n_features= if it is meant."
+            )
+        members: dict[int, list[int]] = {}
+        for feature, its in sorted(self.field_of.items()):
+            if its not in self.mixed:
+                members.setdefault(its, []).append(feature - base)
+        fields = tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
+        packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
+        # A packed file cannot be entered in its middle.
+        spans = self._files() if packed else [span for span in self.spans if span.rows]
+        per_row = self.entries / rows
+        return replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row), fields
+
+    def _refuse_either(self, title: str, width: int) -> None:
+        """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
+        if self.least is not None and self.most < width:
+            raise SourceError(
+                f"{title}: the indices {self.least} to {self.most} of {width} features may begin "
+                "at 0 or at 1. Give zero_based=True or zero_based=False."
+            )
+
+    def _files(self) -> list[Span]:
+        """Return whole files instead of blocks."""
+        whole: dict[File, Span] = {}
+        for span in self.spans:
+            first = whole.get(span.file, replace(span, last=None, rows=0))
+            whole[span.file] = replace(first, rows=(first.rows or 0) + (span.rows or 0))
+        return list(whole.values())
+
+
+def _blocks(span: Span) -> Iterator[bytes]:
+    suffix = next((s for s in OPENERS if span.file.path.endswith(s)), None)
+    with (open if suffix is None else OPENERS[suffix])(span.file.path, "rb") as handle:
+        if span.first:
+            handle.seek(span.first)
+        yield from _cut(handle, None if span.last is None else span.last - span.first)
+
+
+def _cut(handle: Any, limit: int | None) -> Iterator[bytes]:
+    """Yield blocks of whole lines."""
+    rest = b""
+    while limit is None or limit > 0:
+        data = handle.read(BLOCK if limit is None else min(BLOCK, limit))
+        if not data:
+            break
+        if isinstance(data, str):
+            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
+        limit = None if limit is None else limit - len(data)
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield rest + data[:end]
+            rest = data[end:]
+        else:
+            rest += data
+            if len(rest) > LONGEST:
+                raise SourceError("A line has more than 256 MB: these are no lines of rows.")
+    if rest:
+        yield rest
+
+
+def _parse(block: bytes, format: str, path: str, line: int) -> tuple[csr_array, np.ndarray]:
+    parse = _svmlight if format == "svmlight" else _libffm
+    try:
+        return parse(block)
+    except MemoryError:
+        raise
+    except Exception:  # look again, line by line, for the one to name
+        for text in block.splitlines():
+            try:
+                line += len(parse(text + b"\n")[1])
+            except Exception as error:
+                shown = text[:60].decode(errors="replace")
+                raise SourceError(
+                    f"Row {line} of {path} (counted from 0) is not {format}: {shown!r}: "
+                    f"{first_line(error)} {ADVICE[format]}"
+                ) from None
+        raise
+
+
+def _svmlight(block: bytes) -> tuple[csr_array, np.ndarray]:
+    if b"\0" in block:
+        raise ValueError("it contains a NUL byte")
+    X, y = load_svmlight_file(BytesIO(block), zero_based=True)
+    return csr_array(X), y
+
+
+def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
+    lines = [line for line in block.splitlines() if line.strip()]
+    tokens = [line.split() for line in lines]
+    counts = np.array([len(entries) - 1 for entries in tokens], dtype=np.int64)
+    y = np.array([float(entries[0]) for entries in tokens])
+    triples = [entry.split(b":") for entries in tokens for entry in entries[1:]]
+    if any(len(triple) != 3 for triple in triples):
+        raise ValueError("an entry is not field:index:value")
+    flat = [(int(a), int(b), float(c)) for a, b, c in triples]
+    if flat and min(min(a, b) for a, b, _ in flat) < 0:
+        raise ValueError("a field or an index is negative")
+    if flat and max(max(a, b) for a, b, _ in flat) > np.iinfo(np.int64).max // 2:
+        raise ValueError("a field or an index is too large to be one")
+    fields, indices = (np.array([t[i] for t in flat], dtype=np.int64) for i in (0, 1))
+    data = np.array([t[2] for t in flat], dtype=np.float64)
+    row = np.repeat(np.arange(len(y)), counts)
+    order = np.lexsort((indices, row))
+    row, indices, fields, data = row[order], indices[order], fields[order], data[order]
+    if np.any((row[1:] == row[:-1]) & (indices[1:] == indices[:-1])):
+        raise ValueError("an index stands twice in a row")
+    width = int(indices.max(initial=0)) + 1
+    X = csr_array((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(y), width))
+    X.fields = fields
+    return X, y
+
+
+def _check_range(X: csr_array, width: int | None, base: int, path: str) -> None:
+    if X.nnz and X.indices.min() < 0:
+        raise SourceError(
+            f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
+        )
+    if X.nnz and width is not None and X.indices.max() >= width:
+        raise SourceError(
+            f"{path} has index {int(X.indices.max()) + base}, but there are {width} features. "
+            "Raise n_features=, or check the file."
+        )
+
+
+def _narrow(X: csr_array) -> csr_array:
+    """Use 32-bit indices where they do."""
+    if max(X.shape[1], X.nnz) >= np.iinfo(np.int32).max:
+        return X
+    parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return csr_array(parts, shape=X.shape)

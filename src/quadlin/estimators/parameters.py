@@ -1,0 +1,104 @@
+"""What the user gave, checked before anything is computed from it."""
+
+from collections.abc import Sequence
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import issparse
+from sklearn import get_config
+from sklearn.utils import check_array, check_consistent_length
+
+from quadlin.core.arrays import Array, moved, namespace
+
+
+def float_types(X: Any) -> tuple[Any, Any]:
+    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in."""
+    array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
+    xp = namespace(X) if array_api else np
+    return (xp.float64, xp.float32)
+
+
+def checked_weight(weight: Any, y: Array) -> Array | None:
+    """Return the weights as float64 beside y, or None where there are none."""
+    if weight is None:
+        return None
+    xp = namespace(y)
+    if isinstance(weight, Real):
+        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
+    weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
+    weight = moved(weight, y)
+    if weight.ndim != 1:
+        raise ValueError(f"sample_weight must be one number a row; its shape is {weight.shape}.")
+    check_consistent_length(y, weight)
+    if bool(xp.any(weight < 0)):
+        raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
+    if not bool(xp.any(weight > 0)):
+        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
+    return weight
+
+
+def alphas(alpha: Any) -> tuple[float, float]:
+    """Return the penalties of the linear and of the quadratic part."""
+    pair = (alpha, alpha) if isinstance(alpha, Real) else alpha
+    good = isinstance(pair, Sequence | np.ndarray) and len(pair) == 2
+    if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
+        raise ValueError(
+            f"alpha={alpha!r} must be a number ≥ 0, or a pair of them for w and for M."
+        )
+    return float(pair[0]), float(pair[1])
+
+
+def check_options(estimator: Any) -> None:
+    """Refuse parameters that make no sense, saying what would."""
+
+    def whole(name: str, least: int, auto: bool) -> None:
+        value = getattr(estimator, name)
+        if auto and isinstance(value, str) and value == "auto":
+            return
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            other = ', or "auto"' if auto else ""
+            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
+
+    whole("rank", 0, auto=True)
+    whole("max_iter", 1, auto=False)
+    whole("batch_size", 2, auto=True)
+    if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
+        raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
+    if estimator.rank == "auto" and estimator.loss == "huber":
+        raise ValueError('rank="auto" judges by squared errors: give a rank with loss="huber".')
+    if any(alphas(estimator.alpha)) and not estimator.polish:
+        raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
+    words = {
+        "step": ("guarded", "plain"),
+        "diagonal": ("auto", "free", "zero"),
+        "whiten": ("auto", "full", "lowrank", "none"),
+        "loss": ("squared", "huber"),
+        "fields": ("auto",),
+    }
+    diagonal = estimator.diagonal
+    if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
+        raise ValueError(
+            f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean a feature.'
+        )
+    for name, allowed in words.items():
+        value = getattr(estimator, name)
+        if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")
+
+
+def check_one_pass(estimator: Any) -> None:
+    """Refuse options that need rows to come back to."""
+    wrong = {
+        'rank="auto"': estimator.rank == "auto",
+        'loss="huber"': estimator.loss == "huber",
+        "uncertainty=True": estimator.uncertainty,
+    }
+    for option, asked in wrong.items():
+        if asked:
+            raise ValueError(
+                f"{option} needs rows to come back to, and these can be walked only once. Write "
+                "them to a file first, or choose otherwise."
+            )

@@ -1,0 +1,167 @@
+"""What a person should know about a fit, in words and numbers."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.moments import mip_report
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.fit_state import Learned
+from quadlin.solve.gauss_newton import Task
+from quadlin.solve.levels import whole
+from quadlin.solve.polish import leading_directions
+from quadlin.solve.types import Options, Problem
+from quadlin.solve.whitening import Full, Identity
+from quadlin.stream.stream import SIGNIFICANT
+
+LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
+NOTHING_LEFT = 1e-12  # of the constant model's loss
+COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
+
+
+def diagnosis(
+    learned: Learned,
+    rows: int,
+    effective: float,
+    names: Sequence[str],
+    fields: Sequence[np.ndarray],
+    options: Options,
+    residual_edge: tuple[float, float] | None,
+) -> str:
+    """Say what there is to say about features, rows, rank and how the fit ended.
+
+    `effective` is (Σω)²/Σω², the number of equally weighted rows that say as much.
+    `residual_edge` is the leading eigenvalue that the residual still has, and its noise level;
+    known only when there are rows to compute it from.
+    """
+    penalised = any(options.alpha)
+    dof = degrees_of_freedom(*learned.model.U.shape, **options.parts)
+    lines = [f"status: {learned.status.name}. {learned.status.value}"]
+    lines += _features(learned, names)
+    groups = whole(learned.units, fields) if options.loose else []
+    lines += _correlation(learned, names, groups)
+    if groups:
+        lines.append(
+            f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
+            "their levels are told from the mean."
+        )
+    lines += _levels(learned, names, fields, penalised)
+    lines += _rows(rows, effective, dof, penalised)
+    lines += _rank(learned, rows, penalised, residual_edge)
+    return "\n".join(lines)
+
+
+def residual_edge(
+    source: Iterable[Chunk], learned: Learned, options: Options, seed: int
+) -> tuple[float, float]:
+    """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
+    xp = namespace(learned.model.s)
+    problem = Problem(source, learned.units, options, np.random.default_rng(seed))
+    _, s, _ = leading_directions(Task(problem, learned.white), learned.model, 1)
+    residual = problem.sums(learned.model, squares=False)
+    d, n = learned.model.U.shape[0], residual.weight
+    return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
+
+
+def _features(learned: Learned, names: Sequence[str]) -> list[str]:
+    report = mip_report(learned.features, names, learned.units.scale.dtype)
+    lines = []
+    says = {
+        "constant": "carry no information and were left out",
+        "two-valued": "have no square of their own: M has no diagonal there",
+        "nearly two-valued": "have squares that can hardly be told from the linear term",
+    }
+    for kind, meaning in says.items():
+        found = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
+        if found:
+            lines.append(f"features: {len(found)} {kind} ({listed(found)}) {meaning}.")
+    return lines or ["features: all vary and have squares of their own."]
+
+
+def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
+    """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
+    if isinstance(learned.white, Identity):
+        return ["correlation: none that matters, or none looked for."]
+    varies = to_numpy(learned.units.scale) > 0
+    if not varies.any():
+        return ["correlation: none, for no feature varies."]
+    if not isinstance(learned.white, Full):
+        return ["correlation: found, and whitened by a low-rank model of it."]
+    values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
+    condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
+    lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
+    null = varies[:, None] * vectors[:, values < COLLINEAR]
+    for group in groups:
+        own = np.sqrt(to_numpy(learned.features.var)[group])
+        own /= np.linalg.norm(own)
+        null[group] -= np.outer(own, own @ null[group])
+    directions, sizes, _ = np.linalg.svd(null, full_matrices=False)
+    found = directions[:, sizes > 0.5]
+    if found.shape[1]:
+        first = found[:, 0]
+        heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
+        lines.append(
+            f"collinear: {found.shape[1]} linear dependence(s) among the features, e.g. between "
+            f"{listed(heavy)}. Predictions are fine; single coefficients there are not unique. "
+            "Drop a column, or use alpha > 0."
+        )
+    return lines
+
+
+def _levels(
+    learned: Learned, names: Sequence[str], fields: Sequence[np.ndarray], penalised: bool
+) -> list[str]:
+    """Name the levels that are seen in fewer rows than they have parameters."""
+    if not len(fields):
+        return []
+    levels, k = np.concatenate(fields), learned.model.s.shape[0]
+    seen = to_numpy(learned.features.mean)[levels] * learned.features.weight
+    rare = levels[seen < k + 1.5]
+    if not len(rare):
+        return []
+    line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
+    line += f"no more rows than the {k + 1} parameters that each has."
+    return [line if penalised else line + " Merge them, or shrink them: alpha=1, say."]
+
+
+def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
+    ratio = effective / max(dof, 1)
+    weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
+    line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
+    if ratio < 1 and not penalised:
+        return [line + " Too few to determine them: lower `rank`, or use alpha > 0."]
+    if ratio < 4 and not penalised:
+        return [line + " Few when there is noise: try alpha > 0, or SecondOrderRegressorCV."]
+    return [line]
+
+
+def _rank(
+    learned: Learned, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
+) -> list[str]:
+    xp = namespace(learned.model.s)
+    d, k = learned.model.U.shape
+    sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
+    edge = sd * (d / rows) ** 0.5
+    strong = int(xp.sum(xp.astype(xp.abs(learned.model.s) > SIGNIFICANT * edge, xp.int64)))
+    lines = []
+    exact = learned.history[-1].loss <= NOTHING_LEFT * learned.history[0].loss
+    if strong < k and not penalised:  # shrunk components say less
+        lines.append(
+            f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "
+            f"Try rank={strong}, or alpha > 0."
+        )
+    if residual_edge is not None and not exact:
+        times = residual_edge[0] / residual_edge[1]
+        if times > LEFT_OVER:
+            lines.append(
+                f"rank: the residual still has a component of {times:.1f} times the noise level; "
+                f"the rank may be too low (or some features have heavy tails). Try rank={k + 1}."
+            )
+    return lines or [f"rank: all {k} components stand out of the noise."]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,365 @@
+"""Displays: computed once from plain numbers, drawn when asked.
+
+Colours are those of Okabe and Ito, with a marker and a line style each, so that a picture can be
+read in grey and by the colour-blind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^v<P"
+LINES = ("-", "--", "-.", ":")
+TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
+Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry a point
+
+
+def _axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:  # pragma: no cover
+        raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
+    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+        "markersize": 4,
+        "linewidth": 1.4,
+    }
+
+
+def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool = True) -> None:
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    if title:
+        ax.set_title(title)
+    ax.grid(True, which="major", alpha=0.3)
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
+            low, high = sorted(axis.get_view_interval())
+            between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
+            axis.set_major_formatter(lambda value, _: _short(value))
+            axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+    if not legend:
+        return
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) > 4:  # below the picture, where they hide nothing
+        columns = max(1, min(3, 70 // max(map(len, labels))))
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+        ax.legend(frameon=False, fontsize="small", **place)
+    elif labels:
+        ax.legend(frameon=False, fontsize="small")
+
+
+def _short(value: float, first: str = "123456789") -> str:
+    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
+    if f"{value:.0e}"[0] not in first:
+        return ""
+    if 0.01 <= value < 100_000:
+        return f"{value:g}"
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def _grouped(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct x, in order of appearance if they are words, with y's mean, min, max."""
+    x, y = np.asarray(x), np.asarray(y, dtype=float)
+    keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
+    parts = [y[x == key] for key in keys]
+    rows = [(part.mean(), part.min(), part.max()) for part in parts]
+    mean, low, high = np.array(rows).reshape(-1, 3).T
+    return keys, mean, low, high
+
+
+@dataclass
+class ConvergenceDisplay:
+    """An error against the passes over the rows, iterations or seconds, on a logarithmic scale.
+
+    Parameters
+    ----------
+    curves : mapping of str to (x, y)
+        One curve each.
+    bands : mapping of str to (low, high), optional
+        What lies around a curve, such as the least and the largest of several trials.
+    x_label, y_label, title : str
+        Words on the axes and above.
+    limits : (float, float), optional
+        Least and largest y shown: what diverges leaves the picture instead of flattening it.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(1000, 5, rank=1, random_state=0)
+    >>> model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    >>> display = ConvergenceDisplay.from_estimators({"guarded": model})
+    >>> bool(display.curves["guarded"][1][-1] < 1e-12)
+    True
+    >>> trials = {"halving": [([0, 1, 2], [1, 0.5, 0.25]), ([0, 1], [4, 2])]}
+    >>> ConvergenceDisplay.from_trials(trials).curves["halving"][1].tolist()
+    [2.0, 1.0, 0.7071067811865476]
+    """
+
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    ax_: Any = None
+    figure_: Any = None
+    bands: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None
+    x_label: str = "passes over the rows"
+    y_label: str = "training loss / loss of the constant"
+    title: str | None = None
+    limits: tuple[float | None, float | None] = (None, None)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, name: str | None = None) -> Self:
+        """Take the history of one fitted estimator."""
+        return cls.from_estimators({name or type(estimator).__name__: estimator})
+
+    @classmethod
+    def from_estimators(cls, estimators: Mapping[str, Any]) -> Self:
+        """Take the histories of fitted estimators, by name."""
+
+        def curve(history: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+            first = history[0].loss or 1.0
+            passes = np.array([record.passes for record in history])
+            return passes, np.array([record.loss for record in history]) / first
+
+        return cls({name: curve(e.history_) for name, e in estimators.items()})
+
+    @classmethod
+    def from_trials(
+        cls,
+        trials: Mapping[str, Sequence[tuple[Any, Any]]],
+        x_label: str = "iteration",
+        y_label: str = "test NMSE",
+        title: str | None = None,
+        limits: tuple[float | None, float | None] = (None, None),
+    ) -> Self:
+        """Take the geometric mean over several (x, y) a name, and the least and the largest.
+
+        The entries of a trial are its steps. One that ended early keeps its last value; x is the
+        median over the trials that came as far.
+        """
+        curves, bands = {}, {}
+        for name, runs in trials.items():
+            longest = max(len(x) for x, _ in runs)
+            x = np.full((len(runs), longest), np.nan)
+            y = np.empty((len(runs), longest))
+            for row, (xs, ys) in enumerate(runs):
+                x[row, : len(xs)] = xs
+                y[row, : len(ys)], y[row, len(ys) :] = ys, ys[-1]
+            logs = np.log(np.clip(y, TINY, 1 / TINY))
+            curves[name] = (np.nanmedian(x, axis=0), np.exp(logs.mean(axis=0)))
+            bands[name] = (y.min(axis=0), y.max(axis=0))
+        return cls(
+            curves, bands=bands, x_label=x_label, y_label=y_label, title=title, limits=limits
+        )
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the curves on a logarithmic scale."""
+        ax = _axes(ax)
+        for number, (name, (x, y)) in enumerate(self.curves.items()):
+            style = _style(number)
+            every = max(1, len(x) // 12)
+            ax.semilogy(x, np.clip(y, TINY, 1 / TINY), label=name, markevery=every, **style)
+            if self.bands is not None and name in self.bands:
+                low, high = (np.clip(b, TINY, 1 / TINY) for b in self.bands[name])
+                ax.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        _limit(ax, self.curves, self.limits)
+        _finish(ax, self.x_label, self.y_label, self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _limit(ax: Any, curves: Mapping[str, Any], limits: tuple[float | None, float | None]) -> None:
+    """Keep to the limits where the curves go beyond them."""
+    low, high = limits
+    values = np.concatenate([np.ravel(y) for _, y in curves.values()])
+    values = values[np.isfinite(values)]
+    if low is not None and len(values) and values.min() < low:
+        ax.set_ylim(bottom=low)
+    if high is not None and len(values) and values.max() > high:
+        ax.set_ylim(top=high)
+
+
+@dataclass
+class PhaseTransitionDisplay:
+    """How often a model is recovered, over the rows a parameter and the rank.
+
+    Parameters
+    ----------
+    x, y : arrays
+        The columns and the rows of the table, such as n/dof and k.
+    success : array (len(y), len(x))
+        Shares between 0 and 1; NaN where nothing was tried.
+
+    Examples
+    --------
+    >>> display = PhaseTransitionDisplay.from_trials([1, 1, 2, 2], [3, 3, 3, 3], [0, 1, 1, 1])
+    >>> display.success.tolist()
+    [[0.5, 1.0]]
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    success: np.ndarray
+    x_label: str = "rows / parameters"
+    y_label: str = "rank k"
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_trials(cls, x: Any, y: Any, success: Any, **labels: Any) -> Self:
+        """Take one entry a trial: where it was made, and whether it succeeded."""
+        x, y, success = np.asarray(x), np.asarray(y), np.asarray(success, dtype=float)
+        columns, rows = np.unique(x), np.unique(y)
+        table = np.full((len(rows), len(columns)), np.nan)
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                cell = success[(x == column) & (y == row)]
+                if len(cell):
+                    table[i, j] = cell.mean()
+        return cls(columns, rows, table, **labels)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the table as a heat map with its shares written in it."""
+        ax = _axes(ax, (1.6 + 0.62 * len(self.x), 1.4 + 0.5 * len(self.y)))
+        image = ax.imshow(
+            np.ma.masked_invalid(self.success),
+            origin="lower",
+            aspect="auto",
+            cmap="cividis",
+            vmin=0,
+            vmax=1,
+        )
+        for (i, j), share in np.ndenumerate(self.success):
+            if np.isfinite(share):
+                ink = "black" if share > 0.55 else "white"
+                ax.text(j, i, f"{share:.0%}", ha="center", va="center", color=ink, fontsize=7)
+        ax.set_xticks(range(len(self.x)), [f"{v:g}" for v in self.x])
+        ax.set_yticks(range(len(self.y)), [f"{v:g}" for v in self.y])
+        ax.figure.colorbar(image, ax=ax, label="share recovered")
+        _finish(ax, self.x_label, self.y_label, self.title, legend=False)
+        ax.grid(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+@dataclass
+class ScalingDisplay:
+    """Points on logarithmic axes, and the power law y = a·xᵖ fitted through each series.
+
+    Parameters
+    ----------
+    points : mapping of str to (x, y)
+        Series; y may hold several trials of an x.
+    laws : mapping of str to (a, p)
+        The fitted power laws.
+
+    Examples
+    --------
+    >>> display = ScalingDisplay.from_points({"squares": ([1, 2, 4], [1, 4, 16])})
+    >>> round(display.exponents["squares"], 6)
+    2.0
+    """
+
+    points: Points
+    laws: Mapping[str, tuple[float, float]]
+    x_label: str = "x"
+    y_label: str = "y"
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_points(cls, points: Points, **labels: Any) -> Self:
+        """Fit each series by least squares of log y on log x; what is not positive is left out."""
+        laws = {}
+        for name, (x, y) in points.items():
+            x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+            good = (x > 0) & (y > 0) & np.isfinite(y)
+            if len(np.unique(x[good])) > 1:
+                power, log_a = np.polyfit(np.log(x[good]), np.log(y[good]), 1)
+                laws[name] = (float(np.exp(log_a)), float(power))
+        return cls(points, laws, **labels)
+
+    @property
+    def exponents(self) -> dict[str, float]:
+        """Return the fitted exponent of each series."""
+        return {name: power for name, (_, power) in self.laws.items()}
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the points and the lines, with the exponents in the legend."""
+        ax = _axes(ax)
+        for number, (name, (x, y)) in enumerate(self.points.items()):
+            style = _style(number)
+            x = np.asarray(x, dtype=float)
+            line = style.pop("linestyle")
+            label = f"{name}: slope {self.laws[name][1]:.2f}" if name in self.laws else name
+            ax.loglog(x, y, linestyle="none", alpha=0.6, label=label, **style)
+            if name in self.laws:
+                a, power = self.laws[name]
+                ends = np.array([x.min(), x.max()])
+                ax.loglog(ends, a * ends**power, color=style["color"], linestyle=line)
+        _finish(ax, self.x_label, self.y_label, self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+@dataclass
+class LevelDisplay:
+    """Values beside the level they are measured against, such as a bound that equals 1.
+
+    Parameters
+    ----------
+    points : mapping of str to (x, y)
+        Series; x are numbers or words, and y may hold several trials of an x.
+    level : float or None
+        The level, drawn as a line.
+    log_x, log_y : bool
+        Whether an axis is logarithmic.
+
+    Examples
+    --------
+    >>> LevelDisplay({"ours": (["a", "a", "b"], [1.0, 1.2, 1.1])}, level=1.0).level
+    1.0
+    """
+
+    points: Points
+    level: float | None = None
+    level_label: str = "level"
+    x_label: str = ""
+    y_label: str = "value"
+    title: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+    ax_: Any = None
+    figure_: Any = None
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the mean of each x with bars to the least and the largest, and the level."""
+        ax = _axes(ax)
+        for number, (name, (x, y)) in enumerate(self.points.items()):
+            keys, mean, low, high = _grouped(x, y)
+            style = _style(number)
+            if keys.dtype.kind not in "iuf":
+                style["linestyle"] = "none"  # there is nothing between two words
+            # The mean of equal numbers may be off by rounding, and no bar is negative.
+            bars = np.maximum([mean - low, high - mean], 0)
+            ax.errorbar(keys, mean, yerr=bars, label=name, capsize=3, **style)
+        if self.level is not None:
+            ax.axhline(self.level, color="#666666", linewidth=1, label=self.level_label)
+        if self.log_x:
+            ax.set_xscale("log")
+        if self.log_y:
+            ax.set_yscale("log")
+        _finish(ax, self.x_label, self.y_label, self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

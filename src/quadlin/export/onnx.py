@@ -1,0 +1,196 @@
+"""Fitted estimators as ONNX graphs, for runtimes that know no Python.
+
+The graph standardises the rows first, as the model does, and computes in float64: features with
+means far from zero cost no digits. Only operators of the core are used, and LabelEncoder of
+`ai.onnx.ml` where columns hold text.
+"""
+
+import json
+import os
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import to_numpy
+from quadlin.data.encoder import TableEncoder
+from quadlin.solve.fit_state import Learned
+from quadlin.storage.tensor_file import replacing
+
+OPSET, ML_OPSET, IR_VERSION = 17, 2, 8  # of 2022: every runtime since then reads them
+
+
+def to_onnx(
+    estimator: Any, path: str | os.PathLike[str] | None = None, *, dtype: Any = None
+) -> Any:
+    """Return a fitted estimator as an ONNX model, and write it to a file if one is named.
+
+    Parameters
+    ----------
+    estimator : SecondOrderRegressor, FactorizationMachineRegressor or SecondOrderRegressorCV
+        Fitted.
+    path : path or None, default=None
+        The file, by custom named ``*.onnx``. One that is there is replaced, at once.
+    dtype : {"float64", "float32"} or None, default=None
+        Type of the numbers that come in and go out. None takes that of the rows fitted.
+
+    Returns
+    -------
+    onnx.ModelProto
+        With one input "X" of shape [rows, features]. A model fitted to a table with text columns
+        has an input of shape [rows] for each column, under its name: strings for text, numbers for
+        the others; a level that `fit` did not see counts as none of the known ones. The output
+        "y" has shape [rows]. Names of features are in the metadata, as JSON under
+        "feature_names".
+
+    Notes
+    -----
+    What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
+    NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
+    is filled by it, as the command line does and `predict` does not. A missing text is to be given
+    as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
+    memory.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(300, 4, rank=1, random_state=0)
+    >>> model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    >>> graph = to_onnx(model).graph
+    >>> [node.name for node in graph.input], [node.name for node in graph.output]
+    (['X'], ['y'])
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
+    check_is_fitted(estimator)
+    learned: Learned = estimator._fitted.current
+    own = to_numpy(learned.model.w).dtype
+    kind = np.dtype(own if dtype is None else dtype)
+    if kind not in (np.float32, np.float64):
+        raise ValueError(f'dtype={dtype!r} must be "float64" or "float32".')
+    graph = _Graph(onnx, kind)
+    encoder: TableEncoder | None = estimator._encoder
+    d = learned.model.w.shape[0]
+    fill: dict[str, float] | None = estimator._fill
+    if encoder is not None:
+        X = _encoded(graph, encoder, fill)
+    else:
+        X = graph.input("X", kind, d)
+        X = X if fill is None else graph.filled(X, [fill[name] for name in estimator._names()])
+    if kind != own:  # rows come to the model in its own precision
+        X = graph.cast(X, own)
+    y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), learned)
+    model = graph.model(graph.cast(graph.cast(y, own), kind, "y"), kind)
+    model.producer_name, model.producer_version = "quadlin", version("quadlin")
+    names = {"feature_names": json.dumps(estimator._names()), "class": type(estimator).__name__}
+    onnx.helper.set_model_props(model, names)
+    onnx.checker.check_model(model)
+    if path is not None:
+        with replacing(path) as file:
+            file.write(model.SerializeToString())
+    return model
+
+
+def _predicted(graph: "_Graph", X: str, learned: Learned) -> str:
+    """Add the nodes of `model.predict`, which this is line by line."""
+    model, units = learned.model, learned.units
+    U, s, w, free, mean, scale, rest = (
+        to_numpy(a).astype(np.float64)
+        for a in (model.U, model.s, model.w, model.free, units.mean, units.scale, units.rest)
+    )
+    m, constant = (U * U) @ s, graph.constant
+    Z = graph.node("Mul", graph.node("Sub", X, constant(mean)), constant(scale))
+    if np.any(rest):
+        Z = graph.node("Sub", Z, constant(rest))
+    f = graph.node("MatMul", Z, constant(w[:, None]))
+    f = graph.node("Add", f, constant(np.asarray(model.c - np.sum(free * m))))
+    if len(s):
+        ZU = graph.node("MatMul", Z, constant(U))
+        squares = graph.node("Mul", ZU, ZU)
+        f = graph.node("Add", f, graph.node("MatMul", squares, constant(s[:, None])))
+        if np.any(free == 0):
+            left_out, squares = constant(((1 - free) * m)[:, None]), graph.node("Mul", Z, Z)
+            f = graph.node("Sub", f, graph.node("MatMul", squares, left_out))
+    f = graph.node("Mul", f, constant(np.asarray(float(units.target.scale))))
+    f = graph.node("Add", f, constant(np.asarray(float(units.target.mean))))
+    return graph.node("Squeeze", f, constant(np.asarray([1])))
+
+
+def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
+    """Add an input for each column of a table, and the nodes that encode and join them."""
+    bad = [name for name in encoder.input_names if name in ("", "y") or name.startswith("quadlin/")]
+    if bad:
+        raise ValueError(
+            f"A column is called {bad[0]!r}, a name with a meaning in the graph. Rename it."
+        )
+    parts, column = [], graph.constant(np.asarray([1]))
+    for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
+        if levels is None:
+            part = graph.node("Unsqueeze", graph.input(name, graph.kind), column)
+            part = part if fill is None else graph.filled(part, [fill[name]])
+        else:
+            keys = {"keys_strings": list(levels), "values_int64s": list(levels.values())}
+            text = graph.input(name, np.dtype(str))
+            code = graph.node("LabelEncoder", text, domain="ai.onnx.ml", default_int64=-1, **keys)
+            places = graph.constant(np.arange(len(levels)))
+            one_hot = graph.node("Equal", graph.node("Unsqueeze", code, column), places)
+            part = graph.cast(one_hot, graph.kind)
+        parts.append(part)
+    return graph.node("Concat", *parts, axis=1)
+
+
+class _Graph:
+    """The nodes, constants and inputs of a graph as it grows; each is known by its name."""
+
+    def __init__(self, onnx: Any, kind: np.dtype) -> None:
+        self.onnx, self.kind = onnx, kind
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        name = f"quadlin/{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def cast(self, name: str, dtype: np.dtype, output: str | None = None) -> str:
+        name = self.node("Cast", name, to=self._type(dtype))
+        if output is not None:
+            self.nodes[-1].output[0] = name = output
+        return name
+
+    def filled(self, name: str, values: list[float]) -> str:
+        """Put a value for each column where there is NaN."""
+        return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+
+    def _row(self, values: list[float]) -> str:
+        return self.constant(np.asarray(values, dtype=self.kind))
+
+    def constant(self, value: np.ndarray) -> str:
+        name = f"quadlin/constant/{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name))
+        return name
+
+    def input(self, name: str, dtype: np.dtype, *sizes: int) -> str:
+        shape = ["rows", *sizes]
+        info = self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
+        self.inputs.append(info)
+        return name
+
+    def model(self, output: str, dtype: np.dtype) -> Any:
+        helper = self.onnx.helper
+        out = helper.make_tensor_value_info(output, self._type(dtype), ["rows"])
+        graph = helper.make_graph(self.nodes, "quadlin", self.inputs, [out], self.constants)
+        domains = {node.domain for node in self.nodes}
+        versions = {"": OPSET, **({"ai.onnx.ml": ML_OPSET} if "ai.onnx.ml" in domains else {})}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+    def _type(self, dtype: np.dtype) -> int:
+        if dtype.kind == "U":
+            return int(self.onnx.TensorProto.STRING)
+        return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype))

@@ -1,0 +1,248 @@
+"""The report: one HTML page and its pictures, made from a folder of results and nothing else."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from quadlin.paper.results import FolderError, read_about, write_atomically
+from quadlin.paper.studies import studies
+from quadlin.paper.study import Study, Verdict
+
+PAGE = "report.html"
+FIGURES = "figures"
+BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no"}
+SIZE_WORDS = {
+    "tiny": "This is the tiny size, made for tests: its numbers say little.",
+    "quick": (
+        "This is the quick size: small problems and few trials, to see the shape of things in "
+        "minutes. The paper's own size is --full."
+    ),
+    "full": "This is the full size: the paper's own numbers of rows, features and trials.",
+}
+MISSING = 'The report needs pandas, pyarrow and matplotlib: pip install "quadlin[reproduce]".'
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study with what its results say."""
+
+    study: Study
+    about: Mapping[str, Any]
+    frame: Any
+    verdict: Verdict
+    pictures: Mapping[str, str]  # by name: base64 of the SVG
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write `report.html` and `figures/` from the Parquet files of a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Of the results, as `quadlin.paper.runner.reproduce` fills it.
+
+    Returns
+    -------
+    Path
+        Of the page, which needs neither network nor scripts.
+    """
+    folder = Path(folder)
+    if not any(folder.glob("*.parquet")):
+        raise FolderError(
+            f"There are no results (*.parquet) in {str(folder)!r}. Run the studies first: "
+            "python -m quadlin.paper --quick."
+        )
+    sections, damaged = [], []
+    for study in studies().values():
+        path = folder / f"{study.name}.parquet"
+        if path.exists():
+            try:
+                about, frame = _read(path)
+            except (OSError, ValueError, KeyError):
+                damaged.append(study.name)
+                continue
+            pictures = _pictures(study, frame, folder / FIGURES)
+            sections.append(Section(study, about, frame, study.verdict(frame), pictures))
+    page = folder / PAGE
+    write_atomically(page, render(sections, damaged))
+    return page
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Any]:
+    """Return what a Parquet file says about itself, and its rows as a frame."""
+    try:
+        pq: Any = import_module("pyarrow.parquet")
+        import_module("pandas")
+        import_module("matplotlib").use("agg")
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    return read_about(path), pq.read_table(path).replace_schema_metadata().to_pandas()
+
+
+def _pictures(study: Study, frame: Any, folder: Path) -> dict[str, str]:
+    """Draw each figure into a PNG and an SVG file; return the SVG in base64."""
+    plt: Any = import_module("matplotlib.pyplot")
+    folder.mkdir(exist_ok=True)
+    drawn = {}
+    # Neither the date nor chance in the files: the same results give the same bytes.
+    with plt.rc_context({"svg.hashsalt": "quadlin", "savefig.facecolor": "white"}):
+        for name, display in study.figures(frame).items():
+            figure = display.plot().figure_
+            stem = folder / f"{study.name}-{name}"
+            figure.savefig(stem.with_name(stem.name + ".png"), dpi=150)
+            figure.set_layout_engine(
+                "none"
+            )  # it has done its work, which takes a third of the time
+            buffer = BytesIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+            stem.with_name(stem.name + ".svg").write_bytes(buffer.getvalue())
+            drawn[name] = base64.b64encode(buffer.getvalue()).decode()
+            plt.close(figure)
+    return drawn
+
+
+def render(sections: list[Section], damaged: list[str]) -> str:
+    """Return the page."""
+    sizes = sorted({section.about["size"] for section in sections})
+    counts = [sum(s.verdict.holds == word for s in sections) for word in BADGES]
+    tally = f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not."
+    notes = [SIZE_WORDS.get(size, "") for size in sizes]
+    if damaged:
+        notes.append(
+            f"Results that cannot be read and are left out: {', '.join(damaged)}. "
+            "Running the studies again repairs them."
+        )
+    paragraphs = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
+    rows = "".join(map(_summary_row, sections))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The Second Order Linear Model, reproduced</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>
+<h1>The Second Order Linear Model, reproduced</h1>
+<p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model</cite>,
+measured with quadlin. Of {len(sections)} claims {tally} Where something else was seen than the
+paper says, it is said.</p>
+{paragraphs}
+</header>
+<main>
+<h2 id="summary">Summary</h2>
+<table class="summary">
+<thead><tr><th>Claim</th><th>Measured</th><th>Holds?</th></tr></thead>
+<tbody>{rows}</tbody>
+</table>
+{"".join(map(_article, sections))}
+</main>
+</body>
+</html>
+"""
+
+
+def _badge(holds: str) -> str:
+    kind = holds.replace(" ", "-")
+    return f'<span class="badge {escape(kind)}">{escape(BADGES.get(holds, holds))}</span>'
+
+
+def _summary_row(section: Section) -> str:
+    study, verdict = section.study, section.verdict
+    return (
+        f'<tr><td data-label="Claim"><a href="#{escape(study.name)}">{escape(study.title)}</a>'
+        f"<br>{escape(study.claim)}</td>"
+        f'<td data-label="Measured">{escape(verdict.measured)}</td>'
+        f'<td data-label="Holds?">{_badge(verdict.holds)}</td></tr>\n'
+    )
+
+
+def _article(section: Section) -> str:
+    study, verdict = section.study, section.verdict
+    figures = "".join(
+        f'<figure><img alt="{escape(study.title)}, {escape(name)}" '
+        f'src="data:image/svg+xml;base64,{picture}"></figure>'
+        for name, picture in section.pictures.items()
+    )
+    facts = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in _facts(section)
+    )
+    words = "".join(f"<p>{escape(part)}</p>" for part in verdict.words.split("\n\n"))
+    return f"""<article id="{escape(study.name)}">
+<h2>{escape(study.title)} {_badge(verdict.holds)}</h2>
+<p><strong>Claim.</strong> {escape(study.claim)}</p>
+<p><strong>Measured.</strong> {escape(verdict.measured)}</p>
+{words}
+<div class="figures">{figures}</div>
+<details><summary>Setting, seeds, versions, time</summary>
+<p>{escape(study.setting)}</p>
+<dl>{facts}</dl>
+</details>
+<p class="back"><a href="#summary">Back to the summary</a></p>
+</article>
+"""
+
+
+def _facts(section: Section) -> list[tuple[str, str]]:
+    about, frame = section.about, section.frame
+    facts = [("Size", f"{about['size']}: {len(about['tasks'])} tasks, {len(frame):,} lines")]
+    for name in ("d", "k", "rows", "test", "iterations", "trial", "seed"):
+        if name in frame.columns:
+            values = [str(value) for value in sorted(frame[name].unique())]
+            more = [*values[:6], "…", values[-1]] if len(values) > 7 else values
+            facts.append((name, ", ".join(more)))
+    facts.append(("Time", f"{about['seconds']:.3g} s on {', '.join(about['devices'])}"))
+    facts.append(("Versions", ", ".join(f"{k} {v}" for k, v in about["versions"].items())))
+    return facts
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0;
+  --link: #0059a3; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --paper: #16191d; --soft: #20252b;
+  --line: #3a424c; --link: #7cbcf2; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; color: var(--ink);
+  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.2rem 0 .6rem; }
+h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .6rem; }
+header p, article > p { max-width: 48rem; }
+a { color: var(--link); }
+table.summary { border-collapse: collapse; width: 100%; font-size: .9rem; }
+.summary th, .summary td { text-align: left; vertical-align: top; padding: .55rem .7rem;
+  border-bottom: 1px solid var(--line); }
+.summary th:nth-child(1) { width: 38%; }
+.summary th:nth-child(3) { width: 6.5rem; }
+article { margin-top: 2.5rem; padding-top: 1.2rem; border-top: 2px solid var(--line); }
+.badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem; font-size: .8rem;
+  font-weight: 600; white-space: nowrap; color: #fff; background: #555; }
+.badge.yes { background: #00654a; }
+.badge.in-part { background: #8a5a00; }
+.badge.no { background: #a83c00; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
+  gap: .8rem; }
+figure { margin: 0; }
+figure img { width: 100%; max-width: 40rem; height: auto; background: #fff;
+  border: 1px solid var(--line); border-radius: .4rem; }
+details { margin-top: .8rem; padding: .5rem .8rem; background: var(--soft); border-radius: .4rem;
+  font-size: .9rem; }
+summary { cursor: pointer; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0; }
+dt { font-weight: 600; }
+dd { margin: 0; }
+.back { font-size: .85rem; }
+@media (max-width: 44rem) {
+  .summary thead { display: none; }
+  .summary tr, .summary td { display: block; }
+  .summary tr { border-bottom: 1px solid var(--line); padding: .6rem 0; }
+  .summary td { border: 0; padding: .2rem 0; }
+  .summary td[data-label="Measured"]::before { content: "Measured: "; font-weight: 600; }
+}
+@media print { .back { display: none; } article { break-inside: avoid; } }
+"""

@@ -1,0 +1,221 @@
+"""A folder of results: a JSON part for each finished task, a Parquet file for each whole study."""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from quadlin import __version__
+from quadlin.paper.study import Row, Study, Task
+
+ABOUT = "about.json"
+PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "torch", "cvxpy")
+METADATA = b"quadlin"
+
+
+class FolderError(OSError):
+    """The folder of the results cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one finished task left."""
+
+    task: Task
+    rows: list[Row]
+    seconds: float
+    device: str
+    versions: dict[str, str]
+
+
+@dataclass
+class Results:
+    """The results of one size in a folder. What cannot be read is moved aside, never deleted."""
+
+    folder: Path
+    size: str
+    say: Callable[[str], None] = print
+    moved: list[Path] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Make the folder ready to be written to, or say why it cannot be."""
+        try:
+            (self.folder / "parts").mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise FolderError(
+                f"Results cannot be written to {str(self.folder)!r} ({error.strerror}). "
+                "Choose another with --folder, or make it writable."
+            ) from error
+        held = self.held_size()
+        if held is not None and held != self.size:
+            raise FolderError(
+                f"{str(self.folder)!r} holds results of size {held!r}, not {self.size!r}: they are "
+                "not to be mixed. Choose another --folder, or go on with that size."
+            )
+        write_atomically(self.folder / ABOUT, json.dumps({"size": self.size}))
+
+    def held_size(self) -> str | None:
+        """Return the size that the folder's results have, if it has any."""
+        try:
+            return str(json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))["size"])
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError):
+            self.set_aside(self.folder / ABOUT)
+        for path in sorted(self.folder.glob("parts/*/*.json")):
+            try:
+                return str(json.loads(path.read_text(encoding="utf-8"))["size"])
+            except (ValueError, KeyError, TypeError):
+                continue
+        return None
+
+    def path(self, study: str, task: Task) -> Path:
+        """Return where the part of a task is kept."""
+        return self.folder / "parts" / study / f"{slug(task)}.json"
+
+    def write(self, study: str, part: Part) -> None:
+        """Keep a finished task, so that it is there whole or not at all."""
+        kept = {"study": study, "size": self.size, **part.__dict__, "task": dict(part.task)}
+        path = self.path(study, part.task)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(kept, default=_number))
+
+    def read(self, study: str, task: Task) -> Part | None:
+        """Return the part of a task, or None if it is still to be run."""
+        path = self.path(study, task)
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            part = Part(**{name: kept[name] for name in Part.__dataclass_fields__})
+            whole = isinstance(part.rows, list) and slug(part.task) == path.stem
+            if whole and kept["size"] == self.size:
+                return part
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        self.set_aside(path)
+        return None
+
+    def set_aside(self, path: Path) -> None:
+        """Move a file that cannot be read out of the way."""
+        number = 1
+        while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        path.rename(aside)
+        self.moved.append(aside)
+        self.say(
+            f"{path.name} in {str(path.parent)!r} is damaged: kept as {aside.name}, and what it "
+            "held is made again."
+        )
+
+    def is_combined(self, study: Study, tasks: Sequence[Task]) -> bool:
+        """Tell whether the study's Parquet file is there and holds these tasks."""
+        path = self.folder / f"{study.name}.parquet"
+        if not path.exists():
+            return False
+        try:
+            about = read_about(path)
+        except ImportError:
+            return False
+        except (OSError, ValueError, KeyError):
+            self.set_aside(path)
+            return False
+        return about["size"] == self.size and set(about["tasks"]) == set(map(slug, tasks))
+
+    def combine(self, study: Study, parts: Sequence[Part]) -> Path:
+        """Write all rows of a study into one Parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = [{**part.task, **row} for part in parts for row in part.rows]
+        about = {
+            "study": study.name,
+            "size": self.size,
+            "seconds": sum(part.seconds for part in parts),
+            "tasks": [slug(part.task) for part in parts],
+            "devices": sorted({part.device for part in parts}),
+            "versions": {k: v for part in parts for k, v in part.versions.items()},
+        }
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = pa.table({name: [row.get(name) for row in rows] for name in names})
+        table = table.replace_schema_metadata({METADATA: json.dumps(about).encode()})
+        path = self.folder / f"{study.name}.parquet"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            pq.write_table(table, temporary)
+            _replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Return what a Parquet file of results says about itself; it must be readable throughout."""
+    import pyarrow.parquet as pq
+
+    schema = pq.read_table(path).schema
+    about: dict[str, Any] = json.loads(schema.metadata[METADATA])
+    return about
+
+
+def slug(task: Task) -> str:
+    """Return a short name for a task, the same for the same settings.
+
+    Examples
+    --------
+    >>> slug({"trial": 0, "d": 5}) == slug({"d": 5, "trial": 0})
+    True
+    """
+    text = json.dumps(dict(task), sort_keys=True, default=_number)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, even if the power fails."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+        _replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    if os.name == "posix":  # the new name, too, must reach the disk
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _number(value: Any) -> Any:
+    """Return a numpy number as Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} is no plain number or string.")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that results depend on."""
+    found = {"quadlin": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        if name.replace("scikit-learn", "sklearn").replace("-", "_") in sys.modules:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+    return found

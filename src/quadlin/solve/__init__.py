@@ -1,0 +1,5 @@
+"""From rows to a model: moment estimates, whitening, Gauss–Newton, rank, penalties, uncertainty.
+
+Imports `core` only, and no frame, plot, cluster or deep-learning library.
+Gives the others the fit of a table, a path of ranks and penalties, and standard errors.
+"""

@@ -1,0 +1,181 @@
+r"""Both ends of the path, rank 0 and rank d: linear in their parameters, so solved outright."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, collect, reduce
+from quadlin.core.model import Model
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+
+EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # a matrix of this size at most is solved outright
+EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
+EXACT_FEATURES = 500  # and M without restriction has at most this many
+
+Alpha = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The products z_i z_j, i ≤ j, in the order of their columns."""
+
+    i: Array
+    j: Array
+    place: Array  # (d²,), the column that each entry of M comes from
+    modelled: Array  # 0 for the squares of features without a diagonal, else 1
+
+    @classmethod
+    def of(cls, units: Units) -> "Pairs":
+        """Return all pairs of features."""
+        free, d = units.free, units.free.shape[0]
+        xp = namespace(free)
+        i, j = np.triu_indices(d)
+        place = np.zeros((d, d), dtype=np.int64)
+        place[i, j] = place[j, i] = np.arange(len(i))
+        i, j, place = (xp.asarray(a, device=free.device) for a in (i, j, place.reshape(-1)))
+        modelled = xp.where(i == j, xp.astype(xp.take(free, i), xp.float64), 1.0)
+        return cls(i, j, place, modelled)
+
+
+@dataclass(frozen=True)
+class Normal(Additive):
+    """Σω φφᵀ for φ = (1, z, z_i z_j for i ≤ j, y): ridge regression for every penalty."""
+
+    gram: Array  # (p + 2, p + 2)
+
+
+def _dense(chunk: Chunk, units: Units) -> Array:
+    """Return standardised rows outright, in float64."""
+    rows = Block(chunk.X, units)
+    if rows.offset is not None:
+        return rows.S.toarray().astype(np.float64) - rows.offset
+    xp = namespace(rows.S)
+    return xp.astype(rows.S, xp.float64)
+
+
+def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
+    n, d = chunk.X.shape
+    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + (0 if pairs is None else pairs.i.shape[0])))
+    if n > step:  # products are many more than features
+        parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+        return reduce(_normal, parts, units, pairs)
+    Z = _dense(chunk, units)
+    xp = namespace(Z)
+    columns = [xp.ones_like(Z[:, :1]), Z]
+    if pairs is not None:
+        columns.append(xp.take(Z, pairs.i, axis=1) * xp.take(Z, pairs.j, axis=1) * pairs.modelled)
+    columns.append(xp.astype(standardised_target(chunk, units), xp.float64)[:, None])
+    A = xp.concat(columns, axis=1)
+    weight = 1.0 if chunk.weight is None else xp.astype(chunk.weight, xp.float64)[:, None]
+    return Normal(A.T @ (weight * A))
+
+
+class Exact:
+    r"""Ridge regression on standardised features and, unless `linear`, on all their products.
+
+    .. math:: \min \sum_i \omega_i r_i^2 + \alpha_1 |\rho \circ w|^2
+              + 2 \alpha_2 \|\rho\rho^\top \circ M\|_F^2
+
+    has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2` of features z/ρ, less the
+    squares of those without a diagonal: solved by p×p where products are fewer than rows, else by
+    n×n.
+    """
+
+    def __init__(self, source: Iterable[Chunk], units: Units, rows: int, linear: bool) -> None:
+        self.units, self.linear = units, linear
+        xp, d = namespace(units.scale), units.scale.shape[0]
+        self.rho = xp.astype(units.burden, xp.float64)
+        columns = d if linear else d + d * (d + 1) // 2
+        self.primal = columns <= min(rows, EXACT_COLUMNS)
+        if self.primal:
+            self.pairs = None if linear else Pairs.of(units)
+            self.gram = reduce(_normal, source, units, self.pairs).gram
+            return
+        chunks = collect(positive_rows, source)
+        Z = xp.concat([_dense(c, units) for c in chunks]) / self.rho
+        y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
+        weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
+        weight = xp.astype(xp.concat(weights), xp.float64)
+        self.Z, self.y, self.root, self.share = Z, y, xp.sqrt(weight), weight / xp.sum(weight)
+        L = Z @ Z.T
+        self.L = self._centred(L)
+        if not linear:
+            squares = Z * Z * xp.astype(units.free == 0, xp.float64)
+            self.Q = self._centred((L * L - squares @ squares.T) / 2)
+
+    def _centred(self, K: Array) -> Array:
+        """Return √ω (I − 1ω̄ᵀ) K (I − ω̄1ᵀ) √ω: the intercept is not penalised."""
+        mean = K @ self.share
+        K = K - mean[:, None] - mean[None, :] + self.share @ mean
+        return self.root[:, None] * K * self.root[None, :]
+
+    def model(self, alpha: Alpha, rank: int) -> Model:
+        """Return the optimum, its M truncated to a rank: exact for rank 0 if `linear`, else d."""
+        w, M, c = self._primal(*alpha) if self.primal else self._dual(*alpha)
+        xp = namespace(w)
+        like = self.units.scale
+        if M is None:
+            U, s = xp.zeros((w.shape[0], 0), dtype=w.dtype, device=like.device), w[:0]
+        else:
+            s, U = lead(M, rank)
+        U, s, w = (xp.astype(a, like.dtype) for a in (U, s, w))
+        return Model(U, s, w, float(c), self.units.free)
+
+    def _primal(self, first: float, second: float) -> tuple[Array, Array | None, Array]:
+        xp, d = namespace(self.gram), self.units.scale.shape[0]
+        burden = self.rho**2
+        parts = [0 * burden[:1], first * burden]
+        if self.pairs is not None:
+            i, j = self.pairs.i, self.pairs.j
+            square = xp.astype(i == j, xp.float64)
+            parts.append(second * (1 + square) * xp.take(burden, i) * xp.take(burden, j))
+        A, b = self.gram[:-1, :-1], self.gram[:-1, -1:]
+        beta = xp.linalg.solve(A + diagonal(xp.concat(parts)), b)[:, 0]
+        w, c = beta[1 : d + 1], beta[0]
+        if self.pairs is None:
+            return w, None, c
+        M = xp.reshape(xp.take(beta[d + 1 :], self.pairs.place), (d, d))
+        M = (M + diagonal(xp.linalg.diagonal(M))) / 2
+        return w, M, c + xp.linalg.trace(M)
+
+    def _dual(self, first: float, second: float) -> tuple[Array, Array | None, Array]:
+        xp, Z = namespace(self.Z), self.Z
+        K = self.L / first if self.linear else self.L / first + self.Q / second
+        K = K + diagonal(xp.ones_like(self.y))
+        mean = self.share @ self.y
+        a = self.root * xp.linalg.solve(K, (self.root * (self.y - mean))[:, None])[:, 0]
+        a = a - self.share * xp.sum(a)
+        w = Z.T @ a / first
+        if self.linear:
+            return w / self.rho, None, mean - self.share @ (Z @ w)
+        M = (Z * a[:, None]).T @ Z / (2 * second)
+        free = xp.astype(self.units.free, xp.float64)
+        M = M - diagonal((1 - free) * xp.linalg.diagonal(M))
+        f = Z @ w + xp.sum((Z @ M) * Z, axis=1)
+        M = M / self.rho[:, None] / self.rho
+        return w / self.rho, M, mean - self.share @ f + xp.linalg.trace(M)
+
+
+def positive_rows(chunk: Chunk) -> Chunk:
+    """Return the rows whose weight is not zero."""
+    if chunk.weight is None:
+        return chunk
+    return rows_of(chunk, namespace(chunk.weight).nonzero(chunk.weight)[0])
+
+
+def rows_of(chunk: Chunk, index: Array) -> Chunk:
+    """Return the rows at these positions."""
+
+    def taken(A: Array) -> Array:
+        if A is None or issparse(A):
+            return A if A is None else A[index]
+        xp = namespace(A)
+        return xp.take(A, xp.asarray(index, device=A.device), axis=0)
+
+    return Chunk(taken(chunk.X), taken(chunk.y), taken(chunk.weight))

@@ -1,0 +1,101 @@
+"""One of many ways to say the same of one-hot fields: what a level does is told from the mean.
+
+The columns of a field sum to one in every row, so a number may be taken from the coefficients of
+all its levels and given to the intercept, or from their products with x_j and given to that of x_j.
+Of all models that are the same function of such rows, this is the one in which the coefficients of
+the levels, and of their products with any feature, have mean zero over the rows. A level that was
+never seen, which has no column, then counts as the mean of all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.model import Model
+from quadlin.core.units import Units
+from quadlin.solve.tangents import Steps
+
+WHOLE = 1e-6  # a field whose shares sum to one up to this has a level in every row
+
+Fields = Sequence[np.ndarray]  # positions of the features of each
+
+
+def whole(units: Units, fields: Fields) -> list[np.ndarray]:
+    """Return the fields that have a level in every row."""
+    xp, share = namespace(units.mean), units.mean
+
+    def total(field: np.ndarray) -> float:
+        own = xp.take(share, xp.asarray(field, device=share.device))
+        return float(xp.sum(xp.astype(own, xp.float64)))
+
+    return [field for field in fields if abs(total(field) - 1) < WHOLE]
+
+
+def told_from_mean(A: Array, units: Units, fields: Fields) -> Array:
+    """Return PᵀA, A (d, …): P = I − νaᵀ in each field, a = σ, takes z to itself where aᵀz = 0."""
+    if not len(fields):
+        return A
+    xp = namespace(A)
+    varies = units.scale > 0
+    a = xp.where(varies, 1 / xp.where(varies, units.scale, 1.0), 0.0)
+    flat = xp.reshape(A, (A.shape[0], -1))
+    every = np.arange(A.shape[0])
+    others = np.setdiff1d(every, np.concatenate(fields))
+
+    def taken(v: Array, index: np.ndarray) -> Array:
+        return xp.take(v, xp.asarray(index, device=A.device), axis=0)
+
+    parts = [taken(flat, others)]
+    for field in fields:
+        own = taken(flat, field)
+        parts.append(own - taken(a, field)[:, None] * (taken(units.nu, field) @ own))
+    order = np.argsort(np.concatenate([others, *fields]))
+    return xp.reshape(taken(xp.concat(parts), order), A.shape)
+
+
+def settled(model: Model, units: Units, fields: Fields) -> Model:
+    """Return the same function of rows that have a level of each field, told from the means."""
+    fields = whole(units, fields)
+    if not fields:
+        return model
+    xp = namespace(model.U)
+    V, R = xp.linalg.qr(told_from_mean(model.U, units, fields))
+    s, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
+    new = replace(model, U=V @ vectors, s=s)
+    m, before = (_member(q.w, fields) * ((q.U * q.U) @ q.s) for q in (new, model))
+    w, c = _linear(model.w[:, None], m[:, None], before[:, None], units, fields)
+    return replace(new, w=w[:, 0], c=model.c + float(c[0]))
+
+
+def settled_steps(steps: Steps, units: Units, fields: Fields) -> Steps:
+    """Return what small changes of a model are to the model told from the means."""
+    fields = whole(units, fields)
+    if not fields:
+        return steps
+    E, H = (told_from_mean(A, units, fields) for A in (steps.E, steps.H))
+    new = replace(steps, E=E, H=H)
+    member = _member(steps.w, fields)[:, None]
+    w, c = _linear(steps.w, member * new.diagonals(), member * steps.diagonals(), units, fields)
+    return replace(new, w=w, c=steps.c + c)
+
+
+def _linear(w: Array, m: Array, before: Array, units: Units, fields: Fields) -> tuple[Array, Array]:
+    """Return w (d, …) and what to add to c, m being the diagonals that are left out.
+
+    What m gained comes back as z² = 1 + κz. And w_raw = D(w − 2M̄ν) is to have mean zero, with M̄ν
+    short of the diagonal: so νᵀw is not zero but −2Σmν².
+    """
+    xp = namespace(w)
+    nu, gain = units.nu[:, None], m - before
+    mean = -2 * m * nu
+    w = told_from_mean(w + units.kappa[:, None] * gain - mean, units, fields) + mean
+    return w, xp.sum(gain, axis=0)
+
+
+def _member(like: Array, fields: Fields) -> Array:
+    """Return 1 for the features of the fields, else 0."""
+    member = np.zeros(like.shape[0])
+    member[np.concatenate(fields)] = 1
+    return namespace(like).asarray(member, dtype=like.dtype, device=like.device)

@@ -1,0 +1,147 @@
+r"""From the moments of a residual to the error of the model: the moment estimation sequence.
+
+Pure functions. With P0, P1, P2 the means of r, r z, r z∘z (r centred) and F the free features:
+
+    off the diagonal   E r z zᵀ = 2 ΔM                          (no solving)
+    j ∈ F              P1 = Δw + κ ΔM_jj,  P2 = κ Δw + (φ−1) ΔM_jj
+    j ∉ F              P1 = Δw
+"""
+
+from collections.abc import Callable
+
+from quadlin.core.arrays import Array, lead, namespace, orthonormal, symmetric
+from quadlin.core.model import Model
+from quadlin.core.moments import TWO_VALUED
+from quadlin.core.sums import Sums
+from quadlin.core.units import Units
+
+Estimate = tuple[Array, Array]  # what was asked for of ΔM, and Δw
+KRYLOV_BLOCKS = 4
+OVERSAMPLING = 4
+CG_STEPS = 30
+CG_TOLERANCE = 1e-3
+
+
+def centred(sums: Sums, Q: Array) -> tuple[Array, Array, Array]:
+    """Return P1, P2 and E r z zᵀ Q with the mean of r taken out (E z = 0, E z zᵀ = I)."""
+    P0 = sums.p0 / sums.weight
+    return sums.p1 / sums.weight, sums.p2 / sums.weight - P0, sums.action / sums.weight - P0 * Q
+
+
+def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
+    """Return (𝓜Q, 𝓦), whose expectations are (ΔM Q, Δw) for independent features.
+
+    Each free feature's 2×2 moment system is solved for (Δw_j, δ_j); the off-diagonal is read off.
+    """
+    xp = namespace(Q)
+    P1, P2, EQ = centred(sums, Q)
+    kappa, phi = units.kappa, units.phi
+    told = (units.free > 0) & (units.tau > TWO_VALUED * phi)  # two values tell no δ from Δw
+    tau = xp.where(told, units.tau, xp.ones_like(units.tau))
+    delta = xp.where(told, (P2 - kappa * P1) / tau, 0.0)
+    W = xp.where(told, ((phi - 1) * P1 - kappa * P2) / tau, P1)
+    return EQ / 2 + (delta - P2 / 2)[:, None] * Q, W
+
+
+def spectral(
+    estimate: Callable[[Array], Estimate], start: Array, rank: int, psd: bool
+) -> tuple[Array, Array, Array]:
+    """Return (U, s, w): the `rank` leading eigenpairs of −𝓜 by block Krylov, and −𝓦.
+
+    Four products with the data find what plain subspace iteration needs about twenty for.
+    `start` (d, q) is random. Memory: KRYLOV_BLOCKS · q · d.
+    """
+    xp = namespace(start)
+    d = start.shape[0]
+    basis = block = orthonormal(start)
+    columns: list[Array] = []
+    while True:
+        M_block, W = estimate(block)
+        columns.append(-(basis.T @ M_block))
+        room = d - basis.shape[1]
+        if len(columns) == KRYLOV_BLOCKS or room <= 0:
+            break
+        block = -M_block[:, : min(block.shape[1], room)]
+        for _ in range(2):  # twice is enough
+            block = block - basis @ (basis.T @ block)
+        block = orthonormal(block)
+        block = orthonormal(block - basis @ (basis.T @ block))
+        basis = xp.concat([basis, block], axis=1)
+    s, vectors = lead(_from_upper_blocks(columns), rank, psd)
+    return basis @ vectors, s, -W
+
+
+def _from_upper_blocks(columns: list[Array]) -> Array:
+    """Assemble a symmetric matrix from block columns that stop at their diagonal block."""
+    last = columns[-1]
+    size = last.shape[0]
+    S = namespace(last).zeros((size, size), dtype=last.dtype, device=last.device)
+    right = 0
+    for column in columns:
+        left, right = right, right + column.shape[1]
+        S[: column.shape[0], left:right] = column
+        S[left:right, : column.shape[0]] = column.T
+        S[left:right, left:right] = symmetric(column[left:right, :])
+    return S
+
+
+def full_step(model: Model, estimate: Callable[[Array], Estimate], P0: float, psd: bool) -> Model:
+    """Take the paper's step: M ← rank-k part of M − 𝓜, w ← w − 𝓦, c ← c − P0."""
+
+    def B(Q: Array) -> tuple[Array, Array]:
+        MQ, W = estimate(Q)
+        return model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ, W
+
+    U = orthonormal(B(model.U)[0])
+    BU, W = B(U)
+    s, vectors = lead(U.T @ BU, U.shape[1], psd)
+    return Model(U @ vectors, s, model.w - W, model.c - P0, model.free)
+
+
+def tangent_step(sums: Sums, U: Array, units: Units) -> tuple[Array, Array]:
+    r"""Return (Y, Δw) with Y = D U, D the error of M within the tangent space of rank-k matrices.
+
+    The least-squares step with the population Gram matrix, restricted to
+    D = Y Uᵀ + U Yᵀ − U UᵀY Uᵀ. With Δw = P1 − κ∘diag D eliminated, what is left to solve is
+
+        P_T[ D + (h − 1)∘diag D ] = P_T[ ½ E r z zᵀ + diag e ],
+        j ∈ F:  h = τ/2, e = −κP1/2        j ∉ F:  h = 0, e = −P2/2
+
+    by conjugate gradients on (d, k) matrices, without another look at the data. Unlike the full
+    inverse there is no 1/τ in it: where τ is small, the low rank tells the diagonal.
+    """
+    xp = namespace(U)
+    P1, P2, EU = centred(sums, U)
+    h = units.free * units.tau / 2
+    e = -xp.where(units.free > 0, units.kappa * P1, P2) / 2
+    b = EU / 2 + e[:, None] * U
+    Y = _solve_on_tangent(h - 1, b - U @ (U.T @ b - b.T @ U) / 2, U)
+    return Y, P1 - units.free * units.kappa * tangent_diagonal(Y, U)
+
+
+def tangent_diagonal(Y: Array, U: Array) -> Array:
+    """Return the diagonal of D = Y Uᵀ + U Yᵀ − U UᵀY Uᵀ."""
+    xp = namespace(U)
+    return xp.sum(U * (2 * Y - U @ (U.T @ Y)), axis=1)
+
+
+def _solve_on_tangent(g: Array, b: Array, U: Array) -> Array:
+    """Solve P_T[D + g∘diag D] = b for Y = D U by conjugate gradients; g ≥ −1."""
+    xp = namespace(U)
+
+    def inner(A: Array, B: Array) -> float:
+        return float(2 * xp.sum(A * B) - xp.sum((U.T @ A) * (U.T @ B)))
+
+    Y, r, p = xp.zeros_like(b), b, b
+    rr = first = inner(r, r)
+    for _ in range(CG_STEPS):
+        if not rr > CG_TOLERANCE**2 * first:
+            break
+        Ap = p + (g * tangent_diagonal(p, U))[:, None] * U
+        curvature = inner(p, Ap)
+        if curvature <= 0:  # a direction no moment speaks of
+            break
+        Y, r = Y + (rr / curvature) * p, r - (rr / curvature) * Ap
+        rr, before = inner(r, r), rr
+        p = r + (rr / before) * p
+    return Y

@@ -1,0 +1,161 @@
+"""The only loop: start, step, stop; from a source of rows to a solution with a status."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model, constant_model, tied
+from quadlin.core.sums import Sums
+from quadlin.core.units import Units
+from quadlin.solve import moment_estimates as mes
+from quadlin.solve import step_length as guard
+from quadlin.solve.types import Options, Problem, Record, Solution, Status
+
+EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
+DIVERGED = 100.0  # a loss this many times that of the constant model is lost
+RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration stands."""
+
+    model: Model
+    loss: float  # mean squared residual, in standardised units
+    sums: Sums | None = None  # of the model's residual; none before the first step
+    previous: Model | None = None
+    done: Status | None = None
+
+
+def solve(
+    source: Iterable[Chunk],
+    units: Units,
+    options: Options,
+    rng: np.random.Generator,
+    warm: Model | None = None,
+    on_step: Callable[[Solution], bool] | None = None,
+) -> Solution:
+    """Fit the model to the rows of a source that can be walked many times.
+
+    Passes: 6 for the first step, then 2 each. Memory: O(kd) and a block. `on_step` sees the
+    solution so far after each step and stops the fit by returning True.
+    """
+    problem = Problem(source, units, options, rng)
+    step = guarded_step if options.step == "guarded" else plain_step
+    constant = tied(
+        constant_model(units, options.rank), units, options.fit_linear, options.fit_intercept
+    )
+    best = state = State(constant, units.target.power)
+    history = [Record(0, 0, units.target.power * units.target.scale**2)]
+
+    def solution(status: Status) -> Solution:
+        return Solution(best.model, units, status, tuple(history))
+
+    try:
+        if warm is not None:
+            state = evaluated(problem, warm)
+            if state.loss < best.loss:
+                best = state
+                history = [Record(0, problem.passes, state.loss * units.target.scale**2)]
+        for number in range(1, options.max_iter + 1):
+            state = step(problem, state)
+            if state.loss < best.loss:
+                best = state
+            if state.done is None or options.step == "plain":
+                history.append(Record(number, problem.passes, state.loss * units.target.scale**2))
+            if state.done is not None:
+                return solution(state.done)
+            if on_step is not None and on_step(solution(Status.stopped)):
+                return solution(Status.stopped)
+    except KeyboardInterrupt:
+        return solution(Status.interrupted)
+    return solution(Status.out_of_steps)
+
+
+def smallest_loss(units: Units) -> float:
+    """Return the loss below which there is nothing but rounding to gain."""
+    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
+    return max(EXACT, 64 * eps**2)
+
+
+def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> State:
+    """Take one pass for all that the next step asks of the model's residual."""
+    options = problem.options
+    model = tied(model, problem.units, options.fit_linear, options.fit_intercept)
+    # The guarded step asks for P2 only where the diagonal is not modelled.
+    free = problem.units.free
+    squares = options.step == "plain" or bool(namespace(free).any(free == 0))
+    sums = problem.sums(model, squares=squares)
+    return State(model, sums.loss / sums.weight, sums, previous)
+
+
+def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
+    """Return the spectral estimate (U, s, w) from the constant model's residual."""
+    options, units = problem.options, problem.units
+    xp = namespace(units.scale)
+    centre = constant_model(units, 1, units.target.centre)
+
+    def estimate(Q: Array) -> mes.Estimate:
+        return mes.unbiased(problem.sums(centre, Q), Q, units)
+
+    d = units.scale.shape[0]
+    columns = min(d, options.rank + min(options.rank, mes.OVERSAMPLING))
+    random = problem.rng.standard_normal((d, columns))
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    return mes.spectral(estimate, xp.asarray(random, **like), options.rank, options.psd)
+
+
+def guarded_step(problem: Problem, state: State) -> State:
+    """Go to the best model in the span of the step and the momentum; never to a worse one."""
+    options, units, model = problem.options, problem.units, state.model
+    parts = (options.fit_linear, options.fit_intercept)
+    if state.loss <= smallest_loss(units):
+        return replace(state, done=Status.converged)
+    if state.sums is None:
+        family = guard.rank_k_family(model, *first_estimate(problem), units, *parts)
+    else:
+        step = mes.tangent_step(state.sums, model.U, units)
+        family = guard.family(model, step, state.previous, units, *parts)
+    gram = problem.gram(family)
+    everything = len(family.cores) - 1
+    without_momentum = 1 + sum(parts)
+    _, promised = guard.best(gram, everything)
+    if state.loss - promised <= options.tol * state.loss:
+        return replace(state, done=Status.converged)
+    tries = [(everything, 1.0)] + [(without_momentum, share) for share in RETREATS]
+    for directions, share in tries[everything == without_momentum :]:
+        alpha, _ = guard.best(gram, directions)
+        if state.sums is None:
+            alpha = guard.first_best(gram, directions)
+        candidate = guard.member(family, share * alpha, options.rank, options.psd)
+        # A first estimate is no place to take momentum from.
+        previous = None if state.sums is None else model
+        reached = evaluated(problem, candidate, previous)
+        if reached.loss < state.loss:
+            return reached
+    # Truncation to rank k undoes every step, however short: as far as rounding allows.
+    return replace(state, done=Status.converged)
+
+
+def plain_step(problem: Problem, state: State) -> State:
+    """Take the paper's step of full length, for better or worse."""
+    options, units, model = problem.options, problem.units, state.model
+    if state.sums is None:
+        U, s, w = first_estimate(problem)
+        reached = evaluated(problem, Model(U, s, w, units.target.centre, units.free))
+    else:
+        own, P0 = state.sums, state.sums.p0 / state.sums.weight
+
+        def estimate(Q: Array) -> mes.Estimate:
+            return mes.unbiased(own if Q is model.U else problem.sums(model, Q), Q, units)
+
+        reached = evaluated(problem, mes.full_step(model, estimate, P0, options.psd))
+    if not isfinite(reached.loss) or reached.loss > DIVERGED:
+        return replace(reached, done=Status.diverged)
+    if abs(state.loss - reached.loss) <= options.tol * state.loss:
+        return replace(reached, done=Status.converged)
+    return reached

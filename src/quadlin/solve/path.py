@@ -1,0 +1,178 @@
+"""Models of many ranks and penalties on the same rows, each started from its neighbours."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import collect
+from quadlin.core.model import Model, constant_model, predict, with_rank
+from quadlin.core.sums import standardised_target
+from quadlin.core.survey import Survey
+from quadlin.core.units import Units
+from quadlin.solve.exact import (
+    EXACT_COLUMNS,
+    EXACT_ENTRIES,
+    EXACT_FEATURES,
+    EXACT_ROWS,
+    Alpha,
+    Exact,
+)
+from quadlin.solve.gauss_newton import ridge
+from quadlin.solve.polish import polish
+from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve.whitening import Whitener, whitener
+
+PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
+
+Point = tuple[int, Alpha]  # rank and penalties
+
+
+class Path:
+    """Models of many ranks and penalties on the same rows, each started from its neighbours."""
+
+    def __init__(
+        self,
+        source: Iterable[Chunk],
+        units: Units,
+        options: Options,
+        rows: int,
+        weight: float,
+        seed: int,
+    ) -> None:
+        self.source, self.units, self.options = source, units, options
+        self.rows, self.weight, self.seed, self.passes = rows, weight, seed, 0
+        self.solutions: dict[Point, Solution] = {}
+        self.known: Survey  # of the rows, for those who need it
+        self._white: dict[float, Whitener] = {}
+        self._exact: dict[bool, Exact | None] = {}
+        self.plain = options.fit_linear and options.fit_intercept and not options.psd
+
+    def exact(self, linear: bool) -> Exact | None:
+        """Return the solver for rank 0 or d, where there is one."""
+        if linear not in self._exact:
+            d = self.units.scale.shape[0]
+            columns = d if linear else d + d * (d + 1) // 2
+            dual = self.rows <= EXACT_ROWS and self.rows * d <= EXACT_ENTRIES
+            fits = columns <= min(self.rows, EXACT_COLUMNS) or dual
+            fits = fits and self.plain and (linear or d <= EXACT_FEATURES)
+            self._exact[linear] = (
+                Exact(self.source, self.units, self.rows, linear) if fits else None
+            )
+            self.passes += fits
+        return self._exact[linear]
+
+    def model(self, rank: int, alpha: Alpha) -> Model:
+        """Return the model at a point of the path, from that of a neighbour if there is one."""
+        return self.point(rank, alpha).model
+
+    def point(self, rank: int, alpha: Alpha) -> Solution:
+        """Return what was found at a point of the path; an exact solution has no history."""
+        point = (rank, alpha)
+        if point not in self.solutions:
+            d = self.units.scale.shape[0]
+            exact = self.exact(rank == 0) if rank in (0, d) and min(alpha) > 0 else None
+            if exact is not None:
+                model = exact.model(alpha, rank)
+                self.solutions[point] = Solution(model, self.units, Status.converged, ())
+            else:
+                loose = replace(
+                    self.options,
+                    tol=max(PATH_TOL, self.options.tol),
+                    max_iter=min(PATH_STEPS, self.options.max_iter),
+                )
+                self.solutions[point] = self.solution(loose, rank, alpha)[0]
+        return self.solutions[point]
+
+    def recorded(self, rank: int, alpha: Alpha) -> Solution:
+        """Return what was found at a point, its objective noted: a pass for an exact solution."""
+        solution = self.point(rank, alpha)
+        if solution.history:
+            return solution
+        options = replace(self.options, rank=rank, alpha=alpha)
+        problem = Problem(self.source, self.units, options, np.random.default_rng(self.seed))
+        loss = self._objective(problem, solution.model) / self.weight
+        self.passes += problem.passes
+        record = Record(0, problem.passes, loss * self.units.target.scale**2)
+        return replace(solution, history=(record,))
+
+    def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
+        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
+
+        Where squares are left out, the size of eigenvalues says less of a component's worth: a
+        neighbour of higher rank, truncated, may lie by a worse optimum, in which all later ones of
+        the rank would begin. So there the first of a rank is fitted from scratch as well.
+        """
+        white = self.whitener(alpha)
+        rng = np.random.default_rng(self.seed)
+        options = replace(options, rank=rank, alpha=alpha)
+        problem = Problem(self.source, self.units, options, rng)
+        near = list(self._neighbours(rank, alpha))
+        if len(near) > 1:
+            near = [min(near, key=lambda model: self._objective(problem, model))]
+        first = rank > 0 and not any(known == rank for known, _ in self.solutions)
+        unseen = bool(namespace(self.units.free).any(self.units.free == 0))
+        starts: list[Model | None] = [*near, None] if not near or (first and unseen) else [*near]
+        found = []
+        for start in starts:
+            found.append(polish(problem, white, start))
+            if found[-1].status is Status.interrupted:
+                raise KeyboardInterrupt(found[-1].status.value)
+        self.passes += problem.passes
+        return min(found, key=lambda solution: solution.history[-1].loss), white
+
+    def whitener(self, alpha: Alpha) -> Whitener:
+        """Return the whitener for a penalty on w."""
+        if alpha[0] not in self._white:
+            ridge = alpha[0] / self.weight
+            rng = np.random.default_rng(self.seed)
+            white, passes = whitener(self.source, self.units, self.options.whiten, ridge, rng)
+            self._white[alpha[0]] = white
+            self.passes += passes
+        return self._white[alpha[0]]
+
+    def forget(self) -> None:
+        """Drop the large matrices, which can be had again for a pass."""
+        d = self.units.scale.shape[0]
+        self._exact.clear()
+        self.solutions = {p: found for p, found in self.solutions.items() if 0 < p[0] < d}
+
+    def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
+        """Yield the same point, or the same rank's last one and higher ranks truncated."""
+        if (rank, alpha) in self.solutions:
+            yield self.model(rank, alpha)
+            return
+        if rank == 0:
+            yield constant_model(self.units, 0, self.units.target.centre)
+            return
+        same = [point for point in self.solutions if point[0] == rank]
+        if same:
+            yield self.model(*same[-1])
+        full = self.exact(False) if min(alpha) > 0 else None
+        if full is not None:
+            d = self.units.scale.shape[0]
+            yield with_rank(self.model(d, alpha), rank)
+        higher = [point for point in self.solutions if point[0] > rank and point[1] == alpha]
+        if higher:
+            yield with_rank(self.model(*min(higher)), rank)
+
+    def _objective(self, problem: Problem, model: Model) -> float:
+        loss = problem.sums(model, squares=False).loss
+        return float(loss + ridge(model, problem.units, problem.options))
+
+
+def squared_errors(model: Model, units: Units, source: Iterable[Chunk]) -> tuple[Array, Array]:
+    """Return (r², ω) for the rows, in standardised units: one pass."""
+    xp = namespace(model.w)
+    errors, weights = zip(*collect(_squared_errors, source, model, units), strict=True)
+    return xp.concat(list(errors)), xp.concat(list(weights))
+
+
+def _squared_errors(chunk: Chunk, model: Model, units: Units) -> tuple[Array, Array]:
+    xp = namespace(model.w)
+    r = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
+    squares = xp.astype(r, xp.float64) ** 2
+    return squares, xp.ones_like(squares) if chunk.weight is None else chunk.weight

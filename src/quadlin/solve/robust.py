@@ -1,0 +1,152 @@
+r"""Huber's loss by reweighted least squares: gross errors in y lose their pull.
+
+.. math:: \min \sum_i \omega_i\, \sigma^2 \rho(r_i/\sigma), \qquad
+          \rho(t) = t^2 \text{ for } |t| \le h, \text{ else } 2h|t| - h^2
+
+A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is estimated by the median
+of |r| until it settles. The loss of a gross error is linear in it, so that its pull is the same
+however large it is: where |r| > gσ it counts as gσ, y moved there. Otherwise the squares of gross
+errors, which no model can lower, would drown all else in what least squares measures itself by.
+g falls as the fit settles, for at first a large residual may be the model's fault.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, moved, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk, Reweighted
+from quadlin.core.engine import collect
+from quadlin.core.model import Model, predict
+from quadlin.core.units import Units
+from quadlin.solve.fit_state import Learned
+from quadlin.solve.types import Status
+from quadlin.solve.uncertainty import Uncertainty
+
+BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
+MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
+ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
+ROUNDS = 30
+FAR = (1e6, 1e3, 10.0)  # g
+SETTLED = 1e-4  # the largest change of a weight that still counts as none
+WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must not take a small change for none
+
+
+def learn_robustly(
+    source: Iterable[Chunk],
+    learn: Callable[[Iterable[Chunk], Learned | None], Learned],
+    warm: Learned | None = None,
+) -> tuple[Learned, Iterable[Chunk]]:
+    """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
+
+    Also return the rows with the weights of the last one. Starts from the median. Passes: those of
+    one fit, and a few for each round after; the history is that of the last round, but counts all.
+    """
+    like, y, given = _gathered(source)
+    nothing = ROUNDING * _typical(y, given)
+    f, learned, far = np.full(len(y), _median(y, given)), None, list(FAR)
+    factor, weighted = np.ones(len(y)), source  # given weights times factor
+    passes = 1  # before the round
+    for _ in range(ROUNDS):
+        size = np.abs(y - f)
+        scale = MAD * _median(size, given)
+        if scale <= nothing and learned is None and np.any(given[size > nothing] > 0):
+            # Most of y is one and the same value: let the others tell the scale.
+            scale = MAD * _median(size[size > nothing], given[size > nothing])
+        if scale <= nothing:
+            break  # an exact fit of most rows, or a constant target
+        new = _factor(size / scale, far[0])
+        while learned is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
+            far = far[1:]
+            new = _factor(size / scale, far[0]) if far else new
+        if not far:
+            break
+        factor, limit = new, far[0] * scale
+        target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
+        weighted = Reweighted(source, moved(factor, like), moved(target, like))
+        learned = _after(passes, learn(weighted, warm if learned is None else learned))
+        passes = learned.history[-1].passes + 1
+        if learned.status in (Status.interrupted, Status.stopped):
+            break
+        f = predictions(source, learned)
+    return _after(passes, learn(source, warm)) if learned is None else learned, weighted
+
+
+def _after(passes: int, learned: Learned) -> Learned:
+    """Count the passes that were taken before."""
+    history = (replace(record, passes=passes + record.passes) for record in learned.history)
+    return replace(learned, history=tuple(history))
+
+
+def closer(tol: float, eps: float) -> float:
+    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/16."""
+    return min(tol, max(WITHIN * tol, eps / 16))
+
+
+def _factor(size: np.ndarray, far: float) -> np.ndarray:
+    return np.asarray(BEND / np.clip(size, BEND, far))
+
+
+def robust_law(
+    law: Uncertainty, source: Iterable[Chunk], weighted: Iterable[Chunk], learned: Learned
+) -> Uncertainty:
+    r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
+
+    .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
+              (J^\top \Omega J)^{-1}, \qquad
+              K = 1 + \frac{\mathrm{dof}}{n} \frac{1 - E \psi'}{E \psi'}
+
+    (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
+    average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
+    """
+    _, y, given = _gathered(source)
+    r = (y - predictions(source, learned)) / learned.units.target.scale
+    n = float(given.sum())
+    left = n - law.dof
+    if not left >= 1 or not isinstance(weighted, Reweighted):
+        return law
+    scale = MAD * _median(np.abs(r), given) * np.sqrt(n / left)
+    psi = np.clip(r, -BEND * scale, BEND * scale)
+    share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
+    mean_weight = float(given @ to_numpy(weighted.weight)) / n
+    K = 1 + law.dof / n * (1 - share) / share
+    error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
+    return replace(law, noise=float(scale), error=float(error), left=left)
+
+
+def predictions(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
+    """Return f of all rows, in the user's units: one pass."""
+    return np.concatenate(collect(_predictions, source, learned.model, learned.units))
+
+
+def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    return np.asarray(units.target.mean + units.target.scale * f)
+
+
+def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return an array that lives where the rows do, y and the weights: one pass."""
+    y, weight = zip(*collect(_target, source), strict=True)
+    numbers = (np.concatenate([to_numpy(a) for a in each]) for each in (y, weight))
+    return y[0], *numbers
+
+
+def _target(chunk: Chunk) -> tuple[Array, Array]:
+    return chunk.y, np.ones(chunk.y.shape[0]) if chunk.weight is None else chunk.weight
+
+
+def _typical(y: np.ndarray, weight: np.ndarray) -> float:
+    """Return the size of most of y, which no gross error has a part in."""
+    middle = _median(y, weight)
+    size = np.abs(y - middle)
+    other = (size > 0) & (weight > 0)
+    return max(abs(middle), _median(size[other], weight[other]) if other.any() else 0.0)
+
+
+def _median(values: np.ndarray, weight: np.ndarray) -> float:
+    """Return the weighted median: with whole weights, that of the rows repeated."""
+    order = np.argsort(values)
+    total = np.cumsum(weight[order])
+    return float(values[order][np.searchsorted(total, total[-1] / 2)])

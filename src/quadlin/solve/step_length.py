@@ -1,0 +1,173 @@
+"""The exact step size: the best model in the span of a few directions, by least squares.
+
+Predictions are linear in (c, w, M), so along any directions the loss is an exact quadratic and its
+minimum is a small least-squares problem, from sums over one pass. No step size is ever guessed.
+"""
+
+from dataclasses import dataclass
+
+from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive
+from quadlin.core.model import Model, tied
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+
+STRETCH = 10.0  # a first estimate is never lengthened by more
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models M = A (C₀ + Σ αᵢCᵢ) Aᵀ, w = w₀ + Σ αᵢwᵢ, c = c₀ + Σ αᵢcᵢ: affine in α."""
+
+    span: Array  # (d, a), the columns A
+    cores: list[Array]  # p + 1 symmetric (a, a)
+    w: Array  # (d, p + 1)
+    c: list[float]  # p + 1
+    free: Array  # (d,)
+
+
+@dataclass(frozen=True)
+class Gram(Additive):
+    """Σω [F r]ᵀ[F r] over rows, F the predictions of the directions, r the base's residual."""
+
+    weight: float
+    matrix: Array  # (p + 1, p + 1), float64
+
+
+def family(
+    model: Model,
+    step: tuple[Array, Array],
+    previous: Model | None,
+    units: Units,
+    fit_linear: bool,
+    fit_intercept: bool,
+) -> Family:
+    """Span the model, a tangent step (Y, Δw) and the last displacement (momentum).
+
+    The momentum turns the fixed-point iteration into a conjugate-gradient-like one at no extra
+    pass: at n = 30kd the error falls twentyfold a step instead of sevenfold.
+    """
+    xp = namespace(model.U)
+    Y, dw = step
+    U, k = model.U, model.U.shape[1]
+    G = U @ (U.T @ Y) / 2 - Y  # −D = U Gᵀ + G Uᵀ
+    span = xp.concat([U, G] if previous is None else [U, G, previous.U], axis=1)
+    nothing = xp.zeros((span.shape[1], span.shape[1]), dtype=U.dtype, device=U.device)
+
+    def core(*blocks: tuple[int, int, Array]) -> Array:
+        filled = xp.asarray(nothing, copy=True)
+        for i, j, block in blocks:
+            filled[i : i + block.shape[0], j : j + block.shape[1]] = block
+        return filled
+
+    eye = xp.eye(k, dtype=U.dtype, device=U.device)
+    zero = xp.zeros_like(model.w)
+    parts = [(core((0, 0, diagonal(model.s))), model.w, model.c)]
+    parts.append((core((0, k, eye), (k, 0, eye)), zero, 0.0))
+    if fit_linear:
+        parts.append((nothing, -dw, 0.0))
+    if fit_intercept:
+        parts.append((nothing, zero, 1.0))
+    if previous is not None:
+        back = core((0, 0, diagonal(model.s)), (2 * k, 2 * k, -diagonal(previous.s)))
+        parts.append((back, zero, 0.0))
+        if fit_linear:
+            parts.append((nothing, model.w - previous.w, 0.0))
+    return _family(span, parts, model.free, units, fit_linear, fit_intercept)
+
+
+def rank_k_family(
+    model: Model, U: Array, s: Array, dw: Array, units: Units, fit_linear: bool, fit_intercept: bool
+) -> Family:
+    """Span the constant model `model` and a first estimate U diag(s) Uᵀ, w: all of rank k."""
+    xp = namespace(U)
+    zero = xp.zeros_like(model.w)
+    nothing = xp.zeros_like(diagonal(s))
+    parts = [(nothing, model.w, model.c), (diagonal(s), zero, 0.0)]
+    if fit_linear:
+        parts.append((nothing, dw, 0.0))
+    if fit_intercept:
+        parts.append((nothing, zero, 1.0))
+    return _family(U, parts, model.free, units, fit_linear, fit_intercept)
+
+
+def _family(
+    span: Array,
+    parts: list[tuple[Array, Array, float]],
+    free: Array,
+    units: Units,
+    fit_linear: bool,
+    fit_intercept: bool,
+) -> Family:
+    """Make every direction obey w_raw = 0 or b_raw = 0 where that part is not fitted."""
+    xp = namespace(span)
+    if not (fit_linear and fit_intercept):
+        models = [_model(span, core, w, c, free, span.shape[1], False) for core, w, c in parts]
+        models = [tied(model, units, fit_linear, fit_intercept) for model in models]
+        parts = [(part[0], m.w, m.c) for part, m in zip(parts, models, strict=True)]
+    cores, ws, cs = (list(part) for part in zip(*parts, strict=True))
+    return Family(span, cores, xp.stack(ws, axis=1), cs, free)
+
+
+def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
+    """Sum the products of the directions' predictions over one chunk."""
+    xp = namespace(f.span)
+    rows = Block(chunk.X, units)
+    a = f.span.shape[1]
+    products = rows.matmul(xp.concat([f.span, f.w], axis=1))
+    ZA = products[:, :a]
+    quadratic = xp.stack([xp.sum((ZA @ C) * ZA, axis=1) for C in f.cores], axis=1)
+    diagonals = xp.stack([xp.sum((f.span @ C) * f.span, axis=1) for C in f.cores], axis=1)
+    like = {"dtype": f.span.dtype, "device": f.span.device}
+    F = quadratic + products[:, a:] + xp.asarray(f.c, **like) - f.free @ diagonals
+    if bool(xp.any(f.free == 0)):
+        F = F - rows.squares_matmul((1 - f.free)[:, None] * diagonals)
+    r = F[:, 0] - standardised_target(chunk, units)
+    F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
+    if chunk.weight is None:
+        return Gram(float(r.shape[0]), F.T @ F)
+    omega = xp.astype(chunk.weight, xp.float64)
+    return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F)
+
+
+def best(g: Gram, directions: int) -> tuple[Array, float]:
+    """Return the α that minimise the loss over the first `directions` ones, and that loss."""
+    xp = namespace(g.matrix)
+    G = g.matrix[:directions, :directions]
+    b = g.matrix[:directions, -1]
+    size = xp.sqrt(xp.linalg.diagonal(G))
+    inverse = xp.where(size > 0, 1 / xp.where(size > 0, size, 1.0), 0.0)
+    # Unit-norm directions, so that the cut-off of the pseudo-inverse means what it says.
+    values, vectors = xp.linalg.eigh(G * inverse[:, None] * inverse)
+    keep = values > 1e-10 * float(xp.max(values))
+    solved = vectors @ (
+        xp.where(keep, 1 / xp.where(keep, values, 1.0), 0.0) * (vectors.T @ (-b * inverse))
+    )
+    alpha = solved * inverse
+    loss = float(g.matrix[-1, -1] + 2 * alpha @ b + alpha @ (G @ alpha)) / g.weight
+    return alpha, loss
+
+
+def first_best(g: Gram, directions: int) -> Array:
+    """Return the best α for a first estimate, which is unbiased: α far above 1 is rounding."""
+    xp = namespace(g.matrix)
+    return xp.clip(best(g, directions)[0], min=-STRETCH, max=STRETCH)
+
+
+def member(f: Family, alpha: Array, rank: int, psd: bool) -> Model:
+    """Return the family's member at α, truncated to rank k within its span."""
+    core, w, c = f.cores[0], f.w[:, 0], f.c[0]
+    for i in range(alpha.shape[0]):
+        step = float(alpha[i])
+        core, w, c = core + step * f.cores[i + 1], w + step * f.w[:, i + 1], c + step * f.c[i + 1]
+    return _model(f.span, core, w, c, f.free, rank, psd)
+
+
+def _model(
+    span: Array, core: Array, w: Array, c: float, free: Array, rank: int, psd: bool
+) -> Model:
+    V, R = namespace(span).linalg.qr(span)
+    s, vectors = lead(R @ core @ R.T, rank, psd)
+    return Model(V @ vectors, s, w, c, free)

@@ -1,0 +1,221 @@
+r"""Whitening as a change of coordinates on the d×k side: the rows themselves are never touched.
+
+With features of covariance Σ and :math:`B \Sigma B^\top \approx I`, the model is sought as
+w = B v and M = (BU) diag(s) (BU)ᵀ. Every product with whitened rows is one with the rows as they
+are and B applied to a skinny matrix, so that sparse rows stay sparse.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, reduce
+from quadlin.core.units import Units
+
+FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
+SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down
+SHARP = 1e-12  # of the mean eigenvalue: what is below counts as zero
+PROBES = 8
+LOWRANK, LOWRANK_BLOCKS = 50, 3
+LOWRANK_ELEMENTS = 1 << 25  # entries of the low-rank factor at most
+FLOOR = 0.02  # of the variance that the low-rank part leaves to each feature
+ENERGY_RATIO, ENERGY_EXCESS = 1.5, 0.02  # above these the features count as correlated
+
+
+@dataclass(frozen=True)
+class Identity:
+    """No whitening but for the ridge: B = I/√(1 + ridge)."""
+
+    size: float = 1.0
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return self.size * Q
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self.size * Q
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        return Q / self.size
+
+
+@dataclass(frozen=True)
+class Full:
+    """B = V diag(size)^(−1) Vᵀ from the eigenvectors of the d×d covariance, size² ≈ e + ridge."""
+
+    V: Array  # (d, d), orthonormal
+    values: Array  # (d,), e, rising
+    size: Array  # (d,)
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return self.V @ _scaled(1 / self.size, self.V.T @ Q)
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self.apply(Q)
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        return self.V @ _scaled(self.size, self.V.T @ Q)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """B = H (I − P diag(t) Pᵀ) for Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹: O(rd) memory."""
+
+    h: Array  # (d,)
+    P: Array  # (d, r), orthonormal
+    t: Array  # (r,), 1 − 1/√(1 + g²)
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return _scaled(self.h, self._inner(Q))
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self._inner(_scaled(self.h, Q))
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        Q = _scaled(1 / self.h, Q)
+        return Q + self.P @ _scaled(self.t / (1 - self.t), self.P.T @ Q)
+
+    def _inner(self, Q: Array) -> Array:
+        return Q - self.P @ _scaled(self.t, self.P.T @ Q)
+
+
+Whitener = Identity | Full | LowRank
+
+
+@dataclass(frozen=True)
+class Covariance(Additive):
+    """Σω z zᵀ Q over rows."""
+
+    weight: float
+    action: Array  # (d, q)
+
+
+def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
+    """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
+    rows = Block(chunk.X, units)
+    weight = (
+        float(chunk.X.shape[0])
+        if chunk.weight is None
+        else float(namespace(chunk.weight).sum(chunk.weight))
+    )
+    if Q is None:
+        return Covariance(weight, rows.gram(chunk.weight))
+    ZQ = rows.matmul(Q)
+    if chunk.weight is not None:
+        ZQ = namespace(ZQ).astype(chunk.weight, ZQ.dtype)[:, None] * ZQ
+    return Covariance(weight, rows.rmatmul(ZQ))
+
+
+def whitener(
+    source: Iterable[Chunk], units: Units, mode: str, ridge: float, rng: np.random.Generator
+) -> tuple[Whitener, int]:
+    """Return the whitener for these rows with a ridge on Σ, and the passes it took.
+
+    "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass: beside (d−1)/n, its
+    value for independent features, it tells whether there is anything to whiten.
+    """
+    none = Identity((1 + ridge) ** -0.5)
+    d = units.scale.shape[0]
+    passes = 0
+    if mode == "auto":
+        passes = 1
+        if not _correlated(source, units, rng):
+            return none, passes
+        mode = "full" if d <= FULL_LIMIT else "lowrank"
+    if mode == "full":
+        return _full(source, units, ridge), passes + 1
+    if mode == "lowrank":
+        return _low_rank(source, units, ridge, rng), passes + LOWRANK_BLOCKS
+    return none, passes
+
+
+def _random(units: Units, draw: np.ndarray) -> Array:
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    return namespace(units.scale).asarray(draw, **like)
+
+
+def _correlated(source: Iterable[Chunk], units: Units, rng: np.random.Generator) -> bool:
+    energy, independent = correlation_energy(source, units, rng)
+    return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
+
+
+def correlation_energy(
+    source: Iterable[Chunk], units: Units, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
+    xp = namespace(units.scale)
+    d = units.scale.shape[0]
+    Q = _random(units, rng.choice([-1.0, 1.0], (d, PROBES)))
+    total = reduce(covariance, source, units, Q)
+    varies = xp.astype(units.scale > 0, Q.dtype)
+    d_eff = max(1.0, float(xp.sum(varies)))
+    off = total.action / total.weight - varies[:, None] * Q
+    energy = float(xp.sum(off * off)) / PROBES / d_eff
+    return energy, (d_eff - 1) / total.weight
+
+
+def _full(source: Iterable[Chunk], units: Units, ridge: float) -> Full:
+    xp = namespace(units.scale)
+    total = reduce(covariance, source, units, None)
+    heavier = diagonal(ridge * (units.burden**2 - 1))  # than the ridge of the other features
+    values, V = xp.linalg.eigh(total.action / total.weight + heavier)
+    values = xp.clip(values, min=0)
+    mean = float(xp.mean(values))
+    return Full(V, values, xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0)))
+
+
+def sharpened(white: Full) -> Full:
+    """Return the whitener without shrinkage: for the way to an optimum that is near.
+
+    Shrinkage keeps a start sane, and undervalues directions in which the rows hardly vary. Those in
+    which they do not vary at all stay as they are.
+    """
+    xp = namespace(white.values)
+    mean = float(xp.mean(white.values))
+    floor = max(SHARP, 64 * float(xp.finfo(white.values.dtype).eps)) * mean
+    exact = white.size * white.size - SHRINKAGE * mean
+    sharp = xp.sqrt(xp.where(white.values > floor, exact, white.size * white.size))
+    return replace(white, size=sharp)
+
+
+def _low_rank(
+    source: Iterable[Chunk], units: Units, ridge: float, rng: np.random.Generator
+) -> LowRank:
+    xp = namespace(units.scale)
+    d = units.scale.shape[0]
+    rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
+    blocks, products = [orthonormal(_random(units, rng.standard_normal((d, rank))))], []
+    while True:
+        total = reduce(covariance, source, units, blocks[-1])
+        products.append(total.action / total.weight)
+        basis = xp.concat(blocks, axis=1)
+        room = min(rank, d - basis.shape[1])
+        if len(products) == LOWRANK_BLOCKS or room <= 0:
+            break
+        block = products[-1][:, :room]
+        for _ in range(2):
+            block = orthonormal(block - basis @ (basis.T @ block))
+        blocks.append(block)
+    values, vectors = lead(basis.T @ xp.concat(products, axis=1), rank, psd=True)
+    V = basis @ vectors
+    varies = xp.astype(units.scale > 0, V.dtype)
+    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge * units.burden**2
+    h = 1 / xp.sqrt(rest)
+    P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
+    return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))
+
+
+def _scaled(v: Array, Q: Array) -> Array:
+    return v * Q if Q.ndim == 1 else v[:, None] * Q

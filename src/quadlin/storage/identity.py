@@ -1,0 +1,91 @@
+"""Whose checkpoint it is: what tells a fit, its rows and its options from others."""
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.chunks import MemorySource
+
+BEGIN_ANEW = "Remove it to begin anew."
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be gone on from: which one, why, and what to do."""
+
+
+def refuse_other(path: Any, said: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Raise unless a checkpoint is of this very fit."""
+    other = [name for name in identity if said.get(name) != identity[name]]
+    if other:
+        raise CheckpointError(
+            f"{path} belongs to a fit with other {' and '.join(other)}. Fit as then, or remove it "
+            "to begin anew."
+        )
+
+
+def identity_of(rows: Any, estimator: Any, start: Any = None) -> dict[str, Any]:
+    """Return what tells a fit from others: its rows, options, start and quadlin's version."""
+    params = estimator.get_params(deep=False)
+    seed = params.pop("random_state", None)
+    options = {name: digest_of(value) for name, value in sorted(params.items())}
+    if isinstance(seed, int | np.integer):
+        options["random_state"] = repr(int(seed))  # else the journal's own seed is used
+    names = getattr(estimator, "feature_names_in_", ())
+    return {
+        "version of quadlin": version("quadlin"),
+        "options": {"class": type(estimator).__name__, **options},
+        "rows": fingerprint(rows),
+        "names": digest_of([str(name) for name in names]),
+        "start": digest_of(start),
+    }
+
+
+def digest_of(value: Any) -> str:
+    """Return a digest of numbers, text, arrays, and lists and dataclasses of them."""
+    digest = blake2b(digest_size=16)
+    _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if is_dataclass(value) and not isinstance(value, type):
+        digest.update(type(value).__name__.encode())
+        value = [getattr(value, f.name) for f in fields(value)]
+    if isinstance(value, list | tuple):
+        digest.update(f"[{len(value)}]".encode())
+        for item in value:
+            _add(digest, item)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        array = to_numpy(value)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    elif value is None or isinstance(value, str | int | float | Enum | np.dtype | type):
+        digest.update(f"{type(value).__name__}:{value}".encode())
+    else:  # a scorer, a splitter: what it is, not where it lies in memory
+        said = getattr(value, "__dict__", {})
+        digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
+        _add(digest, [[str(key), said[key]] for key in sorted(said)] if said else repr(type(value)))
+
+
+def fingerprint(rows: Any) -> str | None:
+    """Return a digest of all rows in memory, or what a source says of itself."""
+    if not isinstance(rows, MemorySource):
+        said: str | None = rows.fingerprint()
+        return said
+    digest = blake2b(digest_size=16)
+    X = rows.X
+    parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+    digest.update(str(tuple(X.shape)).encode())
+    for part in (*parts, rows.y, rows.weight):
+        array = np.empty(0) if part is None else to_numpy(part)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        step = max(1, (1 << 24) // max(1, array[:1].nbytes))
+        for start in range(0, len(array), step):  # without a second copy of X
+            digest.update(np.ascontiguousarray(array[start : start + step]).data)
+    return digest.hexdigest()

@@ -1,0 +1,169 @@
+"""A batch that is seen once: its sums, and the one step that they make."""
+
+from dataclasses import dataclass, replace
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import Additive, reduce
+from quadlin.core.model import (
+    Model,
+    in_units,
+    predict,
+    tied,
+)
+from quadlin.core.moments import Moments
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.sums import Sums, residual_sums, standardised_target
+from quadlin.core.survey import moments_of
+from quadlin.core.units import Units
+from quadlin.solve import moment_estimates as mes
+from quadlin.solve.fit_state import Learned
+from quadlin.solve.gauss_newton import averaged_step
+from quadlin.solve.levels import settled
+from quadlin.solve.step_length import family, member
+from quadlin.solve.types import Options, Record
+from quadlin.solve.whitening import Identity, Whitener
+
+SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
+RECOVERY = 1.1  # what the pace gains with every step that is kept
+WIDER = 10.0  # a feature whose spread grows so much in one batch has to be learned anew
+
+
+@dataclass(frozen=True)
+class Rise(Additive):
+    """What the last step did to the squared residuals of new rows: r₀² before it, r² after."""
+
+    before: float  # Σω r₀²
+    total: float  # Σω (r² − r₀²)
+    squares: float  # Σω² (r² − r₀²)²
+
+
+@dataclass(frozen=True)
+class Pending(Additive):
+    """What the rows of the batch that is being gathered have left behind."""
+
+    rows: int
+    sums: Sums
+    features: Moments
+    target: Moments
+    before: float = 0.0  # these three as in Rise, where there is a last step
+    rise: float = 0.0
+    rise_squares: float = 0.0
+
+
+def rise_of(chunk: Chunk, model: Model, before: Model, units: Units) -> Rise:
+    """Compare two models on the rows of a chunk."""
+    xp = namespace(model.U)
+    rows, y = Block(chunk.X, units), standardised_target(chunk, units)
+    now, then = (xp.astype(predict(m, rows) - y, xp.float64) for m in (model, before))
+    omega = xp.ones_like(now) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
+    change = omega * (now - then) * (now + then)
+    return Rise(float(omega @ then**2), float(xp.sum(change)), float(change @ change))
+
+
+def without(left_out: Array, model: Model) -> Model:
+    """Return the model without some features, at their means."""
+    rest = namespace(left_out).astype(~left_out, model.U.dtype)
+    return replace(model, U=rest[:, None] * model.U, w=rest * model.w)
+
+
+def watchful(model: Model, units: Units) -> tuple[Model, Units]:
+    """Give features that were constant so far a scale, to see them should they begin to vary."""
+    xp = namespace(units.scale)
+    constant = units.scale == 0
+    scale = xp.where(constant, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
+    return without(constant, model), replace(units, scale=scale)
+
+
+def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
+    """Add the sums and moments of some rows to those that wait."""
+    model, units, before = learned.model, learned.units, learned.before
+    sums = reduce(residual_sums, source, *watchful(model, units))
+    new = Pending(source.X.shape[0], sums, *moments_of(source))
+    if before is not None:
+        rise = reduce(rise_of, source, model, before, units)
+        new = replace(new, before=rise.before, rise=rise.total, rise_squares=rise.squares)
+    return new if pending is None else pending + new
+
+
+def told_in(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
+    """Say a model and the sums of its residual, its own U their Q, in other units."""
+    xp = namespace(model.U)
+    moved = in_units(model, units, new)
+    # z′ = g∘(z − h) with x the same, r′ = y r, and the new U is what U/g becomes times a matrix.
+    g = new.scale / units.scale
+    stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
+    h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
+    y = units.target.scale / new.target.scale
+    p1, hU = sums.p1 - sums.p0 * h, h @ model.U
+    p2 = sums.p2 - h * (sums.p1 + p1)
+    action = sums.action - h[:, None] * (sums.p1 @ model.U) - p1[:, None] * hU
+    action = g[:, None] * (action @ (xp.linalg.pinv(stretch[:, None] * model.U) @ moved.U))
+    return moved, Sums(
+        sums.weight, y**2 * sums.loss, y * sums.p0, y * g * p1, y * g * (g * p2), y * action
+    )
+
+
+def undone(learned: Learned, pending: Pending) -> Model | None:
+    """Return the model before the last step if new rows find that the step did harm.
+
+    The same rows judge the model before it and after it, so that noise, however heavy its tails,
+    is in both. Harm is a rise of the loss beyond its own sampling error, or by as much as there
+    was, which few rows can tell as well.
+    """
+    last = learned.history[-1].loss / learned.units.target.scale**2
+    usual = max(pending.before, last * pending.sums.weight)
+    harm = not pending.rise <= min(usual, SURE * pending.rise_squares**0.5)
+    return learned.before if harm else None
+
+
+def learn(learned: Learned, pending: Pending, options: Options, make_units: UnitsMaker) -> Learned:
+    """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
+
+    Each batch's step alone would land at the truth plus that batch's noise; the running mean
+    averages the noise away at the rate of all rows together. A step that new rows find to have done
+    harm is undone, and the pace halved; it recovers with the steps that follow.
+    """
+    units, last = learned.units, learned.history[-1]
+    features, target = learned.features + pending.features, learned.target + pending.target
+    new = make_units(features, target)
+    back = undone(learned, pending)
+    known = learned.model if back is None else back
+    pace = min(1.0, RECOVERY * learned.pace) if back is None else learned.pace / 2
+    wider = units.scale > WIDER * new.scale
+    before: Model | None = None
+    if bool(namespace(wider).any(wider)):
+        # A coefficient that hardly mattered may be anything; the next rows judge whether it was.
+        rest = tied(without(wider, known), units, options.fit_linear, options.fit_intercept)
+        before, model = in_units(known, units, new), in_units(rest, units, new)
+    elif back is not None:
+        model = in_units(back, units, new)
+    else:
+        before, sums = told_in(new, *watchful(known, units), pending.sums)
+        share = pace * sums.weight / features.weight
+        model = _step(before, sums, share, new, options, learned.white)
+    loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
+    history = (*learned.history, Record(last.step + 1, last.passes, loss))
+    if options.loose:
+        model = settled(model, new, make_units.fields)
+    status, white = learned.status, learned.white
+    return Learned(model, new, features, target, history, status, white, pace, before)
+
+
+def _step(
+    model: Model, sums: Sums, share: float, units: Units, options: Options, white: Whitener
+) -> Model:
+    if isinstance(white, Identity):
+        return _moment_step(model, sums, share, units, options)
+    return averaged_step(model, sums, share, units, options, white)
+
+
+def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: Options) -> Model:
+    """Take a share of the tangent step, with each feature's own κ and φ."""
+    xp = namespace(model.U)
+    parts = (options.fit_linear, options.fit_intercept)
+    directions = family(model, mes.tangent_step(sums, model.U, units), None, units, *parts)
+    alpha = [1.0] + [1.0] * options.fit_linear + [-sums.p0 / sums.weight] * options.fit_intercept
+    steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
+    return tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)

@@ -1,0 +1,173 @@
+"""A stream as plain data: what to write down of it, and how to go on from there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.standardise import UnitsMaker
+from quadlin.solve.fit_state import Learned
+from quadlin.solve.types import Options
+from quadlin.stream.batch import Pending
+from quadlin.stream.stream import Buffer, Stream
+
+LARGEST_WEIGHT = 1e150  # its square is a number too
+
+
+class MismatchError(Exception):
+    """Where a file says something that cannot be."""
+
+
+class SparseRows(NamedTuple):
+    """Rows in compressed form."""
+
+    data: np.ndarray  # (nnz,)
+    indices: np.ndarray  # (nnz,)
+    indptr: np.ndarray  # (n + 1,)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The rows of a first batch that is not complete."""
+
+    X: np.ndarray | SparseRows  # (n, d)
+    y: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,)
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """All that a stream knows, but for the names of features and their fields."""
+
+    options: Options
+    batch_size: int
+    goal: int
+    first_limit: int
+    make_units: UnitsMaker
+    seed: int
+    learned: Learned | None  # from whole batches
+    current: Learned | None  # with an incomplete batch, where there is one
+    waiting: Waiting | None
+    pending: Pending | None
+    rows: int
+    weight: float
+    squared_weight: float
+
+
+def state_of(stream: Stream) -> StreamState:
+    """Return all that a stream knows, what an incomplete batch has taught it included."""
+    current, waiting = stream.current, None
+    if stream.learned is None:
+        source = stream.waiting.source()
+        X: Any = source.X
+        if issparse(X):
+            X = SparseRows(X.data, X.indices, X.indptr)
+        weight: Any = source.weight
+        waiting = Waiting(X, source.y, weight)
+    return StreamState(
+        stream.options,
+        stream.batch_size,
+        stream.goal,
+        stream.first_limit,
+        replace(stream.make_units, names=(), fields=()),
+        stream.seed,
+        stream.learned,
+        None if current is stream.learned else current,
+        waiting,
+        stream.pending,
+        stream.rows,
+        stream.weight,
+        stream.squared_weight,
+    )
+
+
+def stream_of(
+    state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
+) -> Stream:
+    """Return the stream that goes on from a state, unless no stream can be in it."""
+    _check_state(state, len(names))
+    stream = Stream(
+        state.options,
+        state.batch_size,
+        state.first_limit,
+        replace(state.make_units, names=list(names), fields=one_hot),
+        state.seed,
+        state.learned,
+    )
+    stream.goal, stream.pending = state.goal, state.pending
+    stream._current = state.learned if state.current is None else state.current
+    if state.waiting is not None:
+        stream.waiting = _buffer(state.waiting, len(names))
+    stream.rows, stream.weight = state.rows, state.weight
+    stream.squared_weight = state.squared_weight
+    return stream
+
+
+def _buffer(waiting: Waiting, d: int) -> Buffer:
+    buffer, X = Buffer(), waiting.X
+    if isinstance(X, SparseRows):
+        try:
+            rows = csr_array((X.data, X.indices, X.indptr), shape=(len(waiting.y), d))
+            rows.check_format(full_check=True)
+        except (ValueError, TypeError) as error:
+            raise MismatchError(f"the rows that wait are not sparse ones ({error})") from error
+        buffer.X = [rows]
+    else:
+        buffer.X = X
+    buffer.rows, buffer.y, buffer.weight = len(waiting.y), waiting.y, waiting.weight
+    return buffer
+
+
+def _check_state(state: StreamState, d: int) -> None:
+    """Refuse what no stream can be in."""
+    learned, waiting, pending = state.learned, state.waiting, state.pending
+    known = [each for each in (learned, state.current) if each is not None]
+    _need(bool(known), "a model that has learned nothing")
+    _need((learned is None) == (waiting is not None), "the rows that wait")
+    _need(pending is None or learned is not None, "the sums that wait")
+    _need(0 <= state.seed < 2**31, "the seed")
+    _need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
+    _need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    _need(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
+    gathered = 0
+    if waiting is not None:
+        X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
+        floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
+        _need(floats, "the type of the rows that wait")
+        gathered = len(waiting.y)
+    elif pending is not None:
+        gathered = pending.rows
+    least = 0 if waiting is None and pending is None else 1
+    _need(least <= gathered < state.goal, "the number of rows that wait")
+    _need(not len(state.make_units.fields), "the fields of a state")
+    _check_choices(state.options, state.make_units.diagonal, d)
+    for each in known:
+        _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
+        _check_learned(each)
+
+
+def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
+    _need(options.step in ("guarded", "plain"), "the step")
+    _need(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    _need(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
+    _need(min(options.alpha) >= 0, "the penalty")
+    words = ("auto", "free", "zero")
+    good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
+    _need(good, "the choice of the diagonal")
+
+
+def _check_learned(learned: Learned) -> None:
+    _need(len(learned.history) > 0, "an empty history")
+    units = learned.units
+    _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    _need(bool((units.burden > 0).all()), "the share of the penalty")
+    for moments in (learned.features, learned.target):
+        _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
+    _need(bool((learned.features.var >= 0).all()), "the variance")
+
+
+def _need(good: bool, what: str) -> None:
+    if not good:
+        raise MismatchError(f"{what} cannot be right")

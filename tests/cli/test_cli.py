@@ -1,0 +1,882 @@
+"""The command line, as a user meets it."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from quadlin import SecondOrderRegressor
+from quadlin.cli import main
+from quadlin.cli.messages import columns, plain, spoken
+from quadlin.cli.options import joined, split
+from quadlin.data import open_source
+from quadlin.export.model_file import load
+
+COMMANDS = ("check", "fit", "predict", "evaluate", "inspect", "export", "demo", "reproduce")
+
+
+def frame(n=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    city = rng.choice(["Oslo", "Rome", "Bonn"], n)
+    area, age = rng.gamma(4, 25, n), rng.uniform(0, 100, n)
+    garden = (rng.random(n) < 0.3).astype(float)
+    price = 50 + 2 * area - 0.5 * age + 0.02 * area * age + 30 * garden * (city == "Rome")
+    return {
+        "id": np.arange(n),
+        "city": city,
+        "area": area,
+        "age": age,
+        "garden": garden,
+        "price": price + rng.normal(0, 5, n),
+    }
+
+
+COLUMNS = "city,area,age,garden"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with tables and a model, which no test changes."""
+    home = tmp_path_factory.mktemp("cli")
+    table = pa.table(frame())
+    pa.csv.write_csv(table, home / "houses.csv")
+    pa.parquet.write_table(table, home / "houses.parquet")
+    area = [None if i % 50 == 3 else v for i, v in enumerate(table["area"].to_pylist())]
+    gaps = table.set_column(2, "area", pa.array(area))
+    pa.csv.write_csv(gaps, home / "gaps.csv")
+    pa.csv.write_csv(table.select(["area", "age", "garden", "price"]), home / "numbers.csv")
+    code = main(
+        [
+            *("fit", str(home / "houses.csv"), "--target", "price", "--columns", COLUMNS),
+            *("--rank", "2", "--uncertainty", "-q", "-o", str(home / "model.safetensors")),
+        ]
+    )
+    assert code == 0
+    return home
+
+
+@pytest.fixture
+def quadlin(folder, tmp_path, monkeypatch, capsys):
+    """Run a command in a folder of its own; F/ is the folder of tables."""
+    monkeypatch.chdir(tmp_path)
+    os.symlink(folder, tmp_path / "F")
+
+    def run(line, code=0):
+        capsys.readouterr()
+        found = main(line.split())
+        out, err = capsys.readouterr()
+        assert found == code, err
+        assert "Traceback" not in err
+        return out if code == 0 else err
+
+    run.capsys = capsys
+    return run
+
+
+def shell(*argv, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "quadlin", *argv], capture_output=True, timeout=60, **more
+    )
+
+
+def test_help_tells_of_every_command_and_of_exit_codes():
+    done = shell("--help")
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert all(command in text for command in COMMANDS)
+    assert "Exit codes" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example(quadlin, command):
+    text = quadlin(f"{command} --help")
+    assert f"quadlin {command}" in text.split("╭")[0].split("Usage")[1].split("\n", 1)[1]
+
+
+def test_without_its_dependencies_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cyclopts", None)
+    assert main(["--help"]) == 1
+    assert 'pip install "quadlin[cli]"' in capsys.readouterr().err
+
+
+def test_the_fit_is_that_of_the_estimator(quadlin, folder):
+    said = json.loads(
+        quadlin(f"fit F/houses.csv --target price --columns {COLUMNS} --rank 2 --json -o m.st")
+    )
+    assert said["rank"] == 2
+    assert said["status"] == "converged"
+    source = open_source(str(folder / "houses.csv"), target="price", columns=COLUMNS.split(","))
+    own = SecondOrderRegressor(rank=2, random_state=0).fit(source)
+    np.testing.assert_array_equal(load("m.st").predict(source), own.predict(source))
+
+
+def test_the_rank_is_chosen_by_default(quadlin):
+    text = quadlin("fit F/numbers.csv --target price")
+    assert "converged" in text
+    assert load("model.safetensors").rank == "auto"
+
+
+def test_options_reach_the_estimator(quadlin):
+    quadlin(
+        "fit F/numbers.csv --target price --rank 1 --alpha 0.5,2 --diagonal zero --loss huber "
+        "--psd --whiten none --max-iter 7 --tol 1e-3 --batch-size 99 --random-state 3 --weight age"
+    )
+    params = load("model.safetensors").get_params()
+    wanted = {"alpha": (0.5, 2.0), "diagonal": "zero", "loss": "huber", "psd": True, "rank": 1}
+    wanted |= {"whiten": "none", "max_iter": 7, "tol": 1e-3, "batch_size": 99, "random_state": 3}
+    assert {name: params[name] for name in wanted} == wanted
+    assert load("model.safetensors").n_features_in_ == 2
+    quadlin("fit F/numbers.csv --target price --rank 1 --no-polish")
+    assert load("model.safetensors").polish is False
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--alpha 300",
+        "--alpha 0,300 --hold 0",
+        "--loss huber --rank 2",
+        "--no-intercept",
+        "--cv",
+    ],
+)
+def test_the_r2_of_the_training_rows_is_what_evaluate_says(quadlin, options):
+    Path("few.csv").write_text("".join(Path("F/numbers.csv").read_text().splitlines(True)[:300]))
+    weights = "--target price --weight age"
+    said = json.loads(quadlin(f"fit few.csv {weights} --columns area,garden {options} --json"))
+    found = json.loads(quadlin(f"evaluate model.safetensors few.csv {weights} --json"))
+    assert said["r2_train"] == pytest.approx(found["r2"], abs=1e-9)
+
+
+def test_the_linear_term_and_the_intercept_can_be_left_out(quadlin):
+    quadlin("fit F/numbers.csv --target price --rank 2 --no-linear --no-intercept")
+    model = load("model.safetensors")
+    assert (model.fit_linear, model.fit_intercept) == (False, False)
+    assert not np.any(model.coef_)
+    assert model.intercept_ == 0
+
+
+@pytest.mark.parametrize("options", ["--rank 1", "--rank 1 --hold 0", "--cv"])
+def test_a_fit_warns_of_columns_that_number_the_rows(quadlin, options):
+    Path("few.csv").write_text("".join(Path("F/houses.csv").read_text().splitlines(True)[:200]))
+    capsys = quadlin.capsys
+    for chosen, warned in (("", True), ("--columns id,area", False)):
+        assert main(f"fit few.csv --target price {chosen} {options} -q".split()) == 0
+        err = capsys.readouterr().err
+        assert ("warning: id: whole numbers that rise" in err) == warned
+        assert (f"--columns {COLUMNS}\n" in err) == warned
+
+
+def test_threads_fit_the_same_model(quadlin):
+    for engine in ("serial", "threads", "2"):
+        quadlin(f"fit F/houses.parquet --target price --rank 1 --engine {engine} -o {engine}.st")
+    coefs = [load(f"{engine}.st").coef_ for engine in ("serial", "threads", "2")]
+    np.testing.assert_allclose(coefs[1], coefs[0], rtol=1e-6)
+    np.testing.assert_allclose(coefs[2], coefs[0], rtol=1e-6)
+
+
+def test_cross_validation_keeps_names_and_levels(quadlin):
+    quadlin(f"fit F/gaps.csv --target price --columns {COLUMNS} --missing mean --cv -o cv.st")
+    model = load("cv.st")
+    assert model.encoder_.input_names == tuple(COLUMNS.split(","))
+    assert model.fill_.keys() == {"area", "age", "garden"}
+    said = json.loads(quadlin("evaluate cv.st F/gaps.csv --target price --json"))
+    assert said["r2"] > 0.9
+
+
+def test_missing_values_are_filled_with_the_means_of_the_fit(quadlin):
+    quadlin(f"fit F/gaps.csv --target price --columns {COLUMNS} --missing mean --rank 1 -o m.st")
+    fill = load("m.st").fill_
+    assert fill["area"] == pytest.approx(np.nanmean(np.array(fill["area"])))
+    one = "city,area,age,garden\nOslo,,50,0\nOslo,{},50,0\n".format(repr(fill["area"]))
+    Path("one.csv").write_text(one)
+    lines = quadlin("predict m.st one.csv -o -").splitlines()
+    assert lines[0] == "prediction"
+    assert lines[1] == lines[2]
+
+
+def test_rows_with_missing_values_are_dropped_or_refused(quadlin):
+    err = quadlin("fit F/gaps.csv --target price", code=1)
+    assert "'area' contains NaN" in err
+    assert "--missing drop or --missing mean" in err
+    said = json.loads(quadlin("fit F/gaps.csv --target price --missing drop --rank 1 --json"))
+    assert said["dropped"] == 24
+    assert said["rows"] == 1176
+    err = quadlin("predict F/model.safetensors F/gaps.csv -o p.csv", code=1)
+    assert "row 3" in err
+    assert not os.path.exists("p.csv")
+
+
+def read_predictions(path):
+    if path.endswith(".npy"):
+        return np.load(path)
+    table = pa.csv.read_csv(path) if path.endswith(".csv") else pa.parquet.read_table(path)
+    return np.column_stack([table[name].to_numpy() for name in table.column_names])
+
+
+@pytest.mark.parametrize("output", ["p.csv", "p.parquet", "p.npy"])
+def test_predictions_are_those_of_the_model(quadlin, folder, output):
+    model = load(folder / "model.safetensors")
+    source = open_source(str(folder / "houses.csv"), encoder=model.encoder_)
+    y, std = model.predict(source, return_std=True)
+    assert "1,200 predictions" in quadlin(f"predict F/model.safetensors F/houses.csv -o {output}")
+    np.testing.assert_array_equal(read_predictions(output).reshape(-1), y)
+    quadlin(f"predict F/model.safetensors F/houses.parquet --std -o {output} --json")
+    np.testing.assert_array_equal(read_predictions(output), np.column_stack([y, std]))
+    assert sorted(os.listdir()) == ["F", output]
+
+
+def test_columns_are_kept_beside_the_predictions(quadlin):
+    head, *rows = Path("F/gaps.csv").read_text().splitlines()
+    rows = [f'{row},"N° {i:04d}, ""new"""' for i, row in enumerate(rows)]
+    Path("t.csv").write_text("\n".join([f'{head},"its name"', *rows]))
+    for output in ("p.csv", "p.parquet"):
+        line = f"predict F/model.safetensors t.csv --missing drop --std -o {output}"
+        quadlin(line)
+        alone = read_predictions(output)
+        assert main([*line.split(), "--keep", "its name,id,area"]) == 0
+        read = pa.csv.read_csv if output == "p.csv" else pa.parquet.read_table
+        table = read(output)
+        assert table.column_names == ["its name", "id", "area", "prediction", "std"]
+        left = [i for i in range(1200) if i % 50 != 3]
+        assert table["its name"].to_pylist() == [f'N° {i:04d}, "new"' for i in left]
+        assert [int(v) for v in table["id"].to_pylist()] == left
+        np.testing.assert_array_equal(table["prediction"], alone[:, 0])
+        np.testing.assert_array_equal(table["std"], alone[:, 1])
+    lines = quadlin("predict F/model.safetensors F/houses.csv --keep id -o -").splitlines()
+    assert lines[0] == "id,prediction"
+    assert lines[1200].startswith("1199,")
+
+
+def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.data.source.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
+    monkeypatch.setattr("quadlin.cli.outputs.ROW_GROUP", 150)
+    quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
+    groups = pa.parquet.ParquetFile("p.parquet").metadata
+    assert {groups.row_group(i).num_rows for i in range(groups.num_row_groups)} == {200}
+    assert pa.parquet.read_table("p.parquet")["id"].to_pylist() == list(range(1200))
+
+
+def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
+    table = pa.table(frame(8)).append_column("day", pa.array([19000] * 8, pa.date32()))
+    table = table.append_column("list", pa.array([[1]] * 8)).append_column("std", table["id"])
+    pa.parquet.write_table(table, "t.parquet")
+    line = "predict F/model.safetensors t.parquet"
+    assert "2022-01-08," in quadlin(f"{line} --keep day -o -")
+    assert "Write a .parquet file" in quadlin(f"{line} --keep list -o p.csv", 1)
+    quadlin(f"{line} --keep list,std -o p.parquet")
+    assert pa.parquet.read_table("p.parquet")["list"].to_pylist() == [[1]] * 8
+    assert "--keep std would be" in quadlin(f"{line} --std --keep std -o p.parquet", 2)
+    assert sorted(os.listdir()) == ["F", "p.parquet", "t.parquet"]
+
+
+@pytest.mark.parametrize("output", ["p.csv", "-"])
+def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
+    quadlin("fit F/numbers.csv --target price --rank 1 -o m.st")
+    lines = Path("F/numbers.csv").read_text().splitlines()
+    Path("text.csv").write_text("\n".join([lines[0], *("big" + line for line in lines[1:])]))
+    Path("gap.csv").write_text(f"{lines[0]}\n,1,1,1\n")
+    np.save("three.npy", np.ones((3, 3)))
+    for line, words in (
+        ("m.st text.csv", "area holds text, but the model knows numbers only."),
+        ("m.st gap.csv", "--missing drop"),
+        ("F/model.safetensors three.npy", "the model has text columns: city, area"),
+    ):
+        assert main([*f"predict {line} -o {output}".split()]) == 1
+        out, err = quadlin.capsys.readouterr()
+        assert words in err
+        assert "model." not in err.replace("model.safetensors", "")
+        assert out == ""
+        assert not Path("p.csv").exists()
+
+
+def test_levels_that_the_model_does_not_know_are_told(quadlin):
+    Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
+    said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
+    assert said == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
+    main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
+    assert "warning: Levels that fit did not see" in quadlin.capsys.readouterr().err
+
+
+def test_evaluation_agrees_with_scikit_learn(quadlin, folder):
+    said = json.loads(quadlin("evaluate F/model.safetensors F/houses.csv --target price --json"))
+    model = load(folder / "model.safetensors")
+    source = open_source(str(folder / "houses.csv"), target="price", encoder=model.encoder_)
+    y, f = np.concatenate([chunk.y for chunk in source]), model.predict(source)
+    assert said["rows"] == 1200
+    assert said["r2"] == pytest.approx(1 - np.sum((f - y) ** 2) / np.sum((y - y.mean()) ** 2))
+    assert said["nmse"] == pytest.approx(1 - said["r2"])
+    assert said["rmse"] == pytest.approx(np.sqrt(np.mean((f - y) ** 2)))
+    assert said["mae"] == pytest.approx(np.mean(np.abs(f - y)))
+    assert said["rmse_constant"] == pytest.approx(y.std())
+    assert 0.92 < said["coverage_95"] < 0.98
+    assert "coverage" in quadlin("evaluate F/model.safetensors F/houses.csv --target price")
+
+
+def test_a_constant_target_is_told_and_scored_by_null(quadlin):
+    rows = "".join(f"{i * i % 7},{i % 5},3\n" for i in range(40))
+    Path("constant.csv").write_text("a,b,y\n" + rows)
+    assert main(["fit", "constant.csv", "--target", "y", "-o", "c.st"]) == 0
+    assert "The target is 3 in every row" in quadlin.capsys.readouterr().err
+    said = json.loads(quadlin("evaluate c.st constant.csv --target y --json"))
+    assert said["r2"] is None
+    assert said["nmse"] is None
+    assert said["rmse"] == pytest.approx(0, abs=1e-12)
+    text = quadlin("evaluate c.st constant.csv --target y")
+    assert re.search(r"R² +none  not defined: the target is the same in all these rows", text)
+    assert "nan" not in text
+    text = quadlin("fit constant.csv --target y -o c.st")
+    assert "none: not defined for a constant target" in text
+    assert "nothing to learn" in quadlin("check constant.csv --target y")
+
+
+def test_a_model_is_shown_with_names_and_errors(quadlin):
+    text = quadlin("inspect F/model.safetensors --top 4")
+    assert "area × age" in text
+    assert "±" in text
+    assert "status: converged" in text
+    said = json.loads(quadlin("inspect F/model.safetensors --json --top 3"))
+    assert len(said["interactions"]) == len(said["linear"]) == 3
+    assert said["interactions"][0]["std_error"] > 0
+    assert said["rank"] == len(said["eigenvalues"]) == 2
+    assert said["history"][-1]["passes"] > 1
+
+
+def test_a_page_of_a_model_stands_alone_and_escapes_names(quadlin):
+    evil = "<script>alert(1)</script>&"
+    table = frame(300)
+    pa.parquet.write_table(
+        pa.table({evil: table["area"], "b": table["age"], "y": table["price"]}), "evil.parquet"
+    )
+    quadlin("fit evil.parquet --target y --rank 1 -o evil.st")
+    quadlin("inspect evil.st --html evil.html -q")
+    page = Path("evil.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in page
+    assert "http" not in page
+
+
+def test_an_onnx_graph_predicts_the_same(quadlin, folder):
+    runtime = pytest.importorskip("onnxruntime")
+    assert "to y" in quadlin("export F/model.safetensors -o model.onnx")
+    session = runtime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    table = frame()
+    feed = {name: table[name][:5] for name in COLUMNS.split(",")}
+    feed["city"] = feed["city"].astype(object)
+    model = load(folder / "model.safetensors")
+    source = open_source(str(folder / "houses.csv"), encoder=model.encoder_)
+    np.testing.assert_allclose(session.run(None, feed)[0], model.predict(source)[:5], rtol=1e-9)
+
+
+def test_a_table_is_checked_in_words_and_the_advice_runs(quadlin):
+    text = quadlin("check F/gaps.csv --target price")
+    assert "24 of 1,200 rows miss a value (area 24)" in text
+    assert "id: only names or numbers of the rows" in text
+    command = text.splitlines()[-1].split("quadlin ")[1]
+    assert "--columns city,area,age,garden" in command
+    assert "--missing drop" in command
+    quadlin(command)
+
+
+def test_a_check_finds_what_is_wrong_with_features(quadlin):
+    rng = np.random.default_rng(0)
+    n = 500
+    x = rng.standard_normal(n)
+    table = {
+        "x": x,
+        "twin": x + 1e-3 * rng.standard_normal(n),
+        "same": np.ones(n),
+        "flag": (rng.random(n) < 0.5).astype(float),
+        "heavy": np.exp(3 * rng.standard_normal(n)),
+        "name": [f"customer {i}" for i in range(n)],
+        "level": ["rare" if i < 3 else "often" for i in range(n)],
+        "y": x**2 + np.exp(4 * rng.standard_normal(n)),
+    }
+    pa.parquet.write_table(pa.table(table), "odd.parquet")
+    said = json.loads(quadlin("check odd.parquet --target y --json"))
+    assert said["useless_columns"] == ["name"]
+    assert said["correlated_pairs"][0]["r"] > 0.99
+    assert said["heavy_tails"] == ["heavy"]
+    assert said["kinds_of_features"]["constant"] == 1
+    texts = {item["topic"]: item["text"] for item in said["findings"]}
+    assert "level=rare" in texts["levels"]
+    assert "--loss huber" in said["command"]
+    assert "name" not in said["command"].split("--columns ")[1].split()[0].split(",")
+
+
+def test_a_check_survives_a_table_without_a_complete_row(quadlin):
+    rows = "".join(f"{i % 7},,{i}\n" if i % 2 else f",{i % 5},{i}\n" for i in range(40))
+    Path("holes.csv").write_text("a,b,y\n" + rows)
+    said = json.loads(quadlin("check holes.csv --target y --json"))
+    assert said["missing"] == {"a": 20, "b": 20}
+    assert said["complete_rows"] == 0
+    quadlin(said["command"].removeprefix("quadlin "))
+
+
+def test_a_check_leaves_out_a_column_without_values(quadlin):
+    rows = "".join(f"{i * i % 7},{i % 5},,{i % 11}\n" for i in range(300))
+    Path("hollow.csv").write_text('"a,1",b,void,y\n' + rows)
+    said = json.loads(quadlin("check hollow.csv --target y --json"))
+    assert said["useless_columns"] == ["void"]
+    assert said["complete_rows"] == 300
+    assert main(shlex.split(said["command"])[1:]) == 0
+    assert load("model.safetensors").feature_names_in_.tolist() == ["a,1", "b"]
+
+
+def test_svmlight_and_numpy_files_are_fitted_and_checked(quadlin):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    y = X[:, 0] * X[:, 1]
+    np.save("X.npy", X)
+    np.save("y.npy", y)
+    rows = (" ".join(f"{j + 1}:{v!r}" for j, v in enumerate(row)) for row in X.tolist())
+    Path("rows.svm").write_text(
+        "".join(f"{t!r} {row}\n" for t, row in zip(y.tolist(), rows, strict=True))
+    )
+    for line in ("X.npy --target y.npy", "rows.svm"):
+        assert "Enough up to" in quadlin(f"check {line}")
+        quadlin(f"fit {line} --rank 2 -o m.st")
+        said = json.loads(quadlin(f"evaluate m.st {line} --json"))
+        assert said["r2"] > 0.999
+
+
+def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
+    data = (folder / "numbers.csv").read_bytes()
+    model = str(tmp_path / "m.st")
+    done = shell("fit", "-", "--format", "csv", "--target", "price", "-o", model, input=data)
+    assert done.returncode == 0, done.stderr
+    assert b"the rank is not chosen but 5" in done.stderr
+    done = shell("predict", model, "-", "--format", "csv", "-o", "-", input=data)
+    assert done.returncode == 0, done.stderr
+    y = np.array(done.stdout.decode().split()[1:], dtype=float)
+    source = open_source(str(folder / "numbers.csv"), target="price")
+    own = SecondOrderRegressor(rank=5, random_state=0).partial_fit(source)
+    np.testing.assert_array_equal(y, own.predict(source))
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "code"),
+    [
+        ("fit nothing.csv --target y", "nothing.csv is not there", 1),
+        ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
+        ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
+        ("fit F/houses.csv", "by --target; it has the columns id, city", 2),
+        ("fit F/houses.csv --target city", "must be numbers", 1),
+        ("fit F/houses.csv --target price --rank many", "not a whole number, nor auto", 2),
+        ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
+        ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
+        ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
+        ("fit F/houses.csv --target price --format xls", "--format xls", 2),
+        ("fit F/houses.csv --target price --delimiter ;;", "--delimiter ';;' must be", 2),
+        ("fit F/houses.csv --target price --decimal x", "--decimal 'x' must be", 2),
+        ("fit F/houses.csv --target price --encoding x", "--encoding 'x' is not known", 2),
+        ("fit F/houses.csv --target price --delimiter ;", "say what separates them", 1),
+        ("fit F/houses.parquet --target price --delimiter ;", "is no CSV: --delimiter,", 1),
+        ("fit F/houses.csv --target price --weight price", "the target and the weight as well", 1),
+        (
+            "fit F/houses.csv --target price --columns area,price",
+            "'price' cannot be a feature and the target as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "fit F/houses.csv --target price --columns area --weight area",
+            "'area' cannot be a feature and the weight as well. Leave it out of --columns.",
+            1,
+        ),
+        (
+            "evaluate F/model.safetensors F/houses.csv --target area",
+            "'area' cannot be a feature and the target as well. Name another --target.",
+            1,
+        ),
+        ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),
+        ("fit F/houses.csv --target price -o no/m.st", "no folder no", 1),
+        ("fit F/houses.csv --target price -o F", "is a folder", 1),
+        ("fit F/houses.csv --target price -o F/houses.csv", "is used by this command", 2),
+        ("fit F/houses.csv --target price -o m.st --checkpoint m.st", "is used by this", 2),
+        ("predict F/model.safetensors F/*.csv -o F/houses.csv", "is used by this", 2),
+        ("fit F/houses.csv --target price --hold 2.5", "'2.5' is not a whole number", 2),
+        ("fit F/houses.csv --target price --features 0", "--features 0 must be", 2),
+        ("inspect F/model.safetensors --top 2.5", "'2.5' is not a whole number", 2),
+        ("fit F/houses.csv --target price --cv --one-pass", "--cv goes without", 2),
+        ("fit F/houses.csv --target price --cv --rank 2", "--cv goes without --rank", 2),
+        ("fit F/houses.csv --target price --one-pass --rank auto", "--rank auto needs", 2),
+        ("fit F/houses.csv --target price --one-pass --uncertainty", "--uncertainty needs", 2),
+        ("fit F/houses.csv --targt price", "Did you mean --target?", 2),
+        ("fit - --target price", "needs --format", 2),
+        ("fit", "requires an argument", 2),
+        ("fitt", 'Unknown command "fitt"', 2),
+        ("predict F/houses.csv F/houses.csv -o p.csv", "not a file of quadlin", 1),
+        ("predict nothing.st F/houses.csv -o p.csv", "There is no model nothing.st", 1),
+        ("predict F/model.safetensors F/houses.csv -o p.xls", "must end in .parquet", 2),
+        ("predict F/model.safetensors F/houses.csv -o - --json", "both print", 2),
+        ("predict F/model.safetensors F/houses.csv --keep prise -o p.csv", "mean 'price'?", 1),
+        ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
+        ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
+        ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
+        ("evaluate F/model.safetensors F/houses.csv", "the target by --target. See", 2),
+        ("inspect F/houses.parquet", "not a file of quadlin", 1),
+        ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
+        ("check - --format csv --target y", "several times", 2),
+        ("fit a.csv b.csv --target y", "no place for 'b.csv': put patterns of files", 2),
+        ("fit F/houses.csv --target price -o -", "writes to a file", 2),
+        ("inspect F/model.safetensors --html -", "writes to a file", 2),
+        ("fit F/houses.csv --target price --config no.toml", "no configuration file no.toml", 2),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(quadlin, line, words, code):
+    err = quadlin(line, code)
+    assert words in err
+    assert err.startswith("quadlin: ")
+    assert err.count("\n") == 1
+    assert os.listdir() == ["F"]
+
+
+def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
+    rows = [
+        (f"{i % 7},5", f"{i % 5}", ("Malmö", "Oslo")[i % 2], f"{i % 7 * (i % 5)},25")
+        for i in range(90)
+    ]
+    text = "\n".join(map(";".join, [("a", "b", "stad", "y"), *rows]))
+    Path("t.csv").write_text(text, encoding="latin1")
+    err = quadlin("fit t.csv --target y", 1)
+    assert "'a' holds numbers with commas, such as '0,5'. Give --decimal \",\"" in err
+    err = quadlin("fit t.csv --target y --decimal ,", 1)
+    assert (
+        "'stad' of file t.csv is not UTF-8 in row 0 (counted from 0). Give --encoding latin1" in err
+    )
+    said = json.loads(quadlin("check t.csv --target y --decimal , --encoding latin1 --json"))
+    assert "--decimal , --encoding latin1" in said["command"]
+    assert main(shlex.split(said["command"])[1:]) == 0
+    assert "stad=Malmö" in load("model.safetensors").encoder_.names
+    quadlin("predict model.safetensors t.csv --decimal , --encoding latin1 -o p.csv")
+    Path("u.csv").write_text(text.replace(",", ".").replace(";", "\t"))
+    for delimiter in ("", " --delimiter tab", " --delimiter \\t"):
+        quadlin(f"predict model.safetensors u.csv -o q.csv{delimiter}")
+        assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
+
+
+def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin):
+    Path("empty.csv").write_text("a,y\n")
+    for command in ("fit", "check"):
+        assert "holds no rows" in quadlin(f"{command} empty.csv --target y", 1)
+    Path("unfinished.csv").write_text("a,y")
+    assert "is empty or holds no rows" in quadlin("fit unfinished.csv --target y", 1)
+    Path("nothing.csv").touch()
+    assert "is empty" in quadlin("fit nothing.csv --target y", 1)
+    os.mkdir("locked", 0o500)
+    if os.access("locked", os.W_OK):
+        return  # root may write anywhere
+    assert "may not be written" in quadlin("fit F/houses.csv --target price -o locked/m.st", 1)
+
+
+def test_standard_deviations_need_a_model_that_knows_them(quadlin):
+    quadlin("fit F/numbers.csv --target price --rank 1")
+    err = quadlin("predict model.safetensors F/numbers.csv --std -o p.csv", 1)
+    assert "fit it with --uncertainty" in err
+
+
+def test_an_empty_path_is_not_the_folder_at_hand(quadlin):
+    assert main(["fit", "", "--target", "y"]) == 1
+    assert "The path is empty" in quadlin.capsys.readouterr().err
+
+
+def test_names_with_commas_quotes_and_spaces_go_through_the_options():
+    names = ["area", "size, net", " old", 'the "new"', '"quoted"', "größe m²", 'a",b']
+    assert split(joined(names)) == names
+    assert split(' area , "size, net",,year built,') == ["area", "size, net", "year built"]
+    assert split("") == split(" , ") == []
+
+
+def test_letters_that_a_terminal_does_not_know_are_escaped(folder):
+    model = str(folder / "model.safetensors")
+    done = shell("inspect", model, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"area \\xd7 age" in done.stdout
+
+
+def test_debug_shows_where(quadlin):
+    assert main(["fit", "nothing.csv", "--target", "y", "--debug"]) == 1
+    assert "Traceback" in quadlin.capsys.readouterr().err
+
+
+def test_warnings_are_lines(quadlin):
+    line = "fit F/numbers.csv --target price --rank 3 --max-iter 1 --json"
+    assert main(line.split()) == 0
+    out, err = quadlin.capsys.readouterr()
+    assert json.loads(out)["status"] == "out_of_steps"
+    assert err == (
+        "warning: out_of_steps: --max-iter steps were used up while still improving. "
+        "Raise --max-iter.\n"
+    )
+
+
+def test_a_configuration_file_gives_options_and_the_command_line_wins(quadlin):
+    Path("q.toml").write_text(
+        '[fit]\ntarget = "price"\nrank = 1\noutput = "c.st"\nmax-iter = 9\n[inspect]\ntop = 2\n'
+    )
+    quadlin("fit F/numbers.csv --config q.toml --max-iter 8")
+    model = load("c.st")
+    assert (model.rank, model.max_iter) == (1, 8)
+    assert len(json.loads(quadlin("inspect c.st --config q.toml --json"))["linear"]) == 2
+    Path("bad.toml").write_text("[fit]\nrnak = 1\n")
+    err = quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+    assert "rnak" in err
+    assert "bad.toml" in err
+    Path("bad.toml").write_text("[fitt]\nrank = 1\n")
+    err = quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+    assert "'fitt', which is no command" in err
+    for text, words in (
+        ("[fit\n", "bad.toml is no TOML"),
+        ("fit = 3\n", "'fit', which is no command"),
+        ("[fit]\ncolumns = [[1]]\n", "columns is a list of more than names and numbers"),
+        ("[fit]\nrank = [1, 2]\n", "'1,2' is not a whole number"),
+    ):
+        Path("bad.toml").write_text(text)
+        assert words in quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
+
+
+def test_a_configuration_file_may_list_names_and_numbers(quadlin):
+    Path("t.csv").write_text(
+        '"a, net",b c,d,y\n' + "".join(f"{i % 7},{i % 5},{i % 3},{i % 11}\n" for i in range(99))
+    )
+    Path("q.toml").write_text(
+        '[fit]\ntarget = "y"\ncolumns = ["a, net", "b c"]\nrank = 1\nalpha = [0.5, 2]\n'
+    )
+    quadlin("fit t.csv --config q.toml")
+    model = load("model.safetensors")
+    assert model.feature_names_in_.tolist() == ["a, net", "b c"]
+    assert model.alpha == (0.5, 2)
+    quadlin("fit t.csv --config q.toml --columns d")
+    assert load("model.safetensors").feature_names_in_.tolist() == ["d"]
+
+
+def hard(folder):
+    """Rows that take a fit a few seconds."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 40))
+    X[:, 1:] += 0.7 * X[:, :-1]
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", (X[:, :5] ** 2).sum(axis=1) + rng.standard_normal(6000))
+
+
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path):
+    hard(tmp_path)
+    line = ["fit", "X.npy", "--target", "y.npy", "--rank", "8", "--tol", "1e-9", "--uncertainty"]
+    assert shell(*line, "-o", "straight.st", cwd=tmp_path).returncode == 0
+    line += ["-o", "m.st", "--checkpoint", "it's.ckpt"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quadlin", *line],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    checkpoint = tmp_path / "it's.ckpt"
+    while process.poll() is None and not (
+        checkpoint.exists() and checkpoint.stat().st_size > 100_000
+    ):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.decode().count("\n") == 1
+    assert not (tmp_path / "m.st").exists()
+    again = err.decode().split("To go on: ")[1]
+    assert "'it'\"'\"'s.ckpt'" in again
+    size = checkpoint.stat().st_size
+    assert shell(*line, cwd=tmp_path).returncode == 0
+    assert size > 100_000
+    assert not checkpoint.exists()
+    a, b = load(tmp_path / "m.st"), load(tmp_path / "straight.st")
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+    np.testing.assert_array_equal(a.components_, b.components_)
+    np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
+
+
+def test_a_terminal_shows_how_far_a_walk_is(quadlin, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for line in (
+        "fit F/numbers.csv --target price --rank 1 --hold 0",
+        "fit F/numbers.csv --target price --rank 1 --one-pass",
+        "predict model.safetensors F/numbers.csv -o p.csv",
+        "check F/houses.parquet --target price",
+    ):
+        assert main(line.split()) == 0
+        assert "rows/s" in quadlin.capsys.readouterr().err
+        assert main([*line.split(), "--quiet"]) == 0
+        assert quadlin.capsys.readouterr().err == ""
+
+
+class Torn(io.RawIOBase):
+    """A stream in which Ctrl-C is pressed at some byte."""
+
+    def __init__(self, data, at):
+        self.data, self.at, self.done = data, at, 0
+
+    def read(self, size=-1):
+        part = self.data[self.done : self.done + min(size, 1 << 16)]
+        self.done += len(part)
+        if self.at is not None and self.done > self.at:
+            self.at = None
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        return part
+
+
+def test_a_stream_that_was_stopped_goes_on_with_the_same_rows(quadlin, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300_000, 3)).round(4)
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(len(X))
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
+    pa.csv.write_csv(table, "rows.csv")
+    data = Path("rows.csv").read_bytes()
+    assert len(data) * 9 // 10 > 1 << 23  # more than is read to guess the columns' types
+    line = "fit - --format csv --target y --rank 1 --batch-size 5000"
+
+    def run(at, more):
+        monkeypatch.setattr(sys, "stdin", type("", (), {"buffer": Torn(data, at)}))
+        return main(f"{line} {more}".split())
+
+    assert run(None, "-o whole.st") == 0
+    assert run(len(data) * 49 // 50, "-o m.st --checkpoint s.ckpt") == 130
+    err = quadlin.capsys.readouterr().err
+    assert "To go on with the same rows: quadlin" in err
+    assert os.path.exists("s.ckpt")
+    assert not os.path.exists("m.st")
+    assert run(None, "-o m.st --checkpoint s.ckpt") == 0
+    assert not os.path.exists("s.ckpt")
+    np.testing.assert_array_equal(load("m.st").coef_, load("whole.st").coef_)
+    assert run(len(data) * 49 // 50, "-o n.st") == 130
+    assert "With --checkpoint FILE a fit can go on" in quadlin.capsys.readouterr().err
+
+
+def test_the_demo_is_that_of_the_library(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.paper.demo.main", lambda: print("shown"))
+    assert quadlin("demo") == "shown\n"
+
+
+def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
+    asked = []
+
+    class Runner:
+        UnknownNameError = type("UnknownNameError", (ValueError,), {})
+
+        def reproduce(self, size, only, folder, device, *, jobs, report, progress, say):
+            asked.append((size, only, str(folder), device, jobs, progress, report))
+            if device == "slow":
+                raise KeyboardInterrupt
+            if only == ["z"]:
+                raise self.UnknownNameError("There is no study 'z'.")
+            return type("", (), {"folder": folder, "complete": ["a"], "left": {}})
+
+    monkeypatch.setitem(sys.modules, "quadlin.paper.runner", Runner())
+    pages = type("", (), {"write_report": "written"})
+    monkeypatch.setitem(sys.modules, "quadlin.paper.report", pages)
+    assert "a complete" in quadlin("reproduce --only a,b --folder r")
+    quadlin("reproduce --full --device cuda --jobs 3 --quiet")
+    assert asked == [
+        ("quick", ["a", "b"], "r", "cpu", None, True, "written"),
+        ("full", None, "results/full", "cuda", 3, False, "written"),
+    ]
+    assert "the same command goes on" in quadlin("reproduce --device slow", 130)
+    assert "no study 'z'" in quadlin("reproduce --only z", 2)
+
+    def lacking(name):
+        raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
+
+    monkeypatch.setattr("quadlin.cli.demonstrations.importlib.import_module", lacking)
+    assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
+
+
+def test_the_report_is_made_of_results_that_are_there(quadlin):
+    results = Path(__file__).parents[2] / "docs" / "reproduction"
+    Path("r").mkdir()
+    for name in ("about.json", "memory.parquet"):
+        shutil.copy(results / name, "r")
+    assert "report.html" in quadlin("reproduce --report-only --folder r")
+    assert "<svg" in Path("r/report.html").read_text() or Path("r/figures").is_dir()
+    assert "Memory" in Path("r/report.html").read_text()
+    assert quadlin("reproduce --report-only --folder empty", 1)
+
+
+def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):
+    """But for digits, which depend on the machine."""
+    docs = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
+    blocks = re.findall(r"```console\n(.*?)```", docs, re.DOTALL)
+    assert len(blocks) >= 5
+    for line, said in re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks)):
+        found = quadlin(line)
+        assert words(found) == words(said)
+
+
+def test_the_commands_in_the_readme_run_one_after_the_other(quadlin):
+    root = Path(__file__).parents[2]
+    docs, readme = ((root / name).read_text() for name in ("docs/command_line.md", "README.md"))
+    exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
+    commands = re.search(r"```\npip install(.*?)```", readme, re.DOTALL)[1].replace("\\\n", "")
+    lines = re.findall(r"^quadlin (.*)$", commands, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        quadlin(line.split("  #")[0])
+    assert {"houses.safetensors", "houses.html", "prices.parquet"} <= set(os.listdir())
+
+
+def words(text):
+    return re.sub(r"[-+]?[\d.,]+(e[-+]\d+)?|\s+", " ", text).split()
+
+
+def test_what_is_said_is_json_and_english():
+    assert plain({"a": np.float64("nan"), "b": (np.int64(3), np.inf), 1: np.arange(2)}) == {
+        "a": None,
+        "b": [3, None],
+        "1": [0, 1],
+    }
+    assert columns([["a", "1.5"], ["bb", "10"]]) == ["  a   1.5", "  bb   10"]
+    assert spoken('Use missing="drop", or columns= without it.') == (
+        "Use --missing drop, or --columns without it."
+    )
+    assert spoken(FileNotFoundError(2, "No such file", "x")) == "x: No such file."
+    assert "unexpected ZeroDivisionError" in spoken(ZeroDivisionError("x"))
+
+
+def test_svmlight_rows_tell_where_their_features_begin(quadlin):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X[:, 0] + X[:, 1] * X[:, 2]
+    lines = [f"{t} 0:{a} 1:{b} 2:{c}" for t, (a, b, c) in zip(y, X, strict=True)]
+    Path("d.svm").write_text("\n".join(lines))
+    Path("few.svm").write_text("0 1:5 2:3\n")
+    quadlin("fit d.svm --rank 1 -o m.st")
+    said = json.loads(quadlin("check d.svm --features 4 --zero-based --json"))
+    assert "d.svm --features 4 --zero-based" in said["command"]
+    quadlin("predict m.st few.svm --features 3 -o p.csv", 1)
+    quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
+    got = float(Path("p.csv").read_text().split()[1])
+    assert got == pytest.approx(float(load("m.st").predict([[0.0, 5.0, 3.0]])[0]), rel=1e-6)
+
+
+def test_numbers_that_must_be_whole_are(quadlin):
+    Path("t.csv").write_text("a,y\n" + "".join(f"{i % 7},{i % 5}\n" for i in range(40)))
+    Path("q.toml").write_text("[fit]\nrank = 2.7\n")
+    quadlin("fit t.csv --target y --rank 2.7 -o m.st", 2)
+    quadlin("fit t.csv --target y --config q.toml -o m.st", 2)
+    quadlin("fit t.csv --target y --rank 1 --max-iter 2.5 -o m.st", 2)
+    quadlin("fit t.csv --target y --rank 1 --hold -5 -o m.st", 2)
+    assert not Path("m.st").exists()
+    quadlin("fit t.csv --target y --rank auto -o m.st")

@@ -1,0 +1,231 @@
+"""Who carries out the sums changes nothing but rounding: threads, a cluster, a worker that dies."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from quadlin import SecondOrderRegressor, open_source
+from quadlin.core.chunks import MemorySource, Reweighted
+from quadlin.core.engine import Threads, recorded, reduce
+from quadlin.core.survey import survey
+from quadlin.data.cluster import ChunkError, OnCluster, carried
+from quadlin.datasets import make_second_order
+from quadlin.solve.types import Options
+from quadlin.solve.uncertainty import uncertainty_of
+
+DATA = make_second_order(3000, 12, rank=2, noise=0.5, random_state=0)
+
+
+def fitted(X=DATA.X, y=DATA.y, engine=None, **options):
+    return SecondOrderRegressor(2, random_state=0, **options).fit(X, y, engine=engine)
+
+
+def same(a, b, atol=1e-9):
+    np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), atol=atol)
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_parts_in_order_are_the_whole(n, count, as_sparse):
+    X = np.arange(2.0 * n).reshape(n, 2)
+    source = MemorySource(sparse.csr_array(X) if as_sparse else X, np.arange(n), np.ones(n), 3)
+    parts = source.parts(count)
+    assert 1 <= len(parts) <= count
+    y = np.concatenate([chunk.y for part in parts for chunk in part])
+    np.testing.assert_array_equal(y, np.arange(n))
+    whole = [c.X.toarray() if as_sparse else c.X for part in parts for c in part]
+    np.testing.assert_array_equal(np.concatenate(whole), X)
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads", 1, 3])
+@pytest.mark.parametrize("polish", [True, False])
+def test_threads_fit_the_same_model(engine, polish):
+    same(fitted(engine=engine, polish=polish), fitted(polish=polish))
+
+
+def test_the_same_number_of_threads_gives_the_same_bits():
+    a, b = (fitted(engine=3).predict(DATA.X) for _ in range(2))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_source_fits_the_same_model_as_its_rows():
+    source = open_source(DATA.X, target=DATA.y)
+    same(fitted(source, None), fitted())
+    same(fitted(source, None, engine=2), fitted())
+    np.testing.assert_array_equal(fitted().predict(source), fitted().predict(DATA.X))
+
+
+REWEIGHTED = [{"rank": "auto"}, {"rank": 2, "loss": "huber"}]  # sums over rows with other weights
+
+
+@pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])
+def test_threads_sum_reweighted_rows(options, monkeypatch):
+    weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
+    serial = SecondOrderRegressor(**options, random_state=0).fit(DATA.X, DATA.y, weight)
+    monkeypatch.setattr(Threads, "__iter__", None)  # nobody walks all rows
+    threads = SecondOrderRegressor(**options, random_state=0)
+    threads.fit(DATA.X, DATA.y, weight, engine=3)
+    assert threads.rank_ == serial.rank_ == 2
+    same(threads, serial, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_drawn_noise_belongs_to_rows_however_they_are_cut(weighted):
+    model = fitted()._fitted.current
+    rows = MemorySource(DATA.X, DATA.y)
+    weight = np.random.default_rng(0).uniform(size=3000)
+
+    def law(source):
+        source = Reweighted(source, weight) if weighted else source
+        options, rng = Options(rank=2), np.random.default_rng(0)
+        args = model.model, model.units, options, model.white, rng
+        return uncertainty_of(source, *args, dense_limit=0, draws=8)
+
+    one, other = law(rows), law(Threads(rows, 3))
+    assert not one.exact
+    np.testing.assert_allclose(one.steps.w, other.steps.w, atol=1e-6)
+    np.testing.assert_allclose(one.coef_std()[0], other.coef_std()[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["gpu", 0, -1, True, 1.5, object()])
+def test_an_engine_that_is_none_is_named(engine):
+    with pytest.raises(ValueError, match="engine="):
+        fitted(engine=engine)
+
+
+def test_an_error_in_a_thread_reaches_the_caller():
+    def raises(chunk):
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ZeroDivisionError, match="by zero"):
+        reduce(raises, Threads(MemorySource(DATA.X, DATA.y), 2))
+
+
+def test_sums_within_sums_are_not_recorded():
+    seen = []
+
+    def recorder(asked, carry):
+        seen.append(asked[0])
+        return carry()
+
+    def inner(chunk):
+        return float(chunk.y.sum())
+
+    def outer(chunk):
+        return reduce(inner, [chunk])
+
+    with recorded(recorder):
+        reduce(outer, MemorySource(DATA.X, DATA.y))
+    assert seen == ["outer"]
+    assert reduce(inner, MemorySource(DATA.X, DATA.y)) == pytest.approx(DATA.y.sum())
+
+
+def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
+    table = pa.table({"a": [1.0, None, 3.0, 4.0, 5.0, 6.0], "y": [1.0, 2.0, 3.0, 5.0, 4.0, 6.0]})
+    for number, rows in enumerate([table.slice(0, 1), table.slice(1, 1), table.slice(2)]):
+        pyarrow.parquet.write_table(rows, tmp_path / f"{number}.parquet")
+    source = open_source(tmp_path, target="y", missing="drop")
+    serial, threaded = survey(source), survey(carried(source, 3))
+    assert threaded.tally == serial.tally
+    assert source.dropped == 1
+    np.testing.assert_allclose(threaded.features.var, serial.features.var)
+
+
+def test_a_slice_of_a_memory_map_is_cut_as_it_is(tmp_path):
+    np.save(tmp_path / "X.npy", np.vstack([3 * DATA.X + 1, DATA.X]))
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")[3000:]
+    same(fitted(open_source(X, target=DATA.y), None, engine=2), fitted())
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+QUICK = {"polish": False, "max_iter": 3, "tol": 1e-3}  # a pass costs some 10 ms on a cluster
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_cluster_fits_the_same_model(client):
+    same(fitted(engine=client, **QUICK), fitted(**QUICK))
+    dask_array = pytest.importorskip("dask.array")
+    X, y = (dask_array.from_array(a, chunks=700) for a in (DATA.X, DATA.y))
+    X = X.rechunk((700, 5))
+    model = fitted(X, y, **QUICK)  # the default client carries Dask's own arrays
+    same(model, fitted(**QUICK))
+    np.testing.assert_array_equal(model.predict(X), model.predict(DATA.X))
+    weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
+    a = SecondOrderRegressor(2, random_state=0, **QUICK).fit(X, y, weight)
+    b = SecondOrderRegressor(2, random_state=0, **QUICK).fit(DATA.X, DATA.y, weight)
+    same(a, b)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_frames_of_a_cluster_fit_the_same_model(client):
+    frames = pytest.importorskip("dask.dataframe")
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(DATA.X[:, :4], columns=list("abcd"))
+    frame["city"] = rng.choice(["Oslo", "Rome", "Bonn"], 3000)
+    y = DATA.y + 2.0 * (frame["city"] == "Rome") * DATA.X[:, 0]
+    on_cluster = frames.from_pandas(frame.assign(y=y), npartitions=4)
+    source = open_source(on_cluster, target="y")
+    a = SecondOrderRegressor(2, random_state=0, **QUICK).fit(source, engine=client)
+    b = SecondOrderRegressor(2, random_state=0, **QUICK).fit(frame, y)
+    np.testing.assert_allclose(a.predict(frame), b.predict(frame), atol=1e-8)
+    assert list(a.feature_names_in_) == ["a", "b", "c", "d", "city"]
+
+
+@pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_cluster_sums_reweighted_rows_where_they_lie(client, options, monkeypatch):
+    X, y = DATA.X[:600, :5], DATA.y[:600]
+    serial = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y)
+    monkeypatch.setattr(OnCluster, "__iter__", None)
+    there = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y, engine=client)
+    np.testing.assert_allclose(there.predict(X), serial.predict(X), atol=1e-6)
+
+
+def test_a_chunk_that_raises_is_named(client):
+    rows = carried(MemorySource(DATA.X, DATA.y), client)
+
+    def raises(chunk):
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ChunkError, match=r"Part \d of the rows \(\d+ of them\).*by zero"):
+        reduce(raises, rows)
+    assert survey(rows).tally.rows == 3000  # and the cluster goes on
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_worker_that_dies_changes_nothing(client, tmp_path):
+    np.save(tmp_path / "X.npy", DATA.X)
+    source = open_source(tmp_path / "X.npy", target=DATA.y)
+    rows = carried(source, client)
+    expected = survey(MemorySource(DATA.X, DATA.y))
+    assert survey(rows).tally == expected.tally
+    victim = next(iter(client.run(os.getpid).values()))
+    killer = threading.Timer(0.05, os.kill, (victim, signal.SIGKILL))
+    killer.start()
+    for _ in range(20):  # some before, some during, some after
+        got = survey(rows)
+        np.testing.assert_allclose(got.features.var, expected.features.var, rtol=1e-12)
+    killer.join()
+    assert victim not in client.run(os.getpid).values()
+    same(fitted(source, None, engine=client, **QUICK), fitted(**QUICK))

@@ -1,0 +1,81 @@
+import matplotlib
+import numpy as np
+import pytest
+
+from quadlin import SecondOrderRegressor
+from quadlin.datasets import make_second_order
+from quadlin.explain.displays import (
+    ConvergenceDisplay,
+    LevelDisplay,
+    PhaseTransitionDisplay,
+    ScalingDisplay,
+)
+from quadlin.paper import demo
+
+matplotlib.use("Agg")
+
+
+def test_the_display_draws_one_curve_a_fit():
+    data = make_second_order(500, 5, rank=1, random_state=0)
+    model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    assert list(ConvergenceDisplay.from_estimator(model).curves) == ["SecondOrderRegressor"]
+    display = ConvergenceDisplay.from_estimators({"a": model, "b": model}).plot()
+    assert len(display.ax_.lines) == 2
+    assert display.ax_.get_yscale() == "log"
+    assert display.curves["a"][1][0] == 1
+
+
+def test_the_demo_runs_and_leaves_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def missing(caller):
+        raise ImportError(f"{caller} requires pandas.")
+
+    # The demo's environment has no pandas: scikit-learn must not be asked for a frame.
+    monkeypatch.setattr("sklearn.datasets._base.check_pandas_support", missing)
+    demo.main()
+    assert (tmp_path / demo.PICTURE).stat().st_size > 10_000
+    out = capsys.readouterr().out
+    assert "+1.000, +1.000, -1.000" in out
+    assert "cross-validated" in out
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def test_trials_of_unequal_length_are_drawn_with_a_band():
+    trials = {"ours": [([0, 1, 2], [1, 1e-2, 1e-4]), ([0, 1], [1, 1e-3])], "other": [([0], [1])]}
+    display = ConvergenceDisplay.from_trials(trials, title="t", limits=(1e-3, None)).plot()
+    assert np.allclose(display.curves["ours"][1], [1, 10**-2.5, 10**-3.5])
+    assert len(display.ax_.collections) == 2
+    assert display.ax_.get_ylim()[0] == 1e-3
+
+
+def test_what_diverged_is_drawn_without_complaint():
+    trials = {"lost": [([0, 1, 2], [1, np.inf, np.inf]), ([0, 1, 2], [1, 0.0, 0.0])]}
+    ConvergenceDisplay.from_trials(trials, limits=(None, 10.0)).plot().figure_.canvas.draw()
+
+
+def test_a_phase_transition_is_a_table_of_shares():
+    x, y = np.repeat([1.0, 2.0], 4), np.tile([1, 1, 3, 3], 2)
+    display = PhaseTransitionDisplay.from_trials(x, y, [0, 1, 0, 0, 1, 1, 1, 0]).plot()
+    assert display.success.tolist() == [[0.5, 1.0], [0.0, 0.5]]
+    assert [t.get_text() for t in display.ax_.texts] == ["50%", "100%", "0%", "50%"]
+
+
+def test_a_power_law_is_fitted_and_named():
+    x = np.array([1.0, 2.0, 4.0, 8.0])
+    display = ScalingDisplay.from_points({"p": (x, 3 * x**-0.5), "q": (x, 0 * x)}, x_label="n")
+    assert np.isclose(display.exponents["p"], -0.5)
+    assert "slope -0.50" in display.plot().ax_.get_legend_handles_labels()[1][0]
+    assert "q" not in display.exponents
+
+
+@pytest.mark.parametrize("x", [["b", "a", "a"], [10, 100, 100]])
+def test_levels_are_drawn_for_words_and_numbers(x):
+    display = LevelDisplay({"s": (x, [1.0, 2.0, 4.0])}, 1.0, log_y=True, log_x=x[0] == 10).plot()
+    assert display.ax_.get_yscale() == "log"
+    display.figure_.canvas.draw()

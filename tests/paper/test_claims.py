@@ -1,0 +1,209 @@
+"""The claims of the paper as measurements, each at its smallest."""
+
+from functools import cache
+from importlib import import_module
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from quadlin.paper.problems import law, sample
+from quadlin.paper.studies import CLAIMS, identifiability, rate, rip, samples, skewness, tau
+from quadlin.paper.trend import power, powers, verdict_of
+
+matplotlib.use("Agg")
+MEASURED = ("seconds", "bytes")  # columns that a second run need not repeat
+
+
+def study(name):
+    return import_module(f"quadlin.paper.studies.{name}").STUDY
+
+
+@cache
+def frame(name):
+    own = study(name)
+    rows = [dict(task) | row for task in own.tasks("tiny") for row in own.run(task, "cpu")]
+    return pd.DataFrame(rows)
+
+
+def last(rows, *keys):
+    return rows.sort_values("t").groupby(list(keys)).last()
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_task_yields_finite_rows(name):
+    rows = frame(name)
+    assert len(rows) >= len(study(name).tasks("tiny"))
+    numbers = rows.select_dtypes("number")
+    assert np.isfinite(numbers.to_numpy()).all()
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_tasks_are_plain_and_different(name):
+    for size in ("tiny", "quick", "full"):
+        tasks = [tuple(sorted(task.items())) for task in study(name).tasks(size)]
+        assert len(set(tasks)) == len(tasks)
+        assert all("seed" in dict(task) for task in tasks)
+        assert all(isinstance(v, (int, float, str)) for task in tasks for _, v in task)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_same_task_gives_the_same_rows(name):
+    own = study(name)
+    task = own.tasks("tiny")[-1]
+    rows = frame(name)
+    for key, value in task.items():
+        rows = rows[rows[key] == value]
+    again = pd.DataFrame([dict(task) | row for row in own.run(task, "cpu")])
+    kept = [column for column in again if not column.startswith(MEASURED)]
+    pd.testing.assert_frame_equal(rows[kept].reset_index(drop=True), again[kept])
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_verdict_and_the_pictures_come_from_the_rows(name):
+    own, rows = study(name), frame(name)
+    verdict = own.verdict(rows)
+    assert verdict.holds in ("yes", "no", "in part")
+    assert any(character.isdigit() for character in verdict.measured)
+    assert len(verdict.words) > 50
+    pictures = own.figures(rows)
+    assert pictures
+    for picture in pictures.values():
+        picture.plot()
+        assert picture.figure_ is not None
+        plt.close(picture.figure_)
+
+
+def test_fresh_rows_contract_as_one_over_the_root_of_n():
+    found = rate.contractions(frame("rate"))
+
+    def exponent(name, step):
+        own = [e for e in found if (e["law"], e["step"], e["rows"]) == (name, step, "fresh")]
+        return power([e["n"] for e in own], [e["delta"] for e in own]).exponent
+
+    for name in ("gaussian", "truncated"):
+        assert -0.7 < exponent(name, "plain") < -0.3
+    # Where the diagonal is imputed more rows do not help the plain step; ours does not impute.
+    assert exponent("bernoulli", "plain") > -0.3
+    assert -0.7 < exponent("bernoulli", "guarded") < -0.3
+
+
+def test_the_polished_fit_needs_the_fewest_rows():
+    n = frame("samples").groupby("method")["n50"].median()
+    assert n["polished"] <= n["guarded"] < n["plain"]
+    assert all(fit["k"].exponent < 2 for fit in samples.exponents(frame("samples")).values())
+
+
+def test_centring_takes_a_power_of_k_from_the_deviation():
+    found = rip.exponents(frame("rip"))
+    for name in rip.LAWS:
+        printed, centred = (found[part, name, "positive"] for part in ("operator", "centred"))
+        assert -0.75 < printed["n"].exponent < -0.25
+        assert centred["k"].exponent < printed["k"].exponent
+
+
+def test_the_statistics_concentrate():
+    found = study("concentration").verdict(frame("concentration"))
+    assert found.holds == "yes"
+
+
+def test_a_small_tau_hurts_the_plain_step_alone():
+    rows = frame("tau")
+    rows = rows[rows["tau"] == rows["tau"].min()].set_index("part")["value"]
+    assert rows["plain risk"] > 10
+    assert rows["guarded risk"] < 3
+    assert rows["guarded nmse"] < tau.EXACT
+    assert rows["polished nmse"] < tau.EXACT
+
+
+def test_two_valued_features_hide_the_diagonal_and_nothing_else():
+    rows = frame("identifiability")
+    two_valued = rows[rows["case"] != "Gaussian"].groupby("quantity")["value"]
+    for quantity in ("prediction", "off_diagonal", "folded", "twin_prediction"):
+        assert two_valued.max()[quantity] < identifiability.EXACT
+    assert two_valued.min()["diagonal"] > 0.9
+    assert two_valued.min()["hidden"] == two_valued.min()["refused"] == 1
+    control = rows[rows["case"] == "Gaussian"].groupby("quantity")["value"].max()
+    assert control["diagonal"] < identifiability.EXACT
+    assert control["hidden"] == control["refused"] == 0
+
+
+def test_gradient_descent_is_slower_than_the_guarded_step():
+    found = skewness.rates(frame("skewness"))
+    rates = {(e["method"], e["a"]): e["rate"] for e in found}
+    for a in (3.0, 0.0):
+        assert rates["guarded", a] < rates["GD", a]
+
+
+def test_a_stream_holds_less_than_a_table_and_no_more_for_more_rows():
+    rows = frame("memory")
+    assert (rows["bytes_stream"] < rows["bytes_first"]).all()
+    longer = rows[rows["batches"] == rows["batches"].max()].iloc[0]
+    same = rows[(rows["d"] == longer["d"]) & (rows["k"] == longer["k"])].iloc[0]
+    assert longer["bytes_stream"] < 1.3 * same["bytes_stream"]
+
+
+def test_noise_sets_the_floor():
+    ends = last(frame("noise"), "method", "noise", "law", "n").reset_index()
+    clean = ends[(ends["noise"] == 0) & (ends["method"] != "plain")]
+    assert (clean["nmse"] < 1e-12).all()
+    noisy = ends[(ends["noise"] == 1) & (ends["method"] == "polished")]
+    assert ((noisy["risk"] / noisy["level"]).between(0.2, 3)).all()
+
+
+def test_signs_are_recovered_and_a_positive_model_fails():
+    ends = last(frame("signed"), "method", "sign", "law").reset_index()
+    signed = ends[ends["sign"] == "signed"].set_index("method")
+    assert (signed.loc[["guarded", "polished"], "nmse"] < 1e-10).all()
+    assert (signed.loc[["polished"], "negative"] == 1).all()
+    assert (signed.loc[["psd"], "nmse"] > 0.05).all()
+
+
+def test_three_rows_a_parameter_recover():
+    rows = frame("transition")
+    many = rows[rows["ratio"] == rows["ratio"].max()].groupby("method")["recovered"].mean()
+    assert many["polished"] == many["guarded"] == 1
+
+
+def test_the_risk_is_near_the_level():
+    assert frame("risk")["ratio"].between(0.2, 4).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [
+        ("gaussian", None),
+        ("truncated", 0.0),
+        ("truncated", -1.0),
+        ("bernoulli", 0.1),
+        ("near", 0.1),
+    ],
+)
+def test_the_moments_of_a_law_are_those_of_its_draws(name, parameter):
+    own = law(name, parameter)
+    z = own.draw(np.random.default_rng(0), 200_000, 2)
+    for power_of_z, moment in ((1, 0.0), (2, 1.0), (3, own.kappa), (4, own.phi)):
+        values = (z**power_of_z).ravel()
+        assert abs(values.mean() - moment) < 5 * values.std() / len(values) ** 0.5 + 1e-9
+    if name == "near":
+        assert own.tau == pytest.approx(parameter)
+
+
+def test_powers_are_found_with_their_uncertainty():
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(1, 10, 200), rng.uniform(1, 10, 200)
+    values = 3 * x**-0.5 * y**2 * np.exp(0.1 * rng.standard_normal(200))
+    found = powers({"x": x, "y": y}, values)
+    assert found["x"].near(-0.5, 0.0)
+    assert found["y"].near(2.0, 0.0)
+    assert found["x"].error < 0.02
+    assert not np.isfinite(power([1, 1], [2, 3]).exponent)
+    assert verdict_of({"a": True, "b": False}) == "in part"
+
+
+def test_a_sample_knows_its_truth():
+    data = sample("bernoulli", 100, 8, 2, 0, noise=1.0)
+    assert np.allclose(np.diag(data.truth.M), 0)
+    assert abs(np.std(data.y - data.truth(data.X)) - 1) < 0.3

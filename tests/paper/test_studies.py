@@ -1,0 +1,353 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from quadlin.explain.displays import LevelDisplay
+from quadlin.paper import race, results, runner
+from quadlin.paper.__main__ import main
+from quadlin.paper.report import write_report
+from quadlin.paper.runner import TaskFailedError, UnknownNameError, reproduce
+from quadlin.paper.samplers import draw
+from quadlin.paper.studies import panels, studies
+from quadlin.paper.study import SIZES, Study, Verdict
+
+ONLY = "a,b,c,d,nuclear"
+
+
+def run(folder, only=ONLY, **options):
+    said = []
+    outcome = reproduce("tiny", only, folder, progress=False, say=said.append, **options)
+    return outcome, "\n".join(said)
+
+
+def numbers(folder):
+    """What must be the same in every run: all columns but those that are measured."""
+    found = {}
+    for path in sorted(folder.glob("*.parquet")):
+        frame = pd.read_parquet(path)
+        found[path.stem] = frame[[c for c in frame if not c.startswith(("seconds", "bytes"))]]
+    return found
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        pd.testing.assert_frame_equal(a[name], b[name])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of every study at the tiny size, and its report."""
+    folder = tmp_path_factory.mktemp("whole")
+    reproduce("tiny", None, folder, progress=False, report=write_report, say=lambda line: None)
+    return folder
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A study of three tasks whose run can be changed."""
+    calls = []
+
+    def task_rows(task, device):
+        calls.append(task["trial"])
+        return [{"value": np.float64(task["trial"]), "seconds": 0.0}]
+
+    def put(body=task_rows):
+        study = Study(
+            "toy",
+            "A <toy> & title",
+            "a < b",
+            "none",
+            lambda size: [{"trial": t, "seed": t} for t in range(3)],
+            body,
+            lambda frame: {"values": LevelDisplay({"v": (frame["trial"], frame["value"])})},
+            lambda frame: Verdict("<b>measured</b>", "yes", "words"),
+        )
+        monkeypatch.setattr(runner, "studies", lambda: {"toy": study})
+        monkeypatch.setattr("quadlin.paper.report.studies", lambda: {"toy": study})
+        return calls
+
+    put.rows = task_rows
+    return put
+
+
+def test_every_study_runs_and_says_what_it_saw(whole):
+    for study in studies().values():
+        frame = pd.read_parquet(whole / f"{study.name}.parquet")
+        verdict = study.verdict(frame)
+        assert verdict.holds in ("yes", "no", "in part")
+        assert verdict.measured
+        assert verdict.words
+        for size in SIZES:
+            tasks = study.tasks(size)
+            assert len({results.slug(task) for task in tasks}) == len(tasks)
+            assert json.loads(json.dumps([dict(task) for task in tasks]))
+
+
+def test_two_runs_give_the_same_numbers(whole, tmp_path):
+    run(tmp_path)
+    mine = numbers(tmp_path)
+    assert_same(mine, {name: frame for name, frame in numbers(whole).items() if name in mine})
+
+
+def test_a_killed_run_goes_on_where_it_was(whole, tmp_path):
+    command = [sys.executable, "-m", "quadlin.paper", "--tiny", "--only", ONLY]
+    command += ["--folder", str(tmp_path), "--no-report"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while len(list(tmp_path.glob("parts/*/*.json"))) < 2 and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    kept = {p: p.stat().st_mtime_ns for p in tmp_path.glob("parts/*/*.json")}
+    assert 2 <= len(kept) <= 6
+    run(tmp_path)
+    assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
+    mine = numbers(tmp_path)
+    assert set(mine) == set(ONLY.split(","))
+    assert_same(mine, {name: frame for name, frame in numbers(whole).items() if name in mine})
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"task": {"tri', b"[1, 2]", b'{"size": "tiny"}'])
+def test_a_damaged_part_is_kept_aside_and_made_again(toy, tmp_path, damage):
+    calls = toy()
+    run(tmp_path, None)
+    (tmp_path / "toy.parquet").unlink()
+    part = sorted(tmp_path.glob("parts/toy/*.json"))[0]
+    part.write_bytes(damage)
+    calls.clear()
+    outcome, said = run(tmp_path, None)
+    assert len(calls) == 1
+    assert "damaged" in said
+    assert part.with_name(part.name + ".damaged-1").read_bytes() == damage
+    assert outcome.complete == ["toy"]
+
+
+def test_a_damaged_parquet_file_is_made_again_from_the_parts(toy, tmp_path):
+    calls = toy()
+    run(tmp_path, None)
+    before = numbers(tmp_path)
+    path = tmp_path / "toy.parquet"
+    path.write_bytes(path.read_bytes()[:-50])
+    calls.clear()
+    _, said = run(tmp_path, None)
+    assert not calls
+    assert "toy.parquet" in said
+    assert (tmp_path / "toy.parquet.damaged-1").exists()
+    assert_same(before, numbers(tmp_path))
+
+
+def test_a_whole_parquet_file_needs_no_parts(toy, tmp_path):
+    calls = toy()
+    run(tmp_path, None)
+    for part in tmp_path.glob("parts/toy/*.json"):
+        part.unlink()
+    calls.clear()
+    assert run(tmp_path, None)[0].complete == ["toy"]
+    assert not calls
+
+
+def test_wrong_names_are_refused_before_anything_is_written(tmp_path):
+    folder = tmp_path / "new"
+    for options, words in (
+        ({"only": "a,zebra"}, "no study 'zebra'. Choose from: a, b"),
+        ({"only": " , "}, "No study is named"),
+        ({"size": "huge"}, "no size 'huge'"),
+        ({"device": "toaster"}, "'toaster' cannot be used"),
+    ):
+        with pytest.raises(UnknownNameError, match=re.escape(words)):
+            reproduce(**{"size": "tiny", "folder": folder, "progress": False, **options})
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(results.FolderError, match="--folder"):
+        run(tmp_path / "file" / "results")
+
+
+@pytest.mark.parametrize("about", [True, False])
+def test_results_of_two_sizes_are_not_mixed(toy, tmp_path, about):
+    toy()
+    run(tmp_path, None)
+    if not about:
+        (tmp_path / results.ABOUT).unlink()
+    with pytest.raises(results.FolderError, match="holds results of size 'tiny', not 'full'"):
+        reproduce("full", None, tmp_path, progress=False)
+
+
+def test_an_interrupt_that_a_solver_swallows_ends_the_run(toy, tmp_path):
+    def swallows(task, device):
+        if task["trial"] == 1:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                pass
+        return [{"value": 1.0}]
+
+    toy(swallows)
+    said = []
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("tiny", None, tmp_path, progress=False, say=said.append)
+    assert "the same command goes on" in said[-1]
+    assert len(list(tmp_path.glob("parts/toy/*.json"))) == 1
+    toy()
+    assert run(tmp_path, None)[0].complete == ["toy"]
+
+
+def test_a_task_that_fails_costs_no_other(toy, tmp_path):
+    def fails(task, device):
+        if task["trial"] == 1:
+            raise ArithmeticError("no such luck")
+        return toy.rows(task, device)
+
+    toy(fails)
+    with pytest.raises(TaskFailedError, match="no such luck"):
+        run(tmp_path, None)
+    assert len(list(tmp_path.glob("parts/toy/*.json"))) == 2
+    calls = toy()
+    calls.clear()
+    run(tmp_path, None)
+    assert calls == [1]
+
+
+def test_rows_that_do_not_match_are_an_error_in_words(toy, tmp_path):
+    toy(lambda task, device: [{"value": "word" if task["trial"] else 1.0}])
+    with pytest.raises(TaskFailedError, match="Could not convert"):
+        run(tmp_path, None)
+    assert len(list(tmp_path.glob("parts/toy/*.json"))) == 3
+
+
+def test_a_study_whose_library_is_missing_is_left_with_a_word(toy, tmp_path):
+    def misses(task, device):
+        raise ImportError('pip install "quadlin[reproduce]"')
+
+    toy(misses)
+    outcome, said = run(tmp_path, None)
+    assert "toy" in outcome.left
+    assert "quadlin[reproduce]" in said
+
+
+def test_tasks_run_without_the_libraries_of_the_report(tmp_path):
+    """Where there is only torch, numpy, scipy and scikit-learn, the parts are made and kept."""
+    code = f"""
+import sys
+for name in ("pandas", "pyarrow", "matplotlib", "rich", "cvxpy"):
+    sys.modules[name] = None
+from quadlin.paper.runner import reproduce
+outcome = reproduce("tiny", "a,nuclear", {str(tmp_path)!r})
+assert not outcome.complete, outcome
+assert "pyarrow" in outcome.left["a"], outcome
+assert "cvxpy" in outcome.left["nuclear"], outcome
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(list(tmp_path.glob("parts/a/*.json"))) == 1
+    assert run(tmp_path, "a")[0].complete == ["a"]
+
+
+def test_the_report_stands_alone(whole):
+    page = (whole / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|<script|<link|@import|url\(", page)
+    assert set(re.findall(r'src="([^,"]*)', page)) == {"data:image/svg+xml;base64"}
+    targets = set(re.findall(r'id="([^"]*)"', page))
+    assert set(re.findall(r'href="#([^"]*)"', page)) <= targets
+    assert set(studies()) <= targets
+    pictures = {path.name for path in (whole / "figures").iterdir()}
+    assert {"a-iterations-noise0.png", "a-iterations-noise0.svg"} <= pictures
+
+
+def test_the_report_escapes_words(toy, tmp_path):
+    toy()
+    run(tmp_path, None)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "A &lt;toy&gt; &amp; title" in page
+    assert "&lt;b&gt;measured&lt;/b&gt;" in page
+
+
+def test_the_report_leaves_out_what_it_cannot_read(toy, tmp_path):
+    toy()
+    run(tmp_path, None)
+    (tmp_path / "toy.parquet").write_bytes(b"junk")
+    assert "cannot be read and are left out: toy" in write_report(tmp_path).read_text("utf-8")
+    with pytest.raises(results.FolderError, match="no results"):
+        write_report(tmp_path / "parts")
+
+
+def test_the_command_line_speaks_in_words(toy, tmp_path, capsys):
+    toy()
+    folder = ["--folder", str(tmp_path / "out")]
+    assert main(["--tiny", "--only", "zebra", *folder]) == 1
+    assert "no study 'zebra'" in capsys.readouterr().err
+    assert main(["--report-only", *folder]) == 1
+    assert "no results" in capsys.readouterr().err
+    assert main(["--tiny", *folder]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert main(["--tiny", "--report-only", *folder]) == 0
+
+
+def test_rows_do_not_depend_on_the_number_of_cores(monkeypatch):
+    first = draw("truncated", 0.1, (300, 50), 7, 2, seed=5)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    for a, b in zip(first, draw("truncated", 0.1, (300, 50), 7, 2, seed=5), strict=True):
+        assert np.array_equal(a.X, b.X)
+        assert np.array_equal(a.f, b.f)
+        assert np.array_equal(a.noise, b.noise)
+
+
+def test_rows_are_those_of_section_5():
+    (rows,) = draw("truncated", 0.1, (20_000,), 5, 2, seed=0)
+    assert rows.X.dtype == np.float32
+    assert rows.X.max() == np.float32(0.1)
+    assert abs(float(np.mean(rows.X > 0.0999)) - 0.460) < 0.01  # P(x > 0.1)
+    (rows,) = draw("bernoulli", 0.1, (20_000,), 5, 2, seed=0)
+    assert set(np.unique(rows.X)) == {0, 1}
+    assert abs(rows.X.mean() - 0.1) < 0.01
+    alone = rows.X.sum(axis=1) == 1  # a single one: no product, so y is that feature's w
+    assert len(np.unique(rows.f[alone].round(5))) == 5
+
+
+def last(whole, panel, noise=0.0):
+    frame = pd.read_parquet(whole / f"{panel}.parquet")
+    frame = frame[frame["noise"] == noise]
+    return frame.sort_values("iteration").groupby("solver")["nmse_clean"].last()
+
+
+@pytest.mark.parametrize("panel", ["a", "d", "e", "h"])
+def test_ours_finds_the_optimum_that_gradient_descent_is_far_from(whole, panel):
+    end = last(whole, panel)
+    assert end[race.OURS] < 1e-6
+    assert end[race.POLISHED] < 1e-6
+    assert end[race.GD] > 100 * end[race.OURS]
+    assert end[race.PUBLISHED] > 100 * end[race.OURS]  # it stalls
+
+
+def test_ours_contracts_at_every_iteration(whole):
+    frame = pd.read_parquet(whole / "a.parquet")
+    error = frame[frame["solver"] == race.OURS].sort_values("iteration")["train"].to_numpy()
+    assert all(error[1:] < 0.5 * error[:-1])
+
+
+def test_noise_is_met_at_its_own_level(whole):
+    frame = pd.read_parquet(whole / "b.parquet")
+    end = last(whole, "b", 1.0)
+    power = frame["power"].iloc[0]
+    # 1 + 24 + 48 − 1 = 72 parameters, 1440 rows: excess risk 0.05, with an sd of a sixth of it.
+    assert 0.5 < end[race.OURS] * power / 0.05 < 2.0
+
+
+def test_torch_gives_the_same_curves():
+    study = panels.study(panels.PANELS[0])
+    task = study.tasks("tiny")[0]
+    ours, theirs = (pd.DataFrame(study.run(task, device)) for device in ("cpu", "cpu:0"))
+    for solver in (race.PUBLISHED, race.GD, race.GD_CENTRED):
+        a, b = (f[f["solver"] == solver]["nmse"].to_numpy() for f in (ours, theirs))
+        assert np.allclose(a, b, rtol=1e-2)

@@ -1,0 +1,48 @@
+"""The map in CONTRIBUTING.md is what the rooms say of themselves."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
+
+
+def rooms():
+    """Return the sub-packages from top to bottom, in the order of the import contract."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    names = [name.strip() for layer in layers for name in layer.split("|")]
+    return [name for name in names if (ROOT / "src/quadlin" / name / "__init__.py").exists()]
+
+
+def written_map():
+    """Return the map as CONTRIBUTING.md shows it."""
+    lines = []
+    for room in rooms():
+        source = (ROOT / "src/quadlin" / room / "__init__.py").read_text()
+        text = " ".join(ast.get_docstring(ast.parse(source)).split())
+        lines.append(f"- **`{room}/`**: {text}\n")
+    return "".join(lines)
+
+
+def test_the_map_of_the_rooms_is_up_to_date():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = text.split(START)[1].split(END)[0]
+    assert shown == written_map(), "Run `python tests/test_rooms.py`."
+
+
+def test_every_folder_of_the_package_is_a_room():
+    folders = {path.parent.name for path in (ROOT / "src/quadlin").glob("*/__init__.py")}
+    assert folders == set(rooms())
+
+
+def test_the_tests_mirror_the_rooms():
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert folders == set(rooms())
+
+
+if __name__ == "__main__":
+    page = ROOT / "CONTRIBUTING.md"
+    before, rest = page.read_text().split(START)
+    page.write_text(before + START + written_map() + END + rest.split(END)[1])
