@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin import SecondOrderRegressor, standardise
+from quadlin import SecondOrderRegressor
+from quadlin.core import standardise
 from quadlin.core.units import units_of
 
 LEVELS, NUMBERS, RANK, NOISE = 60, 4, 2, 2.0

@@ -13,8 +13,9 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from quadlin import FactorizationMachineRegressor, polish
+from quadlin import FactorizationMachineRegressor
 from quadlin.metrics import nmse
+from quadlin.solve import polish
 
 CASES = [  # features, rank, rows, kind
     (6, 2, 600, "0/1"),

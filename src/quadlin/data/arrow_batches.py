@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.core.warn import warn
+from quadlin.core.messages import warn
 from quadlin.data.errors import explained
 from quadlin.data.files import File
 from quadlin.data.source import Piece

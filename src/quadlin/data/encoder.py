@@ -12,7 +12,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, get_index_dtype
 
-from quadlin.core.warn import warn
+from quadlin.core.messages import warn
 
 Levels = dict[str, int]  # the position of each level in its field
 TEXT = (nw.String, nw.Categorical, nw.Enum)

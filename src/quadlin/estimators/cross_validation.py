@@ -23,11 +23,11 @@ from sklearn.utils import _safe_indexing, indexable
 from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource, Reweighted
+from quadlin.core.messages import warn
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
-from quadlin.core.warn import warn
 from quadlin.data import Source, is_dask
 from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options

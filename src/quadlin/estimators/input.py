@@ -11,8 +11,8 @@ from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, canonical, is_numpy, moved, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import warn
 from quadlin.core.survey import Tally
-from quadlin.core.warn import warn
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.encoder import TableEncoder, check_frame
 from quadlin.data.fields import counting, fields_among

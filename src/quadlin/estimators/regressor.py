@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import warn
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
-from quadlin.core.warn import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import carried
 from quadlin.estimators.callbacks import CallbackSupportMixin, step_hook, with_callbacks

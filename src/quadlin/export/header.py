@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.warn import warn
+from quadlin.core.messages import warn
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
