@@ -39,11 +39,11 @@ def table(n, seed):
 
 
 def with_power(power):
-    """Let the burden of one-hot columns be ρ² = σ^(−2·power) while units are made."""
+    """Let the penalty_scale of one-hot columns be ρ² = σ^(−2·power) while units are made."""
 
     def units(*args):
         made = units_of(*args)
-        return replace(made, burden=made.burden ** (2 * power))
+        return replace(made, penalty_scale=made.penalty_scale ** (2 * power))
 
     standardise.units_of = units
 

@@ -84,7 +84,7 @@ def test_the_curvature_of_the_ridge_is_that_of_the_penalty():
     with_ridge, p, move = task(5)
     without, q, _ = task(5, alpha=(0.0, 0.0))
     gained = move.dot(with_ridge.curvature(p, move)) - move.dot(without.curvature(q, move))
-    step, rho = with_ridge._pushed_forward(p, move), with_ridge.units.burden
+    step, rho = with_ridge._pushed_forward(p, move), with_ridge.units.penalty_scale
     dM = step.E @ step.H.T + step.H @ step.E.T
     first, second = with_ridge.options.alpha
     penalty = first * np.sum((rho * step.w) ** 2) + 2 * second * np.sum(

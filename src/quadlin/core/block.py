@@ -29,6 +29,11 @@ class Block:
             self.S = S - units.rest if bool(xp.any(units.rest != 0)) else S
             self.offset = None
 
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return int(self.S.shape[0])
+
     def matmul(self, Q: Array) -> Array:
         """Return Z Q for skinny Q (d, q)."""
         product = self.S @ Q

@@ -1,18 +1,14 @@
 """Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, to_numpy
-from quadlin.core.engine import paired
+from quadlin.core.arrays import Array
 
-Carry = Callable[..., Any]  # (fn, params, own=None), as `engine.Threads.carry`
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
@@ -76,86 +72,6 @@ class MemorySource:
             None if self.y is None else self.y[part],
             None if self.weight is None else self.weight[part],
         )
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """The rows of a source with their numbers: what is summed gets pairs of a chunk and a range."""
-
-    source: Iterable[Chunk]
-    rows: int
-
-    @property
-    def token(self) -> str:
-        """Return what tells the weights of these rows from others."""
-        return getattr(self.source, "token", "")
-
-    def __iter__(self) -> Iterator[tuple[Chunk, range]]:
-        return paired(self.source, range(self.rows))
-
-    @property
-    def carry(self) -> Carry | None:
-        """Return how the engine of the rows, if they have one, carries out a sum."""
-        carry = getattr(self.source, "carry", None)
-        return None if carry is None else partial(carry, own=range(self.rows))
-
-
-@dataclass(frozen=True)
-class Reweighted:
-    """The rows of a source with other weights: zero leaves a row out, and nothing is copied.
-
-    They may have other targets as well.
-    """
-
-    source: Iterable[Chunk]
-    weight: Array  # (n,)
-    y: Array | None = None  # (n,)
-
-    @cached_property
-    def token(self) -> str:
-        """Return what tells these weights and targets from others."""
-        own = [a for a in (self.weight, self.y) if a is not None]
-        return blake2b(b"".join(to_numpy(a).tobytes() for a in own), digest_size=16).hexdigest()
-
-    def __iter__(self) -> Iterator[Chunk]:
-        own = _Own(self.weight, self.y)
-        return (_reweighted(*pair) for pair in paired(self.source, own))
-
-    @property
-    def carry(self) -> Carry | None:
-        """Return how the engine of the rows, if they have one, carries out a sum."""
-        carry = getattr(self.source, "carry", None)
-        if carry is None:
-            return None
-
-        def carried(fn: Callable[..., Any], params: tuple[Any, ...], own: Any = None) -> Any:
-            return carry(_of_reweighted, (fn, *params), _Own(self.weight, self.y, own))
-
-        return carried
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What is known of each row beside its chunk, cut together."""
-
-    weight: Any
-    y: Any = None
-    more: Any = None  # for whoever sums
-
-    def __getitem__(self, part: slice) -> "_Own":
-        values = (self.weight, self.y, self.more)
-        return _Own(*(None if v is None else v[part] for v in values))
-
-
-def _reweighted(chunk: Chunk, own: _Own) -> Chunk:
-    weight = own.weight if chunk.weight is None else own.weight * chunk.weight
-    return Chunk(chunk.X, chunk.y if own.y is None else own.y, weight)
-
-
-# A function of the module, since a cluster sends it by name.
-def _of_reweighted(pair: tuple[Chunk, _Own], fn: Callable[..., Any], *params: Any) -> Any:
-    chunk, own = _reweighted(*pair), pair[1].more
-    return fn(chunk if own is None else (chunk, own), *params)
 
 
 def _block_rows(X: Array) -> int:

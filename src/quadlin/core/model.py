@@ -41,20 +41,28 @@ class RawModel:
     eigenvalues: Array  # (k,), signed, by falling size
 
 
-def predict(model: Model, rows: Block) -> Array:
+def predict(model: Model, block: Block) -> Array:
     """Return f(z) for the rows of a block."""
     xp = namespace(model.U)
-    products = rows.matmul(xp.concat([model.U, model.w[:, None]], axis=1))
-    return evaluate(model, rows, products[:, :-1], products[:, -1])
+    products = block.matmul(xp.concat([model.U, model.w[:, None]], axis=1))
+    return evaluate(model, block, products[:, :-1], products[:, -1])
 
 
-def evaluate(model: Model, rows: Block, ZU: Array, Zw: Array) -> Array:
+def evaluate(model: Model, block: Block, ZU: Array, Zw: Array) -> Array:
     """Return f(z), given the products of the rows with U and w."""
-    xp = namespace(model.U)
     m = (model.U * model.U) @ model.s
-    f = model.c + Zw + (ZU * ZU) @ model.s - xp.sum(model.free * m)
-    if bool(xp.any(model.free == 0)):
-        f = f - rows.squares_matmul(((1 - model.free) * m)[:, None])[:, 0]
+    return assembled(block, model.c, Zw, (ZU * ZU) @ model.s, m, model.free)
+
+
+def assembled(
+    block: Block, c: Array | float, linear: Array, quadratic: Array, m: Array, free: Array
+) -> Array:
+    """Return f(z) from zᵀw, zᵀM̄z and m = diag M̄: (n,), or (n, p) of p functions at once."""
+    f = c + linear + quadratic - free @ m
+    if bool(namespace(free).any(free == 0)):
+        left_out = (1 - free)[:, None] * (m[:, None] if m.ndim == 1 else m)
+        squares = block.squares_matmul(left_out)
+        f = f - (squares[:, 0] if m.ndim == 1 else squares)
     return f
 
 

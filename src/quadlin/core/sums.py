@@ -1,35 +1,38 @@
-"""The statistics of a residual that a step needs, as sums over rows."""
+"""The statistics of residuals that a step needs, as sums over rows."""
 
 from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model, evaluate
+from quadlin.core.steps import Steps, changes
 from quadlin.core.units import Units
+
+ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what the residual r = f − y says, each row weighted by ω."""
+    """Sums over rows of what a residual r = f − y says, each row weighted by ω.
+
+    Of m residuals at once, p0 is (m,), p1 and p2 are (d, m), and action is (d, m, q).
+    """
 
     weight: float  # Σω
     loss: float  # Σω r²
-    p0: float  # Σω r
+    p0: Array  # Σω r
     p1: Array  # (d,), Zᵀ(ω∘r)
     p2: Array  # (d,), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
     action: Array  # (d, q), Zᵀ(ω∘r∘ZQ)
 
-
-@dataclass(frozen=True)
-class Step:
-    """A change of the model within the tangent space: M + E Hᵀ + H Eᵀ, w + w, c + c."""
-
-    E: Array  # (d, k), the model's own factor
-    H: Array  # (d, k)
-    w: Array  # (d,)
-    c: float
+    def as_batch(self) -> "Sums":
+        """Return the sums of one residual as those of m = 1."""
+        xp = namespace(self.p1)
+        p0 = xp.asarray([self.p0], dtype=self.p1.dtype, device=self.p1.device)
+        one = (self.p1[:, None], self.p2[:, None], self.action[:, None, :])
+        return Sums(self.weight, self.loss, p0, *one)
 
 
 def standardised_target(chunk: Chunk, units: Units) -> Array:
@@ -47,42 +50,60 @@ def residual_sums(
     """
     xp = namespace(model.U)
     k = model.U.shape[1]
-    rows = Block(chunk.X, units)
+    block = Block(chunk.X, units)
     columns = [model.U, model.w[:, None]] + ([] if Q is None else [Q])
-    products = rows.matmul(xp.concat(columns, axis=1))
+    products = block.matmul(xp.concat(columns, axis=1))
     ZU, Zw = products[:, :k], products[:, k]
     ZQ = ZU if Q is None else products[:, k + 1 :]
-    r = evaluate(model, rows, ZU, Zw) - standardised_target(chunk, units)
-    return _sums(rows, r, ZQ, chunk.weight, squares)
-
-
-def dual_sums(chunk: Chunk, step: Step, units: Units, squares: bool) -> Sums:
-    """Sum what `residual_sums` sums, of the change q of the predictions along a tangent step."""
-    xp = namespace(step.E)
-    k = step.E.shape[1]
-    rows = Block(chunk.X, units)
-    products = rows.matmul(xp.concat([step.E, step.H, step.w[:, None]], axis=1))
-    ZE, ZH = products[:, :k], products[:, k : 2 * k]
-    m = 2 * xp.sum(step.E * step.H, axis=1)
-    q = step.c + products[:, -1] + 2 * xp.sum(ZE * ZH, axis=1) - xp.sum(units.free * m)
-    if squares:
-        q = q - rows.squares_matmul(((1 - units.free) * m)[:, None])[:, 0]
-    return _sums(rows, q, ZE, chunk.weight, squares)
-
-
-def _sums(rows: Block, r: Array, ZQ: Array, weight: Array | None, squares: bool) -> Sums:
-    xp = namespace(r)
-    if weight is None:
-        total, weighted = float(r.shape[0]), r
-    else:
-        total = float(xp.sum(weight))
-        weighted = xp.astype(weight, r.dtype) * r
-    back = rows.rmatmul(xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1))
+    r = evaluate(model, block, ZU, Zw) - standardised_target(chunk, units)
+    weight, weighted = _weighted(chunk, r)
+    back = block.rmatmul(xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1))
     return Sums(
-        total,
+        weight,
         float(xp.sum(xp.astype(weighted * r, xp.float64))),
         float(xp.sum(xp.astype(weighted, xp.float64))),
         back[:, -1],
-        rows.squares_rmatvec(weighted) if squares else xp.zeros_like(back[:, -1]),
+        block.squares_rmatvec(weighted) if squares else xp.zeros_like(back[:, -1]),
         back[:, :-1],
     )
+
+
+def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
+    """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
+    _, m, k = steps.H.shape
+    pieces = cut_rows(chunk, m * k)
+    if len(pieces) > 1:
+        return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
+    block = Block(chunk.X, units)
+    q, ZE = changes(block, steps, units.free)
+    return batch_sums(chunk, block, _weighted(chunk, q)[1], ZE, squares)
+
+
+def batch_sums(chunk: Chunk, block: Block, r: Array, ZE: Array, squares: bool) -> Sums:
+    """Sum what m residuals r (n, m), already weighted, say; their losses are nobody's business."""
+    xp = namespace(ZE)
+    (n, m), k = r.shape, ZE.shape[1]
+    columns = xp.concat([r, xp.reshape(r[:, :, None] * ZE[:, None, :], (n, m * k))], axis=1)
+    back = block.rmatmul(columns)
+    p1 = back[:, :m]
+    p2 = xp.zeros_like(p1)
+    if squares:
+        p2 = xp.stack([block.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
+    weight = float(n) if chunk.weight is None else float(xp.sum(chunk.weight))
+    action = xp.reshape(back[:, m:], (back.shape[0], m, k))
+    return Sums(weight, 0.0, xp.sum(r, axis=0), p1, p2, action)
+
+
+def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:
+    """Cut a chunk so that a product with this many columns stays a block."""
+    step = max(1, ELEMENTS // max(1, columns))
+    return list(MemorySource(chunk.X, chunk.y, chunk.weight, step))
+
+
+def _weighted(chunk: Chunk, r: Array) -> tuple[float, Array]:
+    """Return Σω and ω∘r, for r (n,) or (n, m)."""
+    if chunk.weight is None:
+        return float(r.shape[0]), r
+    xp = namespace(r)
+    weight = xp.astype(chunk.weight, r.dtype)
+    return float(xp.sum(chunk.weight)), (weight if r.ndim == 1 else weight[:, None]) * r

@@ -1,12 +1,12 @@
 """What a pass tells of rows before anything is fitted: moments, their number, their weight."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, reduce
+from quadlin.core.engine import Additive
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def surveyed(chunk: Chunk) -> Survey:
     return Survey(Moments.of(X, weight), Moments.of(y, weight), Tally.of(chunk))
 
 
-def survey(source: Iterable[Chunk]) -> Survey:
-    """Take one pass for all that must be known before a fit."""
-    return reduce(surveyed, source)
+def survey(rows: Rows) -> Survey:
+    """Take one walk for all that must be known before a fit."""
+    return rows.reduce(surveyed)
 
 
-def moments_of(source: Iterable[Chunk]) -> tuple[Moments, Moments]:
-    """Take the moments of the features and of the target in one pass."""
-    total = survey(source)
+def moments_of(rows: Rows) -> tuple[Moments, Moments]:
+    """Take the moments of the features and of the target in one walk."""
+    total = survey(rows)
     return total.features, total.target

@@ -31,7 +31,7 @@ class Units:
     phi: Array  # (d,), E z⁴
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
-    burden: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
+    penalty_scale: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
     rest: Array  # (d,), what rounding took of μ/σ, 0 where it hardly matters
 
     @property
@@ -72,7 +72,7 @@ def units_of(
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
-    burden = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
+    penalty_scale = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
 
     def cast(v: Array) -> Array:
         return xp.astype(v, dtype)
@@ -84,6 +84,6 @@ def units_of(
         cast(xp.where(varies, features.phi, 1.0)),
         cast(free & varies),
         target,
-        cast(burden),
+        cast(penalty_scale),
         cast(rest),
     )

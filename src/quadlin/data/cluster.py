@@ -2,14 +2,23 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Threads, cut, folded, height, one_blas_thread, summed
+from quadlin.core.engine import (
+    Engine,
+    Serial,
+    Threads,
+    cut,
+    folded,
+    height,
+    one_blas_thread,
+    summed,
+)
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -20,8 +29,8 @@ class ChunkError(RuntimeError):
     """Rows that could not be summed: which ones, and why."""
 
 
-def carried(source: Any, engine: Any) -> Iterable[Chunk]:
-    """Return the rows as an engine carries them.
+def engine_for(source: Any, engine: Any) -> Engine:
+    """Return what carries out sums over the rows of a source.
 
     Parameters
     ----------
@@ -34,13 +43,13 @@ def carried(source: Any, engine: Any) -> Iterable[Chunk]:
     --------
     >>> import numpy as np
     >>> from quadlin.core.chunks import MemorySource
-    >>> carried(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
+    >>> engine_for(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
     3
     """
     if engine is None:
         engine = _client_of(source)
     if engine is None or engine == "serial":
-        return source  # type: ignore[no-any-return]
+        return Serial(source)
     if engine == "threads":
         return Threads(source, os.cpu_count() or 1)
     if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
@@ -79,9 +88,6 @@ class OnCluster:
         tasks = [_task(delayed, number, part) for number, part in enumerate(parts)]
         self.blocks = client.persist(tasks)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return iter(self.source)
-
     @cached_property
     def heights(self) -> list[int]:
         """Count the rows of the parts, where they lie."""
@@ -91,12 +97,12 @@ class OnCluster:
         found: list[int] = self.client.gather(self.client.compute(counts))
         return found
 
-    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], own: Any = None) -> T | None:
-        """Return the sum over all chunks; see `folded` for the rows' own values, sent each time."""
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
+        """Return the sum over all chunks; values per row are sent each time."""
         from dask import config, delayed
 
         sent = delayed(params, traverse=False, pure=False)  # one node, however many parts
-        shares = [None] * len(self.blocks) if own is None else cut(own, self.heights)
+        shares = [None] * len(self.blocks) if per_row is None else cut(per_row, self.heights)
         level = [
             delayed(_sum, pure=False)(number, block, fn, sent, share)
             for number, (block, share) in enumerate(zip(self.blocks, shares, strict=True))
@@ -104,7 +110,7 @@ class OnCluster:
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
             level = [delayed(_total, pure=False)(group) for group in groups]
-        # Dask warns of graphs above 10 MB: the rows' own values, which must survive a worker.
+        # Dask warns of graphs above 10 MB: values per row, which must survive a worker.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             total: T | None = self.client.compute(level[0]).result()
         return total
@@ -148,13 +154,13 @@ def _height(chunks: list[Chunk]) -> int:
 
 
 def _sum(
-    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], own: Any
+    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], per_row: Any
 ) -> T | None:
     """Return the sum over one part, on a worker; its threads are one for each part."""
     _keep_temporaries()
     try:
         with one_blas_thread():
-            return folded(fn, chunks, params, own)
+            return folded(fn, chunks, params, per_row)[0]
     except Exception as error:
         rows = _height(chunks)
         raise ChunkError(

@@ -5,43 +5,41 @@ from typing import Any
 
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 
-__all__ = ["CallbackSupportMixin", "step_hook", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
+
+Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
 
 
-def step_hook(
-    estimator: Any, X: Any, y: Any, attributes: Callable[[Any], dict[str, Any]]
-) -> tuple[Callable[[Any], bool] | None, Callable[[], None]]:
-    """Return the hook to call after each step and the one to call at the end.
+class FitCallbacks:
+    """The callbacks of one fit; without callbacks nothing is set up and `on_step` is None."""
 
-    `attributes(solution)` gives what makes a copy of the estimator ready to predict. Without
-    callbacks nothing is set up and the hook is None.
-    """
-    if not (
-        getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
-    ):
-        return None, lambda: None
-    # How many rounds of reweighting there will be is not known in advance.
-    steps = estimator.max_iter if estimator.loss == "squared" else None
-    root = estimator._init_callback_context(max_subtasks=steps)
-    root.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+    def __init__(self, estimator: Any, X: Any, y: Any) -> None:
+        self.estimator, self.rows = estimator, {"X": X, "y": y}
+        self.root: Any = None
+        if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
+            # How many rounds of reweighting there will be is not known in advance.
+            steps = estimator.max_iter if estimator.loss == "squared" else None
+            self.root = estimator._init_callback_context(max_subtasks=steps)
+            self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
 
-    def on_step(solution: Any) -> bool:
-        task = root.subcontext(task_name="step")
-        task.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
-        stop = task.call_on_fit_task_end(
-            estimator=estimator,
-            X=X,
-            y=y,
-            reconstruction_attributes=lambda: attributes(solution),
+    @property
+    def on_step(self) -> Callable[[Attributes], bool] | None:
+        """Return what to call after each step; it tells whether to stop."""
+        return None if self.root is None else self._step
+
+    def _step(self, attributes: Attributes) -> bool:
+        context = self.root.subcontext(task_name="step")
+        context.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
+        return self._end(context, attributes)
+
+    def end(self, attributes: Attributes) -> None:
+        """Tell that the fit is over."""
+        if self.root is not None:
+            self._end(self.root, attributes)
+
+    def _end(self, context: Any, attributes: Attributes) -> bool:
+        return bool(
+            context.call_on_fit_task_end(
+                estimator=self.estimator, **self.rows, reconstruction_attributes=attributes
+            )
         )
-        return bool(stop)
-
-    def end() -> None:
-        root.call_on_fit_task_end(
-            estimator=estimator,
-            X=X,
-            y=y,
-            reconstruction_attributes=lambda: {"_fitted": estimator._fitted},
-        )
-
-    return on_step, end

@@ -6,7 +6,6 @@ are solved exactly where a p×p or n×n matrix fits. In between every model star
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from math import isfinite, log10
 from numbers import Integral
@@ -15,39 +14,40 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, indexable
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk, MemorySource, Reweighted
-from quadlin.core.messages import warn
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import Serial
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.data import Source, is_dask
+from quadlin.estimators.columns import checked
+from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitting import Task, law_of
 from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.interactions import Name
 from quadlin.solve.exact import Alpha, rows_of
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.levels import settled
+from quadlin.solve.fit_state import fit_state
 from quadlin.solve.path import Path, Point
 from quadlin.solve.rank import MOST_RANK
 from quadlin.solve.types import Solution, Status
 from quadlin.solve.whitening import Identity, Whitener
 from quadlin.storage import checkpointed
-from quadlin.stream.stream import Stream
 
 FOLDS = 5
 LOW_RANKS = (1, 2, 4, 8)
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
-OF_ROWS = ("n_features_in_", "feature_names_in_", "_encoder", "_fill")  # what a check leaves
 OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
 
 
@@ -66,21 +66,23 @@ class Search:
 
     def __init__(
         self,
-        inner: SecondOrderRegressor,
+        task: Task,
         chunk: Chunk,
+        rows: Rows,
         given: tuple[Any, Any],  # X and y in the user's form
-        seed: int,
         cv: Any,
         scoring: Any,
+        params: dict[str, Any],  # of the estimators that a callable scorer is given
     ) -> None:
-        self.inner, self.chunk, self.seed = inner, chunk, seed
-        self.given, self.scoring = indexable(*given), scoring
+        self.task, self.chunk, self.rows, self.seed = task, chunk, rows, task.seed
+        self.given, self.scoring, self.params = indexable(*given), scoring, params
         self.n, self.d = chunk.X.shape
-        self.options = inner._options(self.d)
-        self.maker = inner._units_maker(self.d, chunk.X.dtype, inner._fields)
-        self.table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        self.whole = self._path(self.table, self.n, self.maker)
-        self.scorer: Any = None if scoring is None else check_scoring(inner, get_scorer(scoring))
+        self.options, self.maker = task.options, task.make_units
+        self.whole = self._path(rows, self.n, self.maker)
+        estimator = SecondOrderRegressor()
+        self.scorer: Any = (
+            None if scoring is None else check_scoring(estimator, get_scorer(scoring))
+        )
         self.scores: dict[Point, list[float]] = {}
         self.errors: dict[Point, list[float]] = {}  # mean squares, whatever the scorer
         splitter = check_cv(min(FOLDS, self.n) if cv is None else cv)
@@ -106,21 +108,20 @@ class Search:
                     "weight. Give other folds, or weight to more rows."
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
-            path = self._path(Reweighted(self.table, times), len(kept), self._fold_units)
+            path = self._path(self.rows.reweighted(times), len(kept), self._fold_units)
             yield Fold(number, path, held, rows_of(self.chunk, held))
 
     def _path(
         self,
-        source: Iterable[Chunk],
-        rows: int,  # that were given, of whatever weight
+        rows: Rows,
+        n_rows: int,  # that were given, whatever their weights
         make_units: Callable[[Moments, Moments], Units],
     ) -> Path:
-        known = survey(source)
-        units, tally = make_units(known.features, known.target), known.tally
-        path = Path(source, units, self.options, tally.counting, tally.weight, self.seed)
-        path.passes += 1
-        path.known = replace(known, tally=replace(tally, rows=rows))
-        return path
+        surveyed = survey(rows)
+        units, tally = make_units(surveyed.features, surveyed.target), surveyed.tally
+        surveyed = replace(surveyed, tally=replace(tally, rows=n_rows))
+        counts = (tally.counting, tally.weight)
+        return Path(rows, units, self.options, *counts, self.seed, surveyed)
 
     def _fold_units(self, features: Moments, target: Moments) -> Units:
         """Return the units of a fold, with the squares that are modelled for all rows."""
@@ -135,9 +136,9 @@ class Search:
     def automatic(self, ranks: Sequence[int] | None) -> None:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""
         d, first_path = self.d, self.folds[0].path
-        rows, weight = first_path.rows, first_path.weight
+        n_rows, weight = first_path.n_rows, first_path.weight
         exact = d > 0 and first_path.exact(linear=False) is not None
-        most = min(d - 1, max(1, rows // d))
+        most = min(d - 1, max(1, n_rows // d))
         limit = min(most, MOST_RANK) if ranks is None else 0  # of ranks that come by themselves
         if ranks is None:
             ranks = [0, *(k for k in LOW_RANKS if k <= most)] + [d] * exact
@@ -210,11 +211,10 @@ class Search:
     def _estimator(self, fold: Fold, point: Point) -> SecondOrderRegressor:
         """Return an estimator fitted to the training rows of a fold."""
         rank, alpha = point
-        estimator = copy(self.inner)
-        estimator.set_params(rank=rank, alpha=alpha, uncertainty=False)
+        params = {**self.params, "rank": rank, "alpha": alpha, "uncertainty": False}
+        estimator = SecondOrderRegressor(**params)
         solution = fold.path.recorded(rank, alpha)
-        estimator._fitted = self._stream(fold.path, point, solution, Identity())
-        estimator._law = None
+        estimator._adopt(self._fitted(fold.path, point, solution, Identity()))
         return estimator
 
     def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:
@@ -252,7 +252,8 @@ class Search:
         """Tell whether the errors of a point are no more than rounding beside the target."""
         eps = float(namespace(self.whole.units.scale).finfo(self.chunk.X.dtype).eps)
         rounding = max(PERFECT, (1e3 * eps) ** 2)
-        return bool(np.mean(self.errors[point]) <= rounding * float(self.whole.known.target.var[0]))
+        variance = float(self.whole.surveyed.target.var[0])
+        return bool(np.mean(self.errors[point]) <= rounding * variance)
 
     def results(self) -> dict[str, Any]:
         """Return the scores as GridSearchCV does."""
@@ -268,8 +269,8 @@ class Search:
             "rank_test_score": rankdata(-mean, method="min").astype(int),
         }
 
-    def refit(self, rank: int, alpha: Alpha) -> None:
-        """Fit the inner estimator to all rows, along the path that led to the choice."""
+    def refit(self, rank: int, alpha: Alpha) -> Fitted:
+        """Fit all rows, along the path that led to the choice."""
         path = self.whole
         walked = [p for p in self.scores if p[0] == rank and p[1][0] == alpha[0]]
         for point in walked if 0 < rank < self.d else []:
@@ -277,30 +278,19 @@ class Search:
                 path.model(*point)
         path.model(rank, alpha)
         solution, white = path.solution(self.options, rank, alpha)
-        self.passes = path.passes + sum(fold.path.passes for fold in self.folds)
-        inner = self.inner
-        inner._fitted = self._stream(path, (rank, alpha), solution, white)
-        options, known = inner._fitted.options, inner._fitted.current
-        law = inner._law_of(known, self.table, options, self.seed) if inner.uncertainty else None
-        inner._law = law
+        fitted = self._fitted(path, (rank, alpha), solution, white)
+        if self.task.uncertainty:
+            options, fields = fitted.options, fitted.fields
+            law = law_of(fitted.state, self.rows, options, fields, self.seed)
+            fitted = replace(fitted, law=law)
+        return fitted.with_passes(self.rows)
 
-    def _stream(self, path: Path, point: Point, solution: Solution, white: Whitener) -> Stream:
-        """Return what an estimator knows of the rows of a path."""
+    def _fitted(self, path: Path, point: Point, solution: Solution, white: Whitener) -> Fitted:
+        """Return what an estimator has learned from the rows of a path."""
         rank, alpha = point
-        options = replace(self.options, rank=rank, alpha=alpha)
-        model, fields = solution.model, self.maker.fields
-        learned = Learned(
-            settled(model, path.units, fields) if options.loose else model,
-            path.units,
-            path.known.features,
-            path.known.target,
-            solution.history,
-            solution.status,
-            white,
-        )
-        stream = self.inner._stream(options, self.maker, self.seed, learned)
-        stream.count(path.known.tally)
-        return stream
+        options, surveyed = replace(self.options, rank=rank, alpha=alpha), path.surveyed
+        state = fit_state(solution, surveyed, options, self.maker, white)
+        return self.task.fitted(self.task.stream(options, state).counted(surveyed.tally))
 
 
 class Predicted(RegressorMixin, BaseEstimator):
@@ -379,6 +369,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     """
 
     loss, polish, step, batch_size = "squared", True, "guarded", "auto"  # not parameters
+    rank, alpha, warm_start = 1, 0.0, False
 
     def __init__(
         self,
@@ -449,36 +440,31 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 "Cross-validation holds its rows in memory: give arrays or a frame, or use "
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
             )
-        params = self.get_params(deep=False)
-        inner = SecondOrderRegressor(rank=1, **{k: v for k, v in params.items() if k not in OWN})
-        check_options(inner)
-        with self._kept_on_failure():
-            chunk = self._checked(X, y, sample_weight, reset=True, least=2)
-            inner.__dict__.update({k: v for k, v in vars(self).items() if k in OF_ROWS})
-            ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
-            table = MemorySource(chunk.X, chunk.y, chunk.weight)
-            with checkpointed(checkpoint, table, self, inner._seed()) as seed:
-                inner._fields = inner._known_fields(table)
-                search = Search(inner, chunk, (X, y), seed, self.cv, self.scoring)
-                return self._search(search, ranks)
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
+        check_options(SecondOrderRegressor(rank=1, **params))
+        chunk, columns = checked(self, X, y, sample_weight, None, least=2)
+        ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
+        table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        names = columns.names_in
+        with checkpointed(checkpoint, table, self, self._seed(), None, names) as (seed, journal):
+            rows = Rows(Serial(table), journal)
+            task = self._task(table, columns, self._known_fields(rows, table, columns), seed)
+            search = Search(task, chunk, rows, (X, y), self.cv, self.scoring, params)
+            return self._search(search, ranks)
 
     def _search(self, search: "Search", ranks: list[int] | None) -> Self:
-        inner = search.inner
         if self.alphas is None:
             search.automatic(ranks)
         else:
             alphas = _checked_alphas(self.alphas)
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, alpha = search.best()
-        search.refit(rank, alpha)
-        for name, value in vars(inner).items():
-            if name not in inner.get_params(deep=False):
-                setattr(self, name, value)
-        self.alpha_, self.n_passes_ = alpha, search.passes
+        self._adopt(search.refit(rank, alpha))
+        self.alpha_, self.n_passes_ = alpha, search.rows.walks
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()
         if self.status_ is not Status.converged:
-            warn(f"{self.status_.name}: {self.status_.value}", ConvergenceWarning)
+            self._warn_of_status()
         return self
 
 

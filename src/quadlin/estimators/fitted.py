@@ -1,166 +1,112 @@
-"""What a fitted model says of itself, in the user's units and by the user's names."""
+"""Everything that an estimator has learned, as one object that never changes."""
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
+from scipy.sparse import issparse
 
-from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.moments import Moments
-from quadlin.data.encoder import TableEncoder
-from quadlin.explain.interactions import Interactions, Name, numbered, positions
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.types import Record, Status
+from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
+from quadlin.core.block import Block
+from quadlin.core.model import predict
+from quadlin.core.rows import Rows
+from quadlin.estimators.columns import Columns
+from quadlin.explain.interactions import Interactions, numbered
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
 
 
+@dataclass(frozen=True)
 class Fitted:
-    """The attributes of a fitted estimator; before `fit` there are none."""
+    """The model with its units, columns and uncertainty; learning more makes a new one."""
 
-    _fitted: Stream
-    _fields: tuple[np.ndarray, ...]  # the positions of the features of each field
-    _encoder: TableEncoder | None
-    _law: Uncertainty | None
-    _fill: dict[str, float] | None = None
-
-    n_features_in_: int
-
-    def interaction(self, first: Name, second: Name) -> float:
-        """Return M_ij for two features, by position or name.
-
-        x_i·x_j has coefficient 2 M_ij, which is what ``interactions_.top()`` lists.
-        """
-        return self.interactions_[first, second]
-
-    def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of M_ij; that of the coefficient of x_i·x_j is twice it.
-
-        Needs ``uncertainty=True``.
-        """
-        law, names = self._known_law(), self._names()
-        i, j = positions(names, first), positions(names, second)
-        return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
+    stream: Stream  # what `partial_fit` goes on from
+    columns: Columns
+    fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
+    law: Uncertainty | None = None
 
     @property
-    def noise_(self) -> float:
-        """Return the standard deviation of the noise. Needs ``uncertainty=True``."""
-        return self._known_law().noise * self._fitted.current.units.target.scale
+    def state(self) -> FitState:
+        """Return the model and its units, an incomplete batch included."""
+        return self.stream.current
 
     @property
-    def coef_std_(self) -> Array:
-        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
-        return self._known_law().coef_std()[0]
+    def options(self) -> Options:
+        """Return the options that the model was fitted with."""
+        return self.stream.options
 
     @property
-    def intercept_std_(self) -> float:
-        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
-        return self._known_law().coef_std()[1]
+    def names(self) -> list[str]:
+        """Return the names of the features, text columns by their levels."""
+        return self.columns.names
 
-    @property
-    def coef_(self) -> Array:
-        """Return w in the user's units, one entry a feature of `interactions_.names`."""
-        coef = self._learned("coef_").raw.coef
-        return coef if self._fitted.options.fit_linear else namespace(coef).zeros_like(coef)
+    def with_passes(self, rows: Rows) -> "Fitted":
+        """Return the same with all walks over the rows counted in the last line of the history."""
+        history = self.state.history
+        last = replace(history[-1], passes=rows.walks)
+        return self.with_state(replace(self.state, history=(*history[:-1], last)))
 
-    @property
-    def intercept_(self) -> float:
-        """Return b in the user's units."""
-        intercept = self._learned("intercept_").raw.intercept
-        return intercept if self._fitted.options.fit_intercept else 0.0
+    def with_state(self, state: FitState) -> "Fitted":
+        """Return the same with another state."""
+        return replace(self, stream=self.stream.with_state(state))
 
-    @property
-    def components_(self) -> Array:
-        """Return the orthonormal rows of the low-rank part."""
-        return self._learned("components_").raw.components
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make an estimator a fitted one."""
+        columns = self.columns
+        named = {} if columns.names_in is None else {"feature_names_in_": columns.names_in}
+        return {"fitted_": self, "n_features_in_": columns.n_features_in, **named}
 
-    @property
-    def eigenvalues_(self) -> Array:
-        """Return the signed eigenvalues of the low-rank part, by falling size."""
-        return self._learned("eigenvalues_").raw.eigenvalues
+    @unflagged
+    def predict(self, X: Array) -> Array:
+        """Return the predictions of rows as `at_home` returns them."""
+        state, xp = self.state, namespace(X)
+        target = state.units.target
+        f = xp.astype(predict(state.model, Block(X, state.units)), xp.float64)
+        y = xp.astype(target.mean + target.scale * f, state.units.scale.dtype)
+        too_large = int(xp.count_nonzero(~xp.isfinite(y)))
+        if too_large:
+            raise ValueError(
+                f"The predictions of {too_large} rows are too large for {y.dtype}. "
+                "Look for wrong units or typing errors in X."
+            )
+        return y
 
-    @property
-    def has_diagonal_(self) -> Array:
-        """Return where M has a diagonal."""
-        return self._learned("has_diagonal_").units.free > 0
+    @unflagged
+    def predict_std(self, X: Array) -> Array:
+        """Return the standard deviations of new observations at these rows."""
+        assert self.law is not None
+        units = self.state.units
+        return units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
 
-    @property
-    def moments_(self) -> Moments:
-        """Return the moments of the features."""
-        return self._learned("moments_").features
-
-    @property
-    def rank_(self) -> int:
-        """Return the rank that was fitted."""
-        return int(self._learned("rank_").model.s.shape[0])
-
-    @property
-    def history_(self) -> tuple[Record, ...]:
-        """Return the loss after each step."""
-        return self._learned("history_").history
-
-    @property
-    def status_(self) -> Status:
-        """Return how the fit ended."""
-        return self._learned("status_").status
-
-    @property
-    def n_iter_(self) -> int:
-        """Return the number of steps."""
-        return max(1, self._learned("n_iter_").history[-1].step)
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Return the number of rows learned from."""
-        self._learned("n_samples_seen_")
-        return int(self._fitted.rows)
-
-    @property
-    def interactions_(self) -> Interactions:
+    def interactions(self) -> Interactions:
         """Return a view of M in the user's units."""
-        learned = self._learned("interactions_")
-        model, scale = learned.model, to_numpy(learned.units.scale).astype(np.float64)
+        state = self.state
+        model, scale = state.model, to_numpy(state.units.scale).astype(np.float64)
         return Interactions(
             to_numpy(model.U) * scale[:, None],
-            to_numpy(model.s) * learned.units.target.scale,
-            to_numpy(learned.units.free) > 0,
-            numbered(self._fields, len(scale)),
-            np.sqrt(to_numpy(learned.features.var)),
-            self._names(),
+            to_numpy(model.s) * state.units.target.scale,
+            to_numpy(state.units.free) > 0,
+            numbered(self.fields, len(scale)),
+            np.sqrt(to_numpy(state.features.var)),
+            self.names,
         )
 
-    @property
-    def encoder_(self) -> TableEncoder | None:
-        """Return the encoder of the text columns, None where there are none."""
-        self._learned("encoder_")
-        return self._encoder
+    def at_home(self, X: Array, caller: str) -> Array:
+        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        return at_home(X, caller, self.stream)
 
-    @property
-    def fill_(self) -> dict[str, float] | None:
-        """Return what stood for missing numbers, by column; None where nothing was filled."""
-        self._learned("fill_")
-        return self._fill
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_fitted")
-
-    def _learned(self, attribute: str) -> Learned:
-        if not self.__sklearn_is_fitted__():
-            # An AttributeError too, so that hasattr() tells the truth.
-            raise NotFittedError(
-                f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
-            )
-        return self._fitted.current
-
-    def _known_law(self) -> Uncertainty:
-        self._learned("standard error")
-        if self._law is None:
-            raise AttributeError(
-                "Standard errors are known after `fit` with uncertainty=True, and not after "
-                "`partial_fit`. Set uncertainty=True and fit."
-            )
-        return self._law
-
-    def _names(self) -> list[str]:
-        if self._encoder is not None:
-            return list(self._encoder.names)
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+@unflagged
+def at_home(X: Array, caller: str, stream: Stream) -> Array:
+    """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
+    example, dtype = stream.example, stream.make_units.dtype
+    xp, device = namespace(X), "cpu" if issparse(X) else X.device
+    if example is not None and (xp, device) != (namespace(example), example.device):
+        raise ValueError(
+            f"Inputs passed to {caller}() must use the same namespace and the same device as those "
+            f"passed to fit(): {namespace(example).__name__} on {example.device}, but they are "
+            f"{xp.__name__} on {device}."
+        )
+    return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)

@@ -1,15 +1,15 @@
 """What a person should know about a fit, in words and numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.chunks import Chunk
 from quadlin.core.moments import mip_report
+from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.gauss_newton import Task
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.levels import whole
 from quadlin.solve.polish import leading_directions
 from quadlin.solve.types import Options, Problem
@@ -22,7 +22,7 @@ COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a line
 
 
 def diagnosis(
-    learned: Learned,
+    state: FitState,
     rows: int,
     effective: float,
     names: Sequence[str],
@@ -37,36 +37,34 @@ def diagnosis(
     known only when there are rows to compute it from.
     """
     penalised = any(options.alpha)
-    dof = degrees_of_freedom(*learned.model.U.shape, **options.parts)
-    lines = [f"status: {learned.status.name}. {learned.status.value}"]
-    lines += _features(learned, names)
-    groups = whole(learned.units, fields) if options.loose else []
-    lines += _correlation(learned, names, groups)
+    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
+    lines = [f"status: {state.status.name}. {state.status.value}"]
+    lines += _features(state, names)
+    groups = whole(state.units, fields) if options.levels_are_ambiguous else []
+    lines += _correlation(state, names, groups)
     if groups:
         lines.append(
             f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
             "their levels are told from the mean."
         )
-    lines += _levels(learned, names, fields, penalised)
+    lines += _levels(state, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised)
-    lines += _rank(learned, rows, penalised, residual_edge)
+    lines += _rank(state, rows, penalised, residual_edge)
     return "\n".join(lines)
 
 
-def residual_edge(
-    source: Iterable[Chunk], learned: Learned, options: Options, seed: int
-) -> tuple[float, float]:
+def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> tuple[float, float]:
     """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
-    xp = namespace(learned.model.s)
-    problem = Problem(source, learned.units, options, np.random.default_rng(seed))
-    _, s, _ = leading_directions(Task(problem, learned.white), learned.model, 1)
-    residual = problem.sums(learned.model, squares=False)
-    d, n = learned.model.U.shape[0], residual.weight
+    xp = namespace(state.model.s)
+    problem = Problem(rows, state.units, options, np.random.default_rng(seed))
+    _, s, _ = leading_directions(GaussNewton(problem, state.white), state.model, 1)
+    residual = problem.sums(state.model, squares=False)
+    d, n = state.model.U.shape[0], residual.weight
     return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
 
 
-def _features(learned: Learned, names: Sequence[str]) -> list[str]:
-    report = mip_report(learned.features, names, learned.units.scale.dtype)
+def _features(state: FitState, names: Sequence[str]) -> list[str]:
+    report = mip_report(state.features, names, state.units.scale.dtype)
     lines = []
     says = {
         "constant": "carry no information and were left out",
@@ -80,21 +78,21 @@ def _features(learned: Learned, names: Sequence[str]) -> list[str]:
     return lines or ["features: all vary and have squares of their own."]
 
 
-def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
+def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
     """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
-    if isinstance(learned.white, Identity):
+    if isinstance(state.white, Identity):
         return ["correlation: none that matters, or none looked for."]
-    varies = to_numpy(learned.units.scale) > 0
+    varies = to_numpy(state.units.scale) > 0
     if not varies.any():
         return ["correlation: none, for no feature varies."]
-    if not isinstance(learned.white, Full):
+    if not isinstance(state.white, Full):
         return ["correlation: found, and whitened by a low-rank model of it."]
-    values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
+    values, vectors = to_numpy(state.white.values), to_numpy(state.white.V)
     condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
     lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
     null = varies[:, None] * vectors[:, values < COLLINEAR]
     for group in groups:
-        own = np.sqrt(to_numpy(learned.features.var)[group])
+        own = np.sqrt(to_numpy(state.features.var)[group])
         own /= np.linalg.norm(own)
         null[group] -= np.outer(own, own @ null[group])
     directions, sizes, _ = np.linalg.svd(null, full_matrices=False)
@@ -111,13 +109,13 @@ def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.nda
 
 
 def _levels(
-    learned: Learned, names: Sequence[str], fields: Sequence[np.ndarray], penalised: bool
+    state: FitState, names: Sequence[str], fields: Sequence[np.ndarray], penalised: bool
 ) -> list[str]:
     """Name the levels that are seen in fewer rows than they have parameters."""
     if not len(fields):
         return []
-    levels, k = np.concatenate(fields), learned.model.s.shape[0]
-    seen = to_numpy(learned.features.mean)[levels] * learned.features.weight
+    levels, k = np.concatenate(fields), state.model.s.shape[0]
+    seen = to_numpy(state.features.mean)[levels] * state.features.weight
     rare = levels[seen < k + 1.5]
     if not len(rare):
         return []
@@ -138,15 +136,15 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
 
 
 def _rank(
-    learned: Learned, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
+    state: FitState, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
 ) -> list[str]:
-    xp = namespace(learned.model.s)
-    d, k = learned.model.U.shape
-    sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
+    xp = namespace(state.model.s)
+    d, k = state.model.U.shape
+    sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     edge = sd * (d / rows) ** 0.5
-    strong = int(xp.sum(xp.astype(xp.abs(learned.model.s) > SIGNIFICANT * edge, xp.int64)))
+    strong = int(xp.sum(xp.astype(xp.abs(state.model.s) > SIGNIFICANT * edge, xp.int64)))
     lines = []
-    exact = learned.history[-1].loss <= NOTHING_LEFT * learned.history[0].loss
+    exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
     if strong < k and not penalised:  # shrunk components say less
         lines.append(
             f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "

@@ -1,6 +1,5 @@
 r"""Both ends of the path, rank 0 and rank d: linear in their parameters, so solved outright."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +8,9 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, collect, reduce
+from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
@@ -52,11 +52,11 @@ class Normal(Additive):
 
 def _dense(chunk: Chunk, units: Units) -> Array:
     """Return standardised rows outright, in float64."""
-    rows = Block(chunk.X, units)
-    if rows.offset is not None:
-        return rows.S.toarray().astype(np.float64) - rows.offset
-    xp = namespace(rows.S)
-    return xp.astype(rows.S, xp.float64)
+    block = Block(chunk.X, units)
+    if block.offset is not None:
+        return block.S.toarray().astype(np.float64) - block.offset
+    xp = namespace(block.S)
+    return xp.astype(block.S, xp.float64)
 
 
 def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
@@ -64,7 +64,7 @@ def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
     step = max(1, EXACT_ENTRIES // 8 // (d + 2 + (0 if pairs is None else pairs.i.shape[0])))
     if n > step:  # products are many more than features
         parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
-        return reduce(_normal, parts, units, pairs)
+        return folded(_normal, parts, (units, pairs))[0]  # type: ignore[return-value]
     Z = _dense(chunk, units)
     xp = namespace(Z)
     columns = [xp.ones_like(Z[:, :1]), Z]
@@ -87,17 +87,17 @@ class Exact:
     n×n.
     """
 
-    def __init__(self, source: Iterable[Chunk], units: Units, rows: int, linear: bool) -> None:
+    def __init__(self, rows: Rows, units: Units, n_rows: int, linear: bool) -> None:
         self.units, self.linear = units, linear
         xp, d = namespace(units.scale), units.scale.shape[0]
-        self.rho = xp.astype(units.burden, xp.float64)
+        self.rho = xp.astype(units.penalty_scale, xp.float64)
         columns = d if linear else d + d * (d + 1) // 2
-        self.primal = columns <= min(rows, EXACT_COLUMNS)
+        self.primal = columns <= min(n_rows, EXACT_COLUMNS)
         if self.primal:
             self.pairs = None if linear else Pairs.of(units)
-            self.gram = reduce(_normal, source, units, self.pairs).gram
+            self.gram = rows.reduce(_normal, units, self.pairs).gram
             return
-        chunks = collect(positive_rows, source)
+        chunks = rows.collect(positive_rows)
         Z = xp.concat([_dense(c, units) for c in chunks]) / self.rho
         y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
@@ -129,12 +129,12 @@ class Exact:
 
     def _primal(self, first: float, second: float) -> tuple[Array, Array | None, Array]:
         xp, d = namespace(self.gram), self.units.scale.shape[0]
-        burden = self.rho**2
-        parts = [0 * burden[:1], first * burden]
+        rho = self.rho**2
+        parts = [0 * rho[:1], first * rho]
         if self.pairs is not None:
             i, j = self.pairs.i, self.pairs.j
             square = xp.astype(i == j, xp.float64)
-            parts.append(second * (1 + square) * xp.take(burden, i) * xp.take(burden, j))
+            parts.append(second * (1 + square) * xp.take(rho, i) * xp.take(rho, j))
         A, b = self.gram[:-1, :-1], self.gram[:-1, -1:]
         beta = xp.linalg.solve(A + diagonal(xp.concat(parts)), b)[:, 0]
         w, c = beta[1 : d + 1], beta[0]

@@ -1,22 +1,15 @@
-"""What is known of rows that were learned from, and a fit to rows that can be walked again."""
+"""What a fit leaves behind, and the fit of rows that can be walked again."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from quadlin.core.arrays import Array, diagonal, namespace
-from quadlin.core.chunks import Chunk
-from quadlin.core.model import (
-    Model,
-    RawModel,
-    in_units,
-    positive,
-    to_raw,
-    with_rank,
-)
+from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
@@ -27,8 +20,8 @@ from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What is known after some whole batches."""
+class FitState:
+    """The model, its units, and what is needed to go on from there."""
 
     model: Model
     units: Units
@@ -37,8 +30,8 @@ class Learned:
     history: tuple[Record, ...]
     status: Status
     white: Whitener
-    pace: float = 1.0  # of the steps, halved when one went wrong
-    before: Model | None = None  # the last step, in the same units, to go back to
+    pace: float = 1.0  # of the steps of a stream, halved when one did harm
+    before: Model | None = None  # the model before the last step of a stream, to go back to
 
     @cached_property
     def raw(self) -> RawModel:
@@ -46,32 +39,45 @@ class Learned:
         return to_raw(self.model, self.units)
 
 
-def learn_table(
-    source: Iterable[Chunk],
+def fit_table(
+    rows: Rows,
     options: Options,
     make_units: UnitsMaker,
     seed: int,
-    warm: Learned | None = None,
-    on_step: Callable[[Learned], bool] | None = None,
-    known: Survey | None = None,
-) -> Learned:
-    """Fit rows that can be walked again, from scratch or from what is known already."""
-    known = survey(source) if known is None else known
-    features, target = known.features, known.target
-    units = make_units(features, target)
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+    surveyed: Survey | None = None,
+) -> FitState:
+    """Fit rows that can be walked again, from scratch or from an earlier state."""
+    surveyed = survey(rows) if surveyed is None else surveyed
+    units = make_units(surveyed.features, surveyed.target)
     start = None
     if warm is not None and warm.model.w.shape == units.scale.shape:
         start = in_units(warm.model, warm.units, units)
         start = with_rank(positive(start) if options.psd else start, options.rank)
 
-    def learned(s: Solution, white: Whitener) -> Learned:
-        white = open_to(units.scale == 0, white)
-        model = settled(s.model, units, make_units.fields) if options.loose else s.model
-        return Learned(model, units, features, target, s.history, s.status, white)
+    def state(solution: Solution, white: Whitener) -> FitState:
+        return fit_state(solution, surveyed, options, make_units, white)
 
-    hook = None if on_step is None else lambda solution: on_step(learned(solution, Identity()))
-    rng = np.random.default_rng(seed)
-    return learned(*fit_rows(source, units, options, features.weight, rng, start, hook))
+    hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
+    rng, weight = np.random.default_rng(seed), surveyed.features.weight
+    return state(*fit_rows(rows, units, options, weight, rng, start, hook))
+
+
+def fit_state(
+    solution: Solution,
+    surveyed: Survey,
+    options: Options,
+    make_units: UnitsMaker,
+    white: Whitener,
+) -> FitState:
+    """Return the state that a solution leaves, its levels told apart where they are ambiguous."""
+    units, model = solution.units, solution.model
+    if options.levels_are_ambiguous:
+        model = settled(model, units, make_units.fields)
+    white = open_to(units.scale == 0, white)
+    moments = (surveyed.features, surveyed.target)
+    return FitState(model, units, *moments, solution.history, solution.status, white)
 
 
 def open_to(constant: Array, white: Whitener) -> Whitener:
@@ -84,9 +90,9 @@ def open_to(constant: Array, white: Whitener) -> Whitener:
         return white
     if isinstance(white, LowRank):
         return replace(white, h=xp.where(constant, 1.0, white.h))
-    known = xp.astype(~constant, white.V.dtype)
-    V = known[:, None] * white.V
-    own = diagonal(1 - known)
-    size, vectors = xp.linalg.eigh((V * white.size) @ V.T + own)
-    values = xp.sum(vectors * (((V * white.values) @ V.T + own) @ vectors), axis=0)
+    varies = xp.astype(~constant, white.V.dtype)
+    V = varies[:, None] * white.V
+    identity = diagonal(1 - varies)
+    size, vectors = xp.linalg.eigh((V * white.size) @ V.T + identity)
+    values = xp.sum(vectors * (((V * white.values) @ V.T + identity) @ vectors), axis=0)
     return Full(vectors, values, size)

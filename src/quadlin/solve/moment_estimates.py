@@ -9,11 +9,12 @@ Pure functions. With P0, P1, P2 the means of r, r z, r z∘z (r centred) and F t
 
 from collections.abc import Callable
 
-from quadlin.core.arrays import Array, lead, namespace, orthonormal, symmetric
+from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.model import Model
 from quadlin.core.moments import TWO_VALUED
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
+from quadlin.solve.krylov import block_krylov, conjugate_gradients
 
 Estimate = tuple[Array, Array]  # what was asked for of ΔM, and Δw
 KRYLOV_BLOCKS = 4
@@ -46,43 +47,17 @@ def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
 def spectral(
     estimate: Callable[[Array], Estimate], start: Array, rank: int, psd: bool
 ) -> tuple[Array, Array, Array]:
-    """Return (U, s, w): the `rank` leading eigenpairs of −𝓜 by block Krylov, and −𝓦.
+    """Return (U, s, w): the `rank` leading eigenpairs of −𝓜 by block Krylov, and −𝓦."""
+    W: Array = None  # the same in every product
 
-    Four products with the data find what plain subspace iteration needs about twenty for.
-    `start` (d, q) is random. Memory: KRYLOV_BLOCKS · q · d.
-    """
-    xp = namespace(start)
-    d = start.shape[0]
-    basis = block = orthonormal(start)
-    columns: list[Array] = []
-    while True:
-        M_block, W = estimate(block)
-        columns.append(-(basis.T @ M_block))
-        room = d - basis.shape[1]
-        if len(columns) == KRYLOV_BLOCKS or room <= 0:
-            break
-        block = -M_block[:, : min(block.shape[1], room)]
-        for _ in range(2):  # twice is enough
-            block = block - basis @ (basis.T @ block)
-        block = orthonormal(block)
-        block = orthonormal(block - basis @ (basis.T @ block))
-        basis = xp.concat([basis, block], axis=1)
-    s, vectors = lead(_from_upper_blocks(columns), rank, psd)
+    def negative(Q: Array) -> Array:
+        nonlocal W
+        MQ, W = estimate(Q)
+        return -MQ
+
+    basis, projected = block_krylov(negative, start, KRYLOV_BLOCKS)
+    s, vectors = lead(projected, rank, psd)
     return basis @ vectors, s, -W
-
-
-def _from_upper_blocks(columns: list[Array]) -> Array:
-    """Assemble a symmetric matrix from block columns that stop at their diagonal block."""
-    last = columns[-1]
-    size = last.shape[0]
-    S = namespace(last).zeros((size, size), dtype=last.dtype, device=last.device)
-    right = 0
-    for column in columns:
-        left, right = right, right + column.shape[1]
-        S[: column.shape[0], left:right] = column
-        S[left:right, : column.shape[0]] = column.T
-        S[left:right, left:right] = symmetric(column[left:right, :])
-    return S
 
 
 def full_step(model: Model, estimate: Callable[[Array], Estimate], P0: float, psd: bool) -> Model:
@@ -132,16 +107,7 @@ def _solve_on_tangent(g: Array, b: Array, U: Array) -> Array:
     def inner(A: Array, B: Array) -> float:
         return float(2 * xp.sum(A * B) - xp.sum((U.T @ A) * (U.T @ B)))
 
-    Y, r, p = xp.zeros_like(b), b, b
-    rr = first = inner(r, r)
-    for _ in range(CG_STEPS):
-        if not rr > CG_TOLERANCE**2 * first:
-            break
-        Ap = p + (g * tangent_diagonal(p, U))[:, None] * U
-        curvature = inner(p, Ap)
-        if curvature <= 0:  # a direction no moment speaks of
-            break
-        Y, r = Y + (rr / curvature) * p, r - (rr / curvature) * Ap
-        rr, before = inner(r, r), rr
-        p = r + (rr / before) * p
-    return Y
+    def apply(Y: Array) -> Array:
+        return Y + (g * tangent_diagonal(Y, U))[:, None] * U
+
+    return conjugate_gradients(apply, b, inner, CG_TOLERANCE, CG_STEPS)[0]

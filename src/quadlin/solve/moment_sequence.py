@@ -1,19 +1,16 @@
-"""The only loop: start, step, stop; from a source of rows to a solution with a status."""
+"""The moment estimation sequence: steps from the moments of the residual alone."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
 
-import numpy as np
-
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, tied
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
-from quadlin.solve import step_length as guard
-from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve import step_length
+from quadlin.solve.driver import Iterate, Method
+from quadlin.solve.types import Problem, Status
 
 EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
 DIVERGED = 100.0  # a loss this many times that of the constant model is lost
@@ -31,49 +28,27 @@ class State:
     done: Status | None = None
 
 
-def solve(
-    source: Iterable[Chunk],
-    units: Units,
-    options: Options,
-    rng: np.random.Generator,
-    warm: Model | None = None,
-    on_step: Callable[[Solution], bool] | None = None,
-) -> Solution:
-    """Fit the model to the rows of a source that can be walked many times.
+def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
+    """Fit the model by the moment estimation sequence, from scratch or from the model `warm`.
 
-    Passes: 6 for the first step, then 2 each. Memory: O(kd) and a block. `on_step` sees the
-    solution so far after each step and stops the fit by returning True.
+    Passes: 6 for the first step, then 2 each. Memory: O(kd) and a block.
     """
-    problem = Problem(source, units, options, rng)
+    units, options = problem.units, problem.options
     step = guarded_step if options.step == "guarded" else plain_step
-    constant = tied(
-        constant_model(units, options.rank), units, options.fit_linear, options.fit_intercept
-    )
-    best = state = State(constant, units.target.power)
-    history = [Record(0, 0, units.target.power * units.target.scale**2)]
-
-    def solution(status: Status) -> Solution:
-        return Solution(best.model, units, status, tuple(history))
-
-    try:
-        if warm is not None:
-            state = evaluated(problem, warm)
-            if state.loss < best.loss:
-                best = state
-                history = [Record(0, problem.passes, state.loss * units.target.scale**2)]
-        for number in range(1, options.max_iter + 1):
-            state = step(problem, state)
-            if state.loss < best.loss:
-                best = state
-            if state.done is None or options.step == "plain":
-                history.append(Record(number, problem.passes, state.loss * units.target.scale**2))
-            if state.done is not None:
-                return solution(state.done)
-            if on_step is not None and on_step(solution(Status.stopped)):
-                return solution(Status.stopped)
-    except KeyboardInterrupt:
-        return solution(Status.interrupted)
-    return solution(Status.out_of_steps)
+    constant = constant_model(units, options.rank)
+    parts = (options.fit_linear, options.fit_intercept)
+    state = State(tied(constant, units, *parts), units.target.power)
+    if warm is not None:
+        start = evaluated(problem, warm)
+        if start.loss < state.loss:  # else there is nothing to start from
+            state = start
+            yield Iterate(state.model, state.loss)
+    while True:
+        state = step(problem, state)
+        if state.done is None or options.step == "plain":
+            yield Iterate(state.model, state.loss, state.done)
+        if state.done is not None:
+            return state.done
 
 
 def smallest_loss(units: Units) -> float:
@@ -116,22 +91,22 @@ def guarded_step(problem: Problem, state: State) -> State:
     if state.loss <= smallest_loss(units):
         return replace(state, done=Status.converged)
     if state.sums is None:
-        family = guard.rank_k_family(model, *first_estimate(problem), units, *parts)
+        family = step_length.rank_k_family(model, *first_estimate(problem), units, *parts)
     else:
         step = mes.tangent_step(state.sums, model.U, units)
-        family = guard.family(model, step, state.previous, units, *parts)
+        family = step_length.family(model, step, state.previous, units, *parts)
     gram = problem.gram(family)
     everything = len(family.cores) - 1
     without_momentum = 1 + sum(parts)
-    _, promised = guard.best(gram, everything)
+    _, promised = step_length.best(gram, everything)
     if state.loss - promised <= options.tol * state.loss:
         return replace(state, done=Status.converged)
     tries = [(everything, 1.0)] + [(without_momentum, share) for share in RETREATS]
     for directions, share in tries[everything == without_momentum :]:
-        alpha, _ = guard.best(gram, directions)
+        alpha, _ = step_length.best(gram, directions)
         if state.sums is None:
-            alpha = guard.first_best(gram, directions)
-        candidate = guard.member(family, share * alpha, options.rank, options.psd)
+            alpha = step_length.first_best(gram, directions)
+        candidate = step_length.member(family, share * alpha, options.rank, options.psd)
         # A first estimate is no place to take momentum from.
         previous = None if state.sums is None else model
         reached = evaluated(problem, candidate, previous)
@@ -148,10 +123,10 @@ def plain_step(problem: Problem, state: State) -> State:
         U, s, w = first_estimate(problem)
         reached = evaluated(problem, Model(U, s, w, units.target.centre, units.free))
     else:
-        own, P0 = state.sums, state.sums.p0 / state.sums.weight
+        at_model, P0 = state.sums, state.sums.p0 / state.sums.weight
 
         def estimate(Q: Array) -> mes.Estimate:
-            return mes.unbiased(own if Q is model.U else problem.sums(model, Q), Q, units)
+            return mes.unbiased(at_model if Q is model.U else problem.sums(model, Q), Q, units)
 
         reached = evaluated(problem, mes.full_step(model, estimate, P0, options.psd))
     if not isfinite(reached.loss) or reached.loss > DIVERGED:

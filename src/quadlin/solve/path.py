@@ -1,18 +1,20 @@
 """Models of many ranks and penalties on the same rows, each started from its neighbours."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import collect
 from quadlin.core.model import Model, constant_model, predict, with_rank
+from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.survey import Survey
 from quadlin.core.units import Units
+from quadlin.solve.driver import follow
 from quadlin.solve.exact import (
     EXACT_COLUMNS,
     EXACT_ENTRIES,
@@ -21,10 +23,10 @@ from quadlin.solve.exact import (
     Alpha,
     Exact,
 )
-from quadlin.solve.gauss_newton import ridge
 from quadlin.solve.polish import polish
+from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Record, Solution, Status
-from quadlin.solve.whitening import Whitener, whitener
+from quadlin.solve.whitening import Identity, Whitener, whitener
 
 PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
 
@@ -36,17 +38,18 @@ class Path:
 
     def __init__(
         self,
-        source: Iterable[Chunk],
+        rows: Rows,
         units: Units,
         options: Options,
-        rows: int,
+        n_rows: int,
         weight: float,
         seed: int,
+        surveyed: Survey | None = None,
     ) -> None:
-        self.source, self.units, self.options = source, units, options
-        self.rows, self.weight, self.seed, self.passes = rows, weight, seed, 0
+        self.rows, self.units, self.options = rows, units, options
+        self.n_rows, self.weight, self.seed = n_rows, weight, seed
+        self.surveyed: Any = surveyed  # for those who make a fit state of a solution
         self.solutions: dict[Point, Solution] = {}
-        self.known: Survey  # of the rows, for those who need it
         self._white: dict[float, Whitener] = {}
         self._exact: dict[bool, Exact | None] = {}
         self.plain = options.fit_linear and options.fit_intercept and not options.psd
@@ -56,13 +59,12 @@ class Path:
         if linear not in self._exact:
             d = self.units.scale.shape[0]
             columns = d if linear else d + d * (d + 1) // 2
-            dual = self.rows <= EXACT_ROWS and self.rows * d <= EXACT_ENTRIES
-            fits = columns <= min(self.rows, EXACT_COLUMNS) or dual
+            dual = self.n_rows <= EXACT_ROWS and self.n_rows * d <= EXACT_ENTRIES
+            fits = columns <= min(self.n_rows, EXACT_COLUMNS) or dual
             fits = fits and self.plain and (linear or d <= EXACT_FEATURES)
             self._exact[linear] = (
-                Exact(self.source, self.units, self.rows, linear) if fits else None
+                Exact(self.rows, self.units, self.n_rows, linear) if fits else None
             )
-            self.passes += fits
         return self._exact[linear]
 
     def model(self, rank: int, alpha: Alpha) -> Model:
@@ -93,10 +95,9 @@ class Path:
         if solution.history:
             return solution
         options = replace(self.options, rank=rank, alpha=alpha)
-        problem = Problem(self.source, self.units, options, np.random.default_rng(self.seed))
+        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
         loss = self._objective(problem, solution.model) / self.weight
-        self.passes += problem.passes
-        record = Record(0, problem.passes, loss * self.units.target.scale**2)
+        record = Record(0, self.rows.walks, loss * self.units.target.scale**2)
         return replace(solution, history=(record,))
 
     def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
@@ -109,36 +110,34 @@ class Path:
         white = self.whitener(alpha)
         rng = np.random.default_rng(self.seed)
         options = replace(options, rank=rank, alpha=alpha)
-        problem = Problem(self.source, self.units, options, rng)
+        problem = Problem(self.rows, self.units, options, rng)
         near = list(self._neighbours(rank, alpha))
         if len(near) > 1:
             near = [min(near, key=lambda model: self._objective(problem, model))]
-        first = rank > 0 and not any(known == rank for known, _ in self.solutions)
+        first = rank > 0 and not any(other == rank for other, _ in self.solutions)
         unseen = bool(namespace(self.units.free).any(self.units.free == 0))
         starts: list[Model | None] = [*near, None] if not near or (first and unseen) else [*near]
-        found = []
+        solutions = []
         for start in starts:
-            found.append(polish(problem, white, start))
-            if found[-1].status is Status.interrupted:
-                raise KeyboardInterrupt(found[-1].status.value)
-        self.passes += problem.passes
-        return min(found, key=lambda solution: solution.history[-1].loss), white
+            solutions.append(follow(problem, polish(problem, white, start)))
+            if solutions[-1].status is Status.interrupted:
+                raise KeyboardInterrupt(solutions[-1].status.value)
+        return min(solutions, key=lambda solution: solution.history[-1].loss), white
 
     def whitener(self, alpha: Alpha) -> Whitener:
         """Return the whitener for a penalty on w."""
         if alpha[0] not in self._white:
             ridge = alpha[0] / self.weight
             rng = np.random.default_rng(self.seed)
-            white, passes = whitener(self.source, self.units, self.options.whiten, ridge, rng)
+            white = whitener(self.rows, self.units, self.options.whiten, ridge, rng)
             self._white[alpha[0]] = white
-            self.passes += passes
         return self._white[alpha[0]]
 
     def forget(self) -> None:
         """Drop the large matrices, which can be had again for a pass."""
         d = self.units.scale.shape[0]
         self._exact.clear()
-        self.solutions = {p: found for p, found in self.solutions.items() if 0 < p[0] < d}
+        self.solutions = {p: s for p, s in self.solutions.items() if 0 < p[0] < d}
 
     def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
         """Yield the same point, or the same rank's last one and higher ranks truncated."""
@@ -161,13 +160,14 @@ class Path:
 
     def _objective(self, problem: Problem, model: Model) -> float:
         loss = problem.sums(model, squares=False).loss
-        return float(loss + ridge(model, problem.units, problem.options))
+        coordinates = Coordinates(problem.units, problem.options, Identity())
+        return float(loss + coordinates.ridge(model))
 
 
-def squared_errors(model: Model, units: Units, source: Iterable[Chunk]) -> tuple[Array, Array]:
+def squared_errors(model: Model, units: Units, rows: Rows) -> tuple[Array, Array]:
     """Return (r², ω) for the rows, in standardised units: one pass."""
     xp = namespace(model.w)
-    errors, weights = zip(*collect(_squared_errors, source, model, units), strict=True)
+    errors, weights = zip(*rows.collect(_squared_errors, model, units), strict=True)
     return xp.concat(list(errors)), xp.concat(list(weights))
 
 

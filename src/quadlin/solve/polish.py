@@ -1,30 +1,22 @@
 """The fit: a start of annealed rank, Gauss–Newton to the optimum, and a way out if stuck."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from math import isfinite, sqrt
 
 import numpy as np
 
 from quadlin.core.arrays import Array, lead, namespace
-from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, tied
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
-from quadlin.solve import step_length as guard
-from quadlin.solve.gauss_newton import (
-    Point,
-    Task,
-    conjugate_gradients,
-    descended,
-    mean_of_quadratic,
-    orthonormalised,
-    preconditioned,
-    retracted,
-    whitened,
-)
-from quadlin.solve.moment_sequence import smallest_loss, solve
-from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve import step_length
+from quadlin.solve.driver import Iterate, Method, follow
+from quadlin.solve.gauss_newton import GaussNewton, Point
+from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
+from quadlin.solve.tangent import mean_of_quadratic, orthonormalised, preconditioned
+from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
 
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
@@ -36,7 +28,7 @@ ESCAPES = 2
 TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
 
 
-def spectral_start(task: Task, rank: int) -> Point:
+def spectral_start(task: GaussNewton, rank: int) -> Point:
     """Take the leading directions of the target's moment matrix, scaled by least squares."""
     options, units = task.options, task.units
     centre = constant_model(units, 1, units.target.centre)
@@ -44,8 +36,8 @@ def spectral_start(task: Task, rank: int) -> Point:
     E, w = task.white.apply(U), task.white.apply(v)
     base = tied(constant_model(units, 1), units, options.fit_linear, options.fit_intercept)
     parts = (options.fit_linear, options.fit_intercept)
-    family = guard.rank_k_family(base, E, s, w, units, *parts)
-    alpha = guard.first_best(task.problem.gram(family), 1 + sum(parts))
+    family = step_length.rank_k_family(base, E, s, w, units, *parts)
+    alpha = step_length.first_best(task.problem.gram(family), 1 + sum(parts))
     sizes = [float(alpha[i]) for i in range(alpha.shape[0])]
     if options.psd and sizes[0] < 0:
         sizes[0] = 0.0
@@ -55,7 +47,7 @@ def spectral_start(task: Task, rank: int) -> Point:
     return task.point(c, linear * v, U, s)
 
 
-def leading_directions(task: Task, model: Model, rank: int) -> tuple[Array, Array, Array]:
+def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Array, Array, Array]:
     """Return (U, s, v): the spectral estimate of minus the model's error, whitened.
 
     Whitened features count as Gaussian (κ = 0, φ = 3), for which the moment matrix needs no
@@ -80,24 +72,34 @@ def leading_directions(task: Task, model: Model, rank: int) -> tuple[Array, Arra
     return mes.spectral(estimate, random, rank, task.options.psd)
 
 
-def annealed(task: Task, p: Point, rank: int) -> Point:
-    """Take loose steps at too high a rank, then lower it by one a step; the loss may rise."""
+def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
+    """Take loose steps at too high a rank, then lower it by one per step; the loss may rise."""
     for _ in range(LOOSE_STEPS):
-        p = descended(task, p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
+        p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
     for lower in range(p.s.shape[0] - 1, rank - 1, -1):
-        t, _ = conjugate_gradients(task, p, task.gradient(p), LOOSE_TOL, LOOSE_CAP, 0.0)
-        p = retracted(task, p, t, 1.0, lower)
+        t, _ = task.direction(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)
+        p = task.moved(p, t, 1.0, lower)
     return p
 
 
-def refined(task: Task, p: Point, on_step: Callable[[Point], bool]) -> tuple[Point, Status, bool]:
-    """Go down to the optimum near by; also say whether it looks like the wrong one."""
-    options = task.options
+def iterate(p: Point) -> Iterate:
+    """Return a point as the driver knows it."""
+    return Iterate(orthonormalised(p.model), p.objective)
+
+
+def refined(
+    task: GaussNewton, p: Point, budget: int
+) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
+    """Go down to the optimum near by; also tell whether it looks like the wrong one.
+
+    `budget` is the number of walks over the rows after which it is time to stop.
+    """
+    options, rows = task.options, task.problem.rows
     if not isfinite(p.objective):  # no step leads back from there
         return p, Status.diverged, False
     damping, tol, cap = 0.0, LOOSE_TOL, FIRST_CAP
     seen: list[float] = []
-    while task.problem.passes < PASSES_PER_STEP * options.max_iter:
+    while rows.walks < budget:
         g = task.gradient(p)
         promised = g.dot(preconditioned(p.U, g))
         if promised <= options.tol * p.objective or p.objective <= smallest_loss(task.units):
@@ -107,7 +109,7 @@ def refined(task: Task, p: Point, on_step: Callable[[Point], bool]) -> tuple[Poi
             return p, Status.converged, True
         if len(seen) > 1:
             tol = min(LOOSE_TOL, max(0.01, 0.9 * sqrt(promised / seen[-2])))
-        reached, met = descended(task, p, g, tol, cap, damping)
+        reached, met = task.descended(p, g, tol, cap, damping)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
         if not met:  # the preconditioner is weak here, which is not the fault of the place
             seen.clear()
@@ -117,12 +119,11 @@ def refined(task: Task, p: Point, on_step: Callable[[Point], bool]) -> tuple[Poi
             damping = max(10 * damping, 1e-2)
             continue
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
-        if on_step(p):
-            return p, Status.stopped, False
-    return p, Status.out_of_steps, False
+        yield iterate(p)
+    return p, Status.out_of_passes, False
 
 
-def escaped(task: Task, p: Point, rank: int) -> Point:
+def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
     """Add the leading directions of the residual's moment matrix and anneal once more."""
     xp = namespace(p.U)
     extra = min(EXTRA_RANK + mes.OVERSAMPLING, p.U.shape[0] - rank)
@@ -132,7 +133,7 @@ def escaped(task: Task, p: Point, rank: int) -> Point:
     return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
 
 
-def turned(task: Task, p: Point) -> Point | None:
+def turned(task: GaussNewton, p: Point) -> Point | None:
     """Turn the sign of the component that is most nearly one feature's own; None if none is.
 
     Where the square of feature j is left out, λuuᵀ with u → e_j and λ → ∞ or −∞ comes to the same:
@@ -145,90 +146,58 @@ def turned(task: Task, p: Point) -> Point | None:
     share = xp.max(unseen, axis=0) / xp.sum(model.U**2, axis=0)
     i = int(xp.argmax(share))
     j = int(xp.argmax(unseen[:, i]))
-    own = xp.arange(model.U.shape[0], device=p.U.device) == j
+    at_j = xp.arange(model.U.shape[0], device=p.U.device) == j
     u, sign = model.U[:, i], -xp.sign(p.s[i])
-    row = xp.where(own, 0.0, p.s[i] * u[j] * u)
+    row = xp.where(at_j, 0.0, p.s[i] * u[j] * u)
     size = xp.sqrt(xp.linalg.vector_norm(row))
     if task.options.psd or not float(share[i]) > NEARLY_ONE or not float(size) > 0:
         return None
-    column = xp.where(own, size, sign * row / size)
+    column = xp.where(at_j, size, sign * row / size)
     chosen = xp.arange(p.s.shape[0], device=p.U.device) == i
     U = xp.where(chosen[None, :], column[:, None], model.U)
     other = replace(model, U=U, s=xp.where(chosen, sign, model.s))
-    return task.point(*whitened(other, task.white))
+    return task.point_of(other)
 
 
-def polish(
-    problem: Problem,
-    white: Whitener,
-    warm: Model | None = None,
-    on_step: Callable[[Solution], bool] | None = None,
-) -> Solution:
+def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Method:
     """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
 
     Passes: about 50 with 30kd rows, 80 with 4kd, 150 with 1.6 times as many rows as parameters.
     Memory: O((k + 8)d), a block, and what the whitener holds.
     """
     units, options = problem.units, problem.options
-    task = Task(problem, white)
+    task = GaussNewton(problem, white)
     rank, d = options.rank, units.scale.shape[0]
-    parts = (options.fit_linear, options.fit_intercept)
-    constant = tied(constant_model(units, rank), units, *parts)
-    best: Point | None = None
-    history = [Record(0, 0, units.target.power * units.target.scale**2)]
-
-    def solution(status: Status) -> Solution:
-        model = constant if best is None else orthonormalised(best.model)
-        return Solution(model, units, status, tuple(history))
-
-    def note(p: Point) -> bool:
-        """Keep the point if it is the best so far; ask whether to stop."""
-        nonlocal best
-        if not p.objective < (units.target.power if best is None else best.objective):
-            return False
-        best = p
-        loss = p.objective * units.target.scale**2
-        history.append(Record(len(history), problem.passes, loss))
-        asked = on_step is not None and on_step(solution(Status.stopped))
-        return asked or len(history) > options.max_iter
-
-    def ended() -> Status:
-        """Tell why `note` asked to stop."""
-        return Status.out_of_steps if len(history) > options.max_iter else Status.stopped
-
+    budget = problem.rows.walks + PASSES_PER_STEP * options.max_iter
     if units.target.power == 0:
-        return solution(Status.converged)
-    try:
-        if warm is None:
-            start = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
-        else:
-            start = task.point(*whitened(warm, white))
-        if note(start):
-            return solution(ended())
-        p, status, stuck = refined(task, start, note)
-        for _ in range(ESCAPES):
-            if not stuck or rank >= d:
-                break
-            other, status, stuck = refined(task, escaped(task, p, rank), note)
-            p = other if other.objective < p.objective else p
-        for _ in range(TURNS if 0 < rank < d else 0):
-            beyond = None if status is not Status.converged else turned(task, p)
-            if beyond is None:
-                break
-            other, met, _ = refined(task, beyond, note)
-            if not other.objective < p.objective:
-                break
-            p, status = other, met
-        if isinstance(white, Full) and status is Status.converged:
-            sharp = Task(problem, sharpened(white))
-            p, status, _ = refined(sharp, sharp.point(*whitened(p.model, sharp.white)), note)
-    except KeyboardInterrupt:
-        return solution(Status.interrupted)
-    return solution(ended() if status is Status.stopped else status)
+        return Status.converged
+    if warm is None:
+        p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
+    else:
+        p = task.point_of(warm)
+    yield iterate(p)
+    p, status, stuck = yield from refined(task, p, budget)
+    for _ in range(ESCAPES):
+        if not stuck or rank >= d:
+            break
+        other, status, stuck = yield from refined(task, escaped(task, p, rank), budget)
+        p = other if other.objective < p.objective else p
+    for _ in range(TURNS if 0 < rank < d else 0):
+        beyond = None if status is not Status.converged else turned(task, p)
+        if beyond is None:
+            break
+        other, ended, _ = yield from refined(task, beyond, budget)
+        if not other.objective < p.objective:
+            break
+        p, status = other, ended
+    if isinstance(white, Full) and status is Status.converged:
+        sharp = GaussNewton(problem, sharpened(white))
+        _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)
+    return status
 
 
 def fit_rows(
-    source: Iterable[Chunk],
+    rows: Rows,
     units: Units,
     options: Options,
     weight: float,
@@ -237,8 +206,10 @@ def fit_rows(
     on_step: Callable[[Solution], bool] | None = None,
 ) -> tuple[Solution, Whitener]:
     """Fit rows that can be walked many times; also return the whitener for what comes after."""
+    problem = Problem(rows, units, options, rng)
     if not options.polish:
-        return solve(source, units, options, rng, warm, on_step), Identity()
-    white, passes = whitener(source, units, options.whiten, options.alpha[0] / weight, rng)
-    solution = polish(Problem(source, units, options, rng, passes), white, warm, on_step)
+        method = moment_sequence(problem, warm)
+        return follow(problem, method, on_step, options.step == "plain"), Identity()
+    white = whitener(rows, units, options.whiten, options.alpha[0] / weight, rng)
+    solution = follow(problem, polish(problem, white, warm), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white

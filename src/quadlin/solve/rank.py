@@ -1,18 +1,17 @@
 """The rank, chosen by the spectrum and confirmed on rows held out."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 
 from quadlin.core.arrays import Array, moved, namespace
-from quadlin.core.chunks import Chunk, Reweighted
-from quadlin.core.engine import collect, height
+from quadlin.core.engine import height
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.gauss_newton import whitened
 from quadlin.solve.path import Path, squared_errors
+from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
 
 HELD_OUT = 0.2  # of the rows, for `choose_rank`
@@ -23,7 +22,7 @@ PATIENCE = 2  # ranks in a row that fail the test
 
 
 def choose_rank(
-    source: Iterable[Chunk],
+    rows: Rows,
     units: Units,
     options: Options,
     weight: float,
@@ -38,7 +37,7 @@ def choose_rank(
 
     Parameters
     ----------
-    source : iterable of Chunk
+    rows : Rows
         Rows that can be walked many times.
     units : Units
         Of these rows.
@@ -65,25 +64,26 @@ def choose_rank(
     --------
     >>> from quadlin.datasets import make_second_order
     >>> from quadlin.core.chunks import MemorySource
+    >>> from quadlin.core.rows import Rows
     >>> from quadlin.core.standardise import UnitsMaker
     >>> from quadlin.core.survey import moments_of
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)
-    >>> source = MemorySource(data.X, data.y)
-    >>> units = UnitsMaker("auto", True, data.X.dtype, "abcdefghij")(*moments_of(source))
-    >>> choose_rank(source, units, Options(rank=1), 2000.0, np.random.default_rng(0))
+    >>> rows = Rows.of(MemorySource(data.X, data.y))
+    >>> units = UnitsMaker("auto", True, data.X.dtype, "abcdefghij")(*moments_of(rows))
+    >>> choose_rank(rows, units, Options(rank=1), 2000.0, np.random.default_rng(0))
     3
     """
     d, alpha = units.scale.shape[0], options.alpha
-    rows = sum(collect(height, source))
-    mask = rng.permutation(rows) < int(HELD_OUT * rows)
-    kept, test = (Reweighted(source, moved(m.astype(float), units.scale)) for m in (~mask, mask))
+    n_rows = sum(rows.collect(height))
+    mask = rng.permutation(n_rows) < int(HELD_OUT * n_rows)
+    kept, test = (rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask))
     n = int((~mask).sum())
     most = (
         min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
         if max_rank is None
         else min(d, max_rank)
     )
-    share = weight * n / rows
+    share = weight * n / n_rows
     loose = replace(options, tol=max(LOOSE_TOL, options.tol))
     path = Path(kept, units, loose, n, share, int(rng.integers(2**31)))
     model = path.model(most, alpha)
@@ -92,7 +92,7 @@ def choose_rank(
     left = max(n / 10, n - degrees_of_freedom(d, most, **options.parts))
     xp = namespace(omega)
     noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
-    s = whitened(model, path.whitener(alpha))[-1]
+    s = Coordinates(units, options, path.whitener(alpha)).of(model)[-1]
     rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * sqrt(d / n)))
     errors: dict[int, Array] = {}
     failures = 0

@@ -10,18 +10,18 @@ errors, which no model can lower, would drown all else in what least squares mea
 g falls as the fit settles, for at first a large residual may be the model's fault.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk, Reweighted
-from quadlin.core.engine import collect
+from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.fit_state import Learned
+from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Status
 from quadlin.solve.uncertainty import Uncertainty
 
@@ -34,53 +34,46 @@ SETTLED = 1e-4  # the largest change of a weight that still counts as none
 WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must not take a small change for none
 
 
-def learn_robustly(
-    source: Iterable[Chunk],
-    learn: Callable[[Iterable[Chunk], Learned | None], Learned],
-    warm: Learned | None = None,
-) -> tuple[Learned, Iterable[Chunk]]:
-    """Fit by Huber's loss, `learn(source, warm)` being the least-squares fit.
+def fit_robustly(
+    rows: Rows,
+    fit: Callable[[Rows, FitState | None], FitState],
+    warm: FitState | None = None,
+) -> tuple[FitState, Rows]:
+    """Fit by Huber's loss, `fit(rows, warm)` being the least-squares fit.
 
     Also return the rows with the weights of the last one. Starts from the median. Passes: those of
-    one fit, and a few for each round after; the history is that of the last round, but counts all.
+    one fit, and a few for each round after; the history is that of the last round.
     """
-    like, y, given = _gathered(source)
+    like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
-    f, learned, far = np.full(len(y), _median(y, given)), None, list(FAR)
-    factor, weighted = np.ones(len(y)), source  # given weights times factor
-    passes = 1  # before the round
+    f, far = np.full(len(y), _median(y, given)), list(FAR)
+    state: FitState | None = None
+    factor, weighted = np.ones(len(y)), rows  # given weights times factor
     for _ in range(ROUNDS):
         size = np.abs(y - f)
         scale = MAD * _median(size, given)
-        if scale <= nothing and learned is None and np.any(given[size > nothing] > 0):
+        if scale <= nothing and state is None and np.any(given[size > nothing] > 0):
             # Most of y is one and the same value: let the others tell the scale.
             scale = MAD * _median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
         new = _factor(size / scale, far[0])
-        while learned is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
+        while state is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
             far = far[1:]
             new = _factor(size / scale, far[0]) if far else new
         if not far:
             break
         factor, limit = new, far[0] * scale
         target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
-        weighted = Reweighted(source, moved(factor, like), moved(target, like))
-        learned = _after(passes, learn(weighted, warm if learned is None else learned))
-        passes = learned.history[-1].passes + 1
-        if learned.status in (Status.interrupted, Status.stopped):
+        weighted = rows.reweighted(moved(factor, like), moved(target, like))
+        state = fit(weighted, warm if state is None else state)
+        if state.status in (Status.interrupted, Status.stopped):
             break
-        f = predictions(source, learned)
-    return _after(passes, learn(source, warm)) if learned is None else learned, weighted
+        f = predictions(rows, state)
+    return fit(rows, warm) if state is None else state, weighted
 
 
-def _after(passes: int, learned: Learned) -> Learned:
-    """Count the passes that were taken before."""
-    history = (replace(record, passes=passes + record.passes) for record in learned.history)
-    return replace(learned, history=tuple(history))
-
-
-def closer(tol: float, eps: float) -> float:
+def tighter(tol: float, eps: float) -> float:
     """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/16."""
     return min(tol, max(WITHIN * tol, eps / 16))
 
@@ -89,9 +82,7 @@ def _factor(size: np.ndarray, far: float) -> np.ndarray:
     return np.asarray(BEND / np.clip(size, BEND, far))
 
 
-def robust_law(
-    law: Uncertainty, source: Iterable[Chunk], weighted: Iterable[Chunk], learned: Learned
-) -> Uncertainty:
+def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) -> Uncertainty:
     r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
 
     .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
@@ -101,24 +92,24 @@ def robust_law(
     (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
     average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
     """
-    _, y, given = _gathered(source)
-    r = (y - predictions(source, learned)) / learned.units.target.scale
+    _, y, given = _gathered(rows)
+    r = (y - predictions(rows, state)) / state.units.target.scale
     n = float(given.sum())
     left = n - law.dof
-    if not left >= 1 or not isinstance(weighted, Reweighted):
+    if not left >= 1 or weighted.values is None:
         return law
     scale = MAD * _median(np.abs(r), given) * np.sqrt(n / left)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
-    mean_weight = float(given @ to_numpy(weighted.weight)) / n
+    mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
     K = 1 + law.dof / n * (1 - share) / share
     error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
     return replace(law, noise=float(scale), error=float(error), left=left)
 
 
-def predictions(source: Iterable[Chunk], learned: Learned) -> np.ndarray:
+def predictions(rows: Rows, state: FitState) -> np.ndarray:
     """Return f of all rows, in the user's units: one pass."""
-    return np.concatenate(collect(_predictions, source, learned.model, learned.units))
+    return np.concatenate(rows.collect(_predictions, state.model, state.units))
 
 
 def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
@@ -126,9 +117,9 @@ def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
     return np.asarray(units.target.mean + units.target.scale * f)
 
 
-def _gathered(source: Iterable[Chunk]) -> tuple[Array, np.ndarray, np.ndarray]:
+def _gathered(rows: Rows) -> tuple[Array, np.ndarray, np.ndarray]:
     """Return an array that lives where the rows do, y and the weights: one pass."""
-    y, weight = zip(*collect(_target, source), strict=True)
+    y, weight = zip(*rows.collect(_target), strict=True)
     numbers = (np.concatenate([to_numpy(a) for a in each]) for each in (y, weight))
     return y[0], *numbers
 

@@ -10,7 +10,7 @@ from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.core.model import Model, tied
+from quadlin.core.model import Model, assembled, tied
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
@@ -114,16 +114,15 @@ def _family(
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
     xp = namespace(f.span)
-    rows = Block(chunk.X, units)
+    block = Block(chunk.X, units)
     a = f.span.shape[1]
-    products = rows.matmul(xp.concat([f.span, f.w], axis=1))
+    products = block.matmul(xp.concat([f.span, f.w], axis=1))
     ZA = products[:, :a]
     quadratic = xp.stack([xp.sum((ZA @ C) * ZA, axis=1) for C in f.cores], axis=1)
     diagonals = xp.stack([xp.sum((f.span @ C) * f.span, axis=1) for C in f.cores], axis=1)
     like = {"dtype": f.span.dtype, "device": f.span.device}
-    F = quadratic + products[:, a:] + xp.asarray(f.c, **like) - f.free @ diagonals
-    if bool(xp.any(f.free == 0)):
-        F = F - rows.squares_matmul((1 - f.free)[:, None] * diagonals)
+    c = xp.asarray(f.c, **like)
+    F = assembled(block, c, products[:, a:], quadratic, diagonals, f.free)
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
     if chunk.weight is None:

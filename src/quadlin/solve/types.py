@@ -1,32 +1,42 @@
-"""What a fit is told and what it answers: options, rows to sum over, history, status."""
+"""What a fit is given and what it returns: options, rows and units, history, status."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.core.chunks import Chunk
-from quadlin.core.engine import reduce
+from quadlin.core.messages import Message, Option
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums
 from quadlin.core.units import Units
-from quadlin.solve import step_length as guard
+from quadlin.solve import step_length
 
 
 class Status(Enum):
     """How a fit ended; the value is advice."""
 
-    converged = "A step no longer lowers the loss by more than `tol` of it."
-    out_of_steps = "`max_iter` steps were used up while still improving. Raise `max_iter`."
-    diverged = (
-        "The steps diverged and the best model on the way was kept. "
-        'Use step="guarded" or more rows, and look for wrong units in X and y.'
+    converged = "A step no longer lowers the objective by more than `tol` of it."
+    out_of_steps = Message(
+        "All {max_iter} steps were used while the objective was still falling. Raise {max_iter}.",
+        max_iter=Option("max_iter"),
     )
-    too_few_rows = (
+    out_of_passes = Message(
+        "The budget of 12 passes over the rows per step was used up while the objective was still "
+        "falling. Raise {max_iter}, or use a larger {alpha}.",
+        max_iter=Option("max_iter"),
+        alpha=Option("alpha"),
+    )
+    diverged = Message(
+        "The steps diverged, and the best model on the way was kept. "
+        "Use {step} or more rows, and look for wrong units in X and y.",
+        step=Option("step", "guarded"),
+    )
+    too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower `rank` or bring more rows."
+        "Lower {rank} or use more rows.",
+        rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
@@ -37,7 +47,7 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # over the rows, so far
+    passes: int  # over the rows, so far, whatever they were for
     loss: float  # mean squared error plus the penalty, in the user's units
 
 
@@ -62,14 +72,14 @@ class Options:
         return {"linear": self.fit_linear, "intercept": self.fit_intercept}
 
     @property
-    def loose(self) -> bool:
-        """Tell whether nothing but convention says what belongs to a field and what to b and w."""
+    def levels_are_ambiguous(self) -> bool:
+        """Tell whether coefficients of one-hot levels are determined up to a constant only."""
         return self.fit_linear and self.fit_intercept and not all(self.alpha)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The model a fit found, and how it got there."""
+    """The model that a fit ended with, and how it got there."""
 
     model: Model
     units: Units
@@ -77,22 +87,19 @@ class Solution:
     history: tuple[Record, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Problem:
-    """Rows and options; counts the passes."""
+    """Rows, their units and the options of a fit."""
 
-    source: Iterable[Chunk]
+    rows: Rows
     units: Units
     options: Options
     rng: np.random.Generator
-    passes: int = field(default=0)
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
-        """Take one pass for the residual's sums."""
-        self.passes += 1
-        return reduce(residual_sums, self.source, model, self.units, Q, squares)
+        """Take one walk for the sums of the residual."""
+        return self.rows.reduce(residual_sums, model, self.units, Q, squares)
 
-    def gram(self, family: guard.Family) -> guard.Gram:
-        """Take one pass for the products of the family's predictions."""
-        self.passes += 1
-        return reduce(guard.gram, self.source, family, self.units)
+    def gram(self, family: step_length.Family) -> step_length.Gram:
+        """Take one walk for the products of the family's predictions."""
+        return self.rows.reduce(step_length.gram, family, self.units)

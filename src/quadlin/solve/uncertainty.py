@@ -21,7 +21,6 @@ whose terms (A + C cos²φ)⁻¹ conjugate gradients can apply, and which bounds
 directions of the noise compete for a place in M.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import cos, nan, pi, sqrt
 
@@ -29,13 +28,16 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, symmetric, unflagged
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk, Numbered
-from quadlin.core.engine import collect, height, reduce
+from quadlin.core.engine import height
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
+from quadlin.core.steps import Steps, changes
+from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
-from quadlin.solve.gauss_newton import Point, Tangent, conjugate_gradients, whitened
+from quadlin.solve.curvature import Curvature, noise_sums
+from quadlin.solve.gauss_newton import Point
 from quadlin.solve.levels import Fields, settled_steps
-from quadlin.solve.tangents import ELEMENTS, Many, Steps, beside, changes, noise_sums
+from quadlin.solve.tangent import Ridge, Tangent
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Whitener
 
@@ -69,18 +71,16 @@ class Uncertainty:
     converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
     passes: int  # over the rows
 
-    def predict_std(self, rows: Block, predictive: bool = False) -> Array:
+    def predict_std(self, block: Block, predictive: bool = False) -> Array:
         """Return the standard error of f(z), or with `predictive` the spread of y about it."""
-        E, free = self.steps.E, self.units.free
-        xp = namespace(E)
-        ZE = rows.matmul(E)
-        size = max(1, ELEMENTS // max(1, ZE.shape[0] * E.shape[1]))
-        variance = xp.zeros_like(ZE[:, 0])
-        for start in range(0, self.steps.c.shape[0], size):
-            q = changes(rows, ZE, self.steps[start : start + size], free)
+        xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
+        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
+        variance: Array = 0.0
+        for start in range(0, m, size):
+            q, _ = changes(block, self.steps[start : start + size], self.units.free)
             variance = variance + xp.sum(q * q, axis=1)
-        own = self.error**2 * variance
-        return xp.sqrt(self.noise**2 + own if predictive else own)
+        variance = self.error**2 * variance
+        return xp.sqrt(self.noise**2 + variance if predictive else variance)
 
     @unflagged
     def coef_std(self) -> tuple[Array, float]:
@@ -110,7 +110,7 @@ class Uncertainty:
 
 
 def uncertainty_of(
-    source: Iterable[Chunk],
+    rows: Rows,
     model: Model,
     units: Units,
     options: Options,
@@ -125,7 +125,7 @@ def uncertainty_of(
 
     Parameters
     ----------
-    source, units, options, white
+    rows, units, options, white
         What the model was fitted to, and how.
     model : Model
         The optimum that a polish found. Near it, the answers are about those of the optimum.
@@ -143,19 +143,21 @@ def uncertainty_of(
     -------
     Uncertainty
     """
-    task = Many(Problem(source, units, options, rng), white)
-    p = task.point(*whitened(model, white))
+    before = rows.walks
+    task = Curvature(Problem(rows, units, options, rng), white)
+    p = task.point_of(model)
     task.look_around(p)
     exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
     steps, dof, converged = inverse_root(task, p) if exact else drawn(task, p, draws)
-    if options.loose:
+    if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
     left = p.sums.weight - dof
     noise = sqrt(p.sums.loss / left) if left >= 1 else nan
-    return Uncertainty(units, steps, noise, noise, dof, left, exact, converged, task.problem.passes)
+    passes = rows.walks - before
+    return Uncertainty(units, steps, noise, noise, dof, left, exact, converged, passes)
 
 
-def inverse_root(task: Many, p: Point) -> tuple[Steps, float, bool]:
+def inverse_root(task: Curvature, p: Point) -> tuple[Steps, float, bool]:
     """Form A and C in whitened coordinates; return the steps of H's inverse root, and dof.
 
     Turning the columns of U among each other changes nothing, so A has zero eigenvalues; those of
@@ -164,78 +166,91 @@ def inverse_root(task: Many, p: Point) -> tuple[Steps, float, bool]:
     xp, (d, k), n = namespace(p.U), p.U.shape, p.sums.weight
     size = 1 + d + d * k
     identity = xp.eye(size, dtype=p.U.dtype, device=p.U.device)
-    c, v, G = identity[:, 0], identity[:, 1 : 1 + d], xp.reshape(identity[:, 1 + d :], (size, d, k))
-    basis = beside([Tangent(float(c[i]), v[i, :], G[i, :, :]) for i in range(size)])
-    t = task.curvature(p, basis)
-    G = xp.reshape(xp.permute_dims(xp.reshape(t.G, (d, size, k)), (1, 0, 2)), (size, d * k))
-    A = n * xp.concat([t.v[:size, None], xp.reshape(t.v[size:], (size, d)), G], axis=1)
+    basis = _tangents(identity, d, k)
+    A = n * _columns(task.curvature(p, basis))
     values, V = xp.linalg.eigh(symmetric(A))
     keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
     W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
-    G = xp.permute_dims(xp.reshape(W[1 + d :, :], (d, k, W.shape[1])), (0, 2, 1))
-    x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, task.bent(G), axes=((0, 2), (0, 2)))))
+    G = _tangents(W, d, k).G
+    CG = task.bent(G)
+    x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
     x = xp.clip(x, min=-1)  # less only short of an optimum
     root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
-    steps = task.steps(p, basis).combined((W @ V) * root)
-    return steps, float(xp.sum(root * root)) - steps.penalty(task.ridge, task.units.burden), True
+    steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
+    coordinates = task.coordinates
+    penalty = steps.penalty(coordinates.penalties, task.units.penalty_scale)
+    return steps, float(xp.sum(root * root)) - penalty, True
 
 
-def drawn(task: Many, p: Point, draws: int) -> tuple[Steps, float, bool]:
+def _tangents(columns: Array, d: int, k: int) -> Tangent:
+    """Return the tangents whose coordinates (c, v, G) are the columns of a matrix."""
+    xp = namespace(columns)
+    G = xp.reshape(columns[1 + d :, :], (d, k, columns.shape[1]))
+    return Tangent(columns[0, :], columns[1 : 1 + d, :], xp.permute_dims(G, (0, 2, 1)))
+
+
+def _columns(t: Tangent) -> Array:
+    """Return the coordinates of tangents as the columns of a matrix."""
+    xp, (d, m, k) = namespace(t.v), t.G.shape
+    G = xp.reshape(xp.permute_dims(t.G, (0, 2, 1)), (d * k, m))
+    return xp.concat([t.c[None, :], t.v, G], axis=0)
+
+
+def drawn(task: Curvature, p: Point, draws: int) -> tuple[Steps, float, bool]:
     """Perturb and solve, A a = JᵀΩ^½ε + R^½η with ε and η normal, t = (I + A⁻¹C)^−½ a; and dof."""
     problem, E, n = task.problem, p.model.U, p.sums.weight
     seed = int(problem.rng.integers(2**62))
-    problem.passes += 1
-    rows = Numbered(problem.source, sum(collect(height, problem.source)))
-    sums = reduce(noise_sums, rows, E, task.units, seed, draws, task.squares).each()
-    g = beside([task.pulled_back(s, p.U, E, *ridge_noise(task, E, n)) for s in sums])
+    n_rows = sum(problem.rows.collect(height))
+    args = (E, task.units, seed, draws, task.squares)
+    sums = problem.rows.reduce_numbered(noise_sums, n_rows, *args)
+    g = task.coordinates.gradient(sums, p.U, E, ridge_noise(task, E, n, draws))
     amounts = (1.0, 0.75, 0.5, 0.0) if task.normal is not None else (0.0,)
     for amount in amounts:
         t, converged = applied_root(task, p, g, amount)
         if converged:
             break
-    task.share, size = 0.0, draws**-0.5
-    t = Tangent(0.0, size * t.v, size * t.G)
-    steps = task.steps(p, t)
-    return (
-        steps,
-        n * t.dot(task.curvature(p, t)) - steps.penalty(task.ridge, task.units.burden),
-        converged,
-    )
+    task.share = 0.0
+    t = draws**-0.5 * t
+    steps = task.coordinates.steps(p.model, p.U, t)
+    penalty = steps.penalty(task.coordinates.penalties, task.units.penalty_scale)
+    return steps, n * t.dot(task.curvature(p, t)) - penalty, converged
 
 
-def applied_root(task: Many, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
-    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C; say whether A + C ≥ 0 and CG_TOL was met.
+def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
+    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C; tell whether A + C ≥ 0 and CG_TOL was met.
 
     Short of an optimum A + C ≥ 0 may fail, and draws along the direction where it does be huge.
     """
     shares = [amount * cosine for cosine in COSINES] if amount else [0.0]
-    t = Tangent(0.0, 0 * g.v, 0 * g.G)
+    t = 0.0 * g
     for task.share in shares:
-        part, met = conjugate_gradients(task, p, g, CG_TOL, CG_CAP, 0.0)
-        d, k = p.U.shape
-        G = namespace(g.G).reshape(part.G, (d, part.v.shape[0] // (d + 1), k))
-        bend = amount * float(namespace(G).sum(G * task.bent(G)))
+        part, met = task.direction(p, g, CG_TOL, CG_CAP)
+        bend = amount * float(namespace(part.G).sum(part.G * task.bent(part.G)))
         # With tᵀ(A + share·C)t = −gᵀt, tᵀ(A + amount·C)t is:
         positive = -part.dot(g) + (1 - task.share / (amount or 1)) * bend >= 0
-        t = t.plus(1 / len(shares), part)
+        t = t + (1 / len(shares)) * part
         if not (met and positive):
             return t, False
     return t, True
 
 
-def ridge_noise(task: Many, E: Array, n: float) -> tuple[Array | None, Array | None]:
-    """Draw R^½η/n as `pulled_back` adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
-    xp, rng, rho = namespace(E), task.problem.rng, task.units.burden
-    (first, second), (d, k) = task.ridge, E.shape
+def ridge_noise(task: Curvature, E: Array, n: float, draws: int) -> Ridge:
+    """Draw R^½η/n as a gradient adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
+    xp, rng, rho = namespace(E), task.problem.rng, task.units.penalty_scale
+    (first, second), (d, k) = task.coordinates.penalties, E.shape
+    # ρE = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
+    Q, R = xp.linalg.qr(rho[:, None] * E)
 
     def normal(*shape: int) -> Array:
         return xp.asarray(rng.standard_normal(shape), dtype=E.dtype, device=E.device)
 
-    w = sqrt(first) / n * rho * normal(d) if first else None
-    if not second:
-        return w, None
-    # ρE = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
-    (Q, R), inside, outside = xp.linalg.qr(rho[:, None] * E), normal(k, k), normal(d, k)
-    outside = sqrt(2) * (outside - Q @ (Q.T @ outside))
-    pull = (Q @ (inside + inside.T) + outside) @ R
-    return w, sqrt(second / 2) / n * rho[:, None] * pull
+    def pull() -> Array:
+        inside, outside = normal(k, k), normal(d, k)
+        outside = sqrt(2) * (outside - Q @ (Q.T @ outside))
+        return (Q @ (inside + inside.T) + outside) @ R
+
+    w, ME = [], []
+    for _ in range(draws):
+        w.append(sqrt(first) / n * rho * normal(d) if first else rho)
+        ME.append(sqrt(second / 2) / n * rho[:, None] * pull() if second else E)
+    return Ridge(xp.stack(w, axis=1) if first else None, xp.stack(ME, axis=1) if second else None)

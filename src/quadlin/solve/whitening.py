@@ -5,16 +5,17 @@ w = B v and M = (BU) diag(s) (BU)ᵀ. Every product with whitened rows is one wi
 are and B applied to a skinny matrix, so that sparse rows stay sparse.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal
+from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, reduce
+from quadlin.core.engine import Additive
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.krylov import block_krylov
 
 FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
 SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down
@@ -104,41 +105,39 @@ class Covariance(Additive):
 
 def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
     """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
-    rows = Block(chunk.X, units)
+    block = Block(chunk.X, units)
     weight = (
         float(chunk.X.shape[0])
         if chunk.weight is None
         else float(namespace(chunk.weight).sum(chunk.weight))
     )
     if Q is None:
-        return Covariance(weight, rows.gram(chunk.weight))
-    ZQ = rows.matmul(Q)
+        return Covariance(weight, block.gram(chunk.weight))
+    ZQ = block.matmul(Q)
     if chunk.weight is not None:
         ZQ = namespace(ZQ).astype(chunk.weight, ZQ.dtype)[:, None] * ZQ
-    return Covariance(weight, rows.rmatmul(ZQ))
+    return Covariance(weight, block.rmatmul(ZQ))
 
 
 def whitener(
-    source: Iterable[Chunk], units: Units, mode: str, ridge: float, rng: np.random.Generator
-) -> tuple[Whitener, int]:
-    """Return the whitener for these rows with a ridge on Σ, and the passes it took.
+    rows: Rows, units: Units, mode: str, ridge: float, rng: np.random.Generator
+) -> Whitener:
+    """Return the whitener for these rows with a ridge on Σ.
 
     "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass: beside (d−1)/n, its
     value for independent features, it tells whether there is anything to whiten.
     """
     none = Identity((1 + ridge) ** -0.5)
     d = units.scale.shape[0]
-    passes = 0
     if mode == "auto":
-        passes = 1
-        if not _correlated(source, units, rng):
-            return none, passes
+        if not _correlated(rows, units, rng):
+            return none
         mode = "full" if d <= FULL_LIMIT else "lowrank"
     if mode == "full":
-        return _full(source, units, ridge), passes + 1
+        return _full(rows, units, ridge)
     if mode == "lowrank":
-        return _low_rank(source, units, ridge, rng), passes + LOWRANK_BLOCKS
-    return none, passes
+        return _low_rank(rows, units, ridge, rng)
+    return none
 
 
 def _random(units: Units, draw: np.ndarray) -> Array:
@@ -146,19 +145,17 @@ def _random(units: Units, draw: np.ndarray) -> Array:
     return namespace(units.scale).asarray(draw, **like)
 
 
-def _correlated(source: Iterable[Chunk], units: Units, rng: np.random.Generator) -> bool:
-    energy, independent = correlation_energy(source, units, rng)
+def _correlated(rows: Rows, units: Units, rng: np.random.Generator) -> bool:
+    energy, independent = correlation_energy(rows, units, rng)
     return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
 
 
-def correlation_energy(
-    source: Iterable[Chunk], units: Units, rng: np.random.Generator
-) -> tuple[float, float]:
+def correlation_energy(rows: Rows, units: Units, rng: np.random.Generator) -> tuple[float, float]:
     """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
     xp = namespace(units.scale)
     d = units.scale.shape[0]
     Q = _random(units, rng.choice([-1.0, 1.0], (d, PROBES)))
-    total = reduce(covariance, source, units, Q)
+    total = rows.reduce(covariance, units, Q)
     varies = xp.astype(units.scale > 0, Q.dtype)
     d_eff = max(1.0, float(xp.sum(varies)))
     off = total.action / total.weight - varies[:, None] * Q
@@ -166,10 +163,10 @@ def correlation_energy(
     return energy, (d_eff - 1) / total.weight
 
 
-def _full(source: Iterable[Chunk], units: Units, ridge: float) -> Full:
+def _full(rows: Rows, units: Units, ridge: float) -> Full:
     xp = namespace(units.scale)
-    total = reduce(covariance, source, units, None)
-    heavier = diagonal(ridge * (units.burden**2 - 1))  # than the ridge of the other features
+    total = rows.reduce(covariance, units, None)
+    heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # than the ridge of the other features
     values, V = xp.linalg.eigh(total.action / total.weight + heavier)
     values = xp.clip(values, min=0)
     mean = float(xp.mean(values))
@@ -190,28 +187,21 @@ def sharpened(white: Full) -> Full:
     return replace(white, size=sharp)
 
 
-def _low_rank(
-    source: Iterable[Chunk], units: Units, ridge: float, rng: np.random.Generator
-) -> LowRank:
+def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:
     xp = namespace(units.scale)
     d = units.scale.shape[0]
     rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
-    blocks, products = [orthonormal(_random(units, rng.standard_normal((d, rank))))], []
-    while True:
-        total = reduce(covariance, source, units, blocks[-1])
-        products.append(total.action / total.weight)
-        basis = xp.concat(blocks, axis=1)
-        room = min(rank, d - basis.shape[1])
-        if len(products) == LOWRANK_BLOCKS or room <= 0:
-            break
-        block = products[-1][:, :room]
-        for _ in range(2):
-            block = orthonormal(block - basis @ (basis.T @ block))
-        blocks.append(block)
-    values, vectors = lead(basis.T @ xp.concat(products, axis=1), rank, psd=True)
+
+    def covariance_times(Q: Array) -> Array:
+        total = rows.reduce(covariance, units, Q)
+        return total.action / total.weight
+
+    start = _random(units, rng.standard_normal((d, rank)))
+    basis, projected = block_krylov(covariance_times, start, LOWRANK_BLOCKS)
+    values, vectors = lead(projected, rank, psd=True)
     V = basis @ vectors
     varies = xp.astype(units.scale > 0, V.dtype)
-    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge * units.burden**2
+    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge * units.penalty_scale**2
     h = 1 / xp.sqrt(rest)
     P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
     return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))

@@ -29,19 +29,18 @@ def refuse_other(path: Any, said: dict[str, Any], identity: dict[str, Any]) -> N
         )
 
 
-def identity_of(rows: Any, estimator: Any, start: Any = None) -> dict[str, Any]:
+def identity_of(rows: Any, estimator: Any, start: Any = None, names: Any = None) -> dict[str, Any]:
     """Return what tells a fit from others: its rows, options, start and quadlin's version."""
     params = estimator.get_params(deep=False)
     seed = params.pop("random_state", None)
     options = {name: digest_of(value) for name, value in sorted(params.items())}
     if isinstance(seed, int | np.integer):
         options["random_state"] = repr(int(seed))  # else the journal's own seed is used
-    names = getattr(estimator, "feature_names_in_", ())
     return {
         "version of quadlin": version("quadlin"),
         "options": {"class": type(estimator).__name__, **options},
         "rows": fingerprint(rows),
-        "names": digest_of([str(name) for name in names]),
+        "names": digest_of([str(name) for name in (() if names is None else names)]),
         "start": digest_of(start),
     }
 

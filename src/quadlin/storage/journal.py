@@ -1,6 +1,6 @@
 """Fits that survive a kill: every sum over the rows is written down, and read back at a restart.
 
-A fit asks its rows for nothing but sums (`engine.reduce`), and is otherwise determined by its
+A fit asks its rows for nothing but sums (`Rows.reduce`), and is otherwise determined by its
 options and its seed. So a journal of the sums is a checkpoint of whatever method is at work:
 started again, the fit runs through what it did before without touching a row, to the last bit, and
 goes on. (What leaves a number a row, such as the errors that `rank="auto"` compares, is walked
@@ -21,13 +21,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.engine import Asked, recorded
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey, Tally
 from quadlin.solve.exact import Normal
 from quadlin.solve.step_length import Gram
-from quadlin.solve.tangents import ManySums
 from quadlin.solve.whitening import Covariance
 from quadlin.storage.identity import (
     CheckpointError,
@@ -45,18 +44,15 @@ except ImportError:  # Windows
 MAGIC = b"quadlin journal 1\n"
 FRAME = struct.Struct("<QQ16s")  # bytes of JSON, bytes of arrays, digest of both
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
-SUMS = {
-    kind.__name__: kind
-    for kind in (Sums, Gram, Covariance, Normal, ManySums, Survey, Moments, Tally)
-}
+SUMS = {kind.__name__: kind for kind in (Sums, Gram, Covariance, Normal, Survey, Moments, Tally)}
 MOST_JSON = 64 << 20
 
 
 @contextmanager
 def checkpointed(
-    path: Any, rows: Any, estimator: Any, seed: int, start: Any = None
-) -> Iterator[int]:
-    """Record the sums of a fit meanwhile; yield the seed to use, that of the fit gone on with.
+    path: Any, rows: Any, estimator: Any, seed: int, start: Any = None, names: Any = None
+) -> Iterator[tuple[int, "Journal | None"]]:
+    """Open the journal of a fit; yield the seed to use, that of the fit resumed, and the journal.
 
     Parameters
     ----------
@@ -70,12 +66,13 @@ def checkpointed(
         For a new journal.
     start : dataclass or None
         What a warm start begins with.
+    names : sequence of str or None
+        Of the columns.
     """
     if path is None:
-        with recorded(None):  # a fit within another fit is no part of its journal
-            yield seed
+        yield seed, None
         return
-    identity = identity_of(rows, estimator, start)
+    identity = identity_of(rows, estimator, start, names)
     if identity["rows"] is None:
         raise CheckpointError(
             "Rows of an iterator, a lazy query or a dataset cannot be told from others, and a "
@@ -83,8 +80,7 @@ def checkpointed(
         )
     journal = Journal(path, identity, seed, getattr(rows, "y", None))
     try:
-        with recorded(journal):
-            yield journal.seed
+        yield journal.seed, journal
     finally:
         journal.close()
 

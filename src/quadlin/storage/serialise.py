@@ -19,10 +19,11 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.core.moments import Moments
 from quadlin.core.standardise import UnitsMaker
+from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
+from quadlin.core.survey import Tally
 from quadlin.core.units import Target, Units
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.tangents import Steps
+from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Record
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Full, Identity, LowRank
@@ -42,7 +43,7 @@ SHAPES = {  # of array fields, where it is not (d,); a letter is the same number
     (Steps, "H"): "dmk",
     (Steps, "w"): "dm",
     (Steps, "c"): "m",
-    (Learned, "target"): "1",
+    (FitState, "target"): "1",
     (Pending, "target"): "1",
     (Waiting, "X"): "nd",
     (Waiting, "y"): "n",
@@ -58,7 +59,8 @@ MAY_BE_INFINITE = {  # a plain step that diverged; no rows to tell the noise by
     (Uncertainty, "error"),
 }
 CLASSES = {
-    *(Target, Units, Steps, Model, Moments, Options, Record, UnitsMaker, Learned, Pending, Sums),
+    Tally,
+    *(Target, Units, Steps, Model, Moments, Options, Record, UnitsMaker, FitState, Pending, Sums),
     *(Uncertainty, Full, Identity, LowRank, SparseRows, Waiting, StreamState),
 }
 

@@ -62,7 +62,7 @@ class Keeper:
     def note(self, now: bool = False) -> None:
         """Write the state, if it is time or `now`; the rows of a first batch are not written."""
         due = now or time.monotonic() - self.written > WRITE_SECONDS
-        if self.path is None or not due or self.stream.learned is None:
+        if self.path is None or not due or self.stream.state is None:
             return
         tensors: dict[str, np.ndarray] = {}
         state = pack(state_of(self.stream), "state", tensors)
@@ -87,10 +87,11 @@ class Keeper:
 
 
 @contextmanager
-def keeping(path: Any, rows: Any, estimator: Any, stream: Stream) -> Iterator[Keeper]:
+def keeping(
+    path: Any, rows: Any, estimator: Any, stream: Stream, names: Any = None
+) -> Iterator[Keeper]:
     """Keep the state of an estimator's stream in a file while it learns from a source."""
-    start = None if stream.learned is None else stream.learned
-    identity = {} if path is None else identity_of(rows, estimator, start)
+    identity = {} if path is None else identity_of(rows, estimator, stream.state, names)
     keeper = Keeper(path, identity, stream)
     try:
         yield keeper

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import Additive, reduce
+from quadlin.core.engine import Additive
 from quadlin.core.model import (
     Model,
     in_units,
@@ -13,21 +13,23 @@ from quadlin.core.model import (
     tied,
 )
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.survey import moments_of
 from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.gauss_newton import averaged_step
+from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.step_length import family, member
+from quadlin.solve.tangent import averaged_step
 from quadlin.solve.types import Options, Record
 from quadlin.solve.whitening import Identity, Whitener
 
 SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
 RECOVERY = 1.1  # what the pace gains with every step that is kept
-WIDER = 10.0  # a feature whose spread grows so much in one batch has to be learned anew
+LONGEST_HISTORY = 1000  # records: a stream may go on for ever
+WIDER = 10.0  # a feature whose spread grows so much in one batch has to be state anew
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Pending(Additive):
 def rise_of(chunk: Chunk, model: Model, before: Model, units: Units) -> Rise:
     """Compare two models on the rows of a chunk."""
     xp = namespace(model.U)
-    rows, y = Block(chunk.X, units), standardised_target(chunk, units)
-    now, then = (xp.astype(predict(m, rows) - y, xp.float64) for m in (model, before))
+    block, y = Block(chunk.X, units), standardised_target(chunk, units)
+    now, then = (xp.astype(predict(m, block) - y, xp.float64) for m in (model, before))
     omega = xp.ones_like(now) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
     change = omega * (now - then) * (now + then)
     return Rise(float(omega @ then**2), float(xp.sum(change)), float(change @ change))
@@ -76,18 +78,19 @@ def watchful(model: Model, units: Units) -> tuple[Model, Units]:
     return without(constant, model), replace(units, scale=scale)
 
 
-def gather(pending: Pending | None, source: MemorySource, learned: Learned) -> Pending:
+def gather(pending: Pending | None, chunk: Chunk, state: FitState) -> Pending:
     """Add the sums and moments of some rows to those that wait."""
-    model, units, before = learned.model, learned.units, learned.before
-    sums = reduce(residual_sums, source, *watchful(model, units))
-    new = Pending(source.X.shape[0], sums, *moments_of(source))
+    model, units, before = state.model, state.units, state.before
+    rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
+    sums = rows.reduce(residual_sums, *watchful(model, units))
+    new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
     if before is not None:
-        rise = reduce(rise_of, source, model, before, units)
+        rise = rows.reduce(rise_of, model, before, units)
         new = replace(new, before=rise.before, rise=rise.total, rise_squares=rise.squares)
     return new if pending is None else pending + new
 
 
-def told_in(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
+def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
     """Say a model and the sums of its residual, its own U their Q, in other units."""
     xp = namespace(model.U)
     moved = in_units(model, units, new)
@@ -105,50 +108,53 @@ def told_in(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, 
     )
 
 
-def undone(learned: Learned, pending: Pending) -> Model | None:
+def undone(state: FitState, pending: Pending) -> Model | None:
     """Return the model before the last step if new rows find that the step did harm.
 
     The same rows judge the model before it and after it, so that noise, however heavy its tails,
     is in both. Harm is a rise of the loss beyond its own sampling error, or by as much as there
     was, which few rows can tell as well.
     """
-    last = learned.history[-1].loss / learned.units.target.scale**2
+    last = state.history[-1].loss / state.units.target.scale**2
     usual = max(pending.before, last * pending.sums.weight)
     harm = not pending.rise <= min(usual, SURE * pending.rise_squares**0.5)
-    return learned.before if harm else None
+    return state.before if harm else None
 
 
-def learn(learned: Learned, pending: Pending, options: Options, make_units: UnitsMaker) -> Learned:
+def batch_step(
+    state: FitState, pending: Pending, options: Options, make_units: UnitsMaker
+) -> FitState:
     """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
 
     Each batch's step alone would land at the truth plus that batch's noise; the running mean
     averages the noise away at the rate of all rows together. A step that new rows find to have done
     harm is undone, and the pace halved; it recovers with the steps that follow.
     """
-    units, last = learned.units, learned.history[-1]
-    features, target = learned.features + pending.features, learned.target + pending.target
+    units, last = state.units, state.history[-1]
+    features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
-    back = undone(learned, pending)
-    known = learned.model if back is None else back
-    pace = min(1.0, RECOVERY * learned.pace) if back is None else learned.pace / 2
+    back = undone(state, pending)
+    start = state.model if back is None else back
+    pace = min(1.0, RECOVERY * state.pace) if back is None else state.pace / 2
     wider = units.scale > WIDER * new.scale
     before: Model | None = None
     if bool(namespace(wider).any(wider)):
         # A coefficient that hardly mattered may be anything; the next rows judge whether it was.
-        rest = tied(without(wider, known), units, options.fit_linear, options.fit_intercept)
-        before, model = in_units(known, units, new), in_units(rest, units, new)
+        rest = tied(without(wider, start), units, options.fit_linear, options.fit_intercept)
+        before, model = in_units(start, units, new), in_units(rest, units, new)
     elif back is not None:
         model = in_units(back, units, new)
     else:
-        before, sums = told_in(new, *watchful(known, units), pending.sums)
+        before, sums = converted(new, *watchful(start, units), pending.sums)
         share = pace * sums.weight / features.weight
-        model = _step(before, sums, share, new, options, learned.white)
+        model = _step(before, sums, share, new, options, state.white)
     loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
-    history = (*learned.history, Record(last.step + 1, last.passes, loss))
-    if options.loose:
+    # The first record is the constant model's; of the others the last ones are kept.
+    recent = state.history[1:][1 - LONGEST_HISTORY :]
+    history = (state.history[0], *recent, Record(last.step + 1, last.passes, loss))
+    if options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)
-    status, white = learned.status, learned.white
-    return Learned(model, new, features, target, history, status, white, pace, before)
+    return FitState(model, new, features, target, history, state.status, state.white, pace, before)
 
 
 def _step(

@@ -8,10 +8,12 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.standardise import UnitsMaker
-from quadlin.solve.fit_state import Learned
+from quadlin.core.survey import Tally
+from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
-from quadlin.stream.stream import Buffer, Stream
+from quadlin.stream.buffer import Buffer
+from quadlin.stream.stream import Stream
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
@@ -47,19 +49,17 @@ class StreamState:
     first_limit: int
     make_units: UnitsMaker
     seed: int
-    learned: Learned | None  # from whole batches
-    current: Learned | None  # with an incomplete batch, where there is one
+    state: FitState | None  # after the last whole batch
+    current: FitState | None  # with an incomplete batch, where there is one
     waiting: Waiting | None
     pending: Pending | None
-    rows: int
-    weight: float
-    squared_weight: float
+    tally: Tally
 
 
 def state_of(stream: Stream) -> StreamState:
     """Return all that a stream knows, what an incomplete batch has taught it included."""
     current, waiting = stream.current, None
-    if stream.learned is None:
+    if stream.state is None:
         source = stream.waiting.source()
         X: Any = source.X
         if issparse(X):
@@ -73,13 +73,11 @@ def state_of(stream: Stream) -> StreamState:
         stream.first_limit,
         replace(stream.make_units, names=(), fields=()),
         stream.seed,
-        stream.learned,
-        None if current is stream.learned else current,
+        stream.state,
+        None if current is stream.state else current,
         waiting,
         stream.pending,
-        stream.rows,
-        stream.weight,
-        stream.squared_weight,
+        stream.tally,
     )
 
 
@@ -94,14 +92,13 @@ def stream_of(
         state.first_limit,
         replace(state.make_units, names=list(names), fields=one_hot),
         state.seed,
-        state.learned,
+        state.state,
     )
     stream.goal, stream.pending = state.goal, state.pending
-    stream._current = state.learned if state.current is None else state.current
+    stream._current = state.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
-    stream.rows, stream.weight = state.rows, state.weight
-    stream.squared_weight = state.squared_weight
+    stream.tally = state.tally
     return stream
 
 
@@ -117,20 +114,24 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
     else:
         buffer.X = X
     buffer.rows, buffer.y, buffer.weight = len(waiting.y), waiting.y, waiting.weight
+    buffer._filled = [buffer.rows]
     return buffer
 
 
 def _check_state(state: StreamState, d: int) -> None:
     """Refuse what no stream can be in."""
-    learned, waiting, pending = state.learned, state.waiting, state.pending
-    known = [each for each in (learned, state.current) if each is not None]
-    _need(bool(known), "a model that has learned nothing")
-    _need((learned is None) == (waiting is not None), "the rows that wait")
-    _need(pending is None or learned is not None, "the sums that wait")
+    fitted, waiting, pending = state.state, state.waiting, state.pending
+    states = [each for each in (fitted, state.current) if each is not None]
+    _need(bool(states), "a model that has learned nothing")
+    _need((fitted is None) == (waiting is not None), "the rows that wait")
+    _need(pending is None or fitted is not None, "the sums that wait")
+    tally = state.tally
     _need(0 <= state.seed < 2**31, "the seed")
-    _need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
-    _need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
-    _need(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
+    _need(
+        min(state.batch_size, state.goal, state.first_limit, tally.counting) >= 1, "a count of rows"
+    )
+    _need(min(tally.weight, tally.squared_weight) >= 0, "a weight of rows")
+    _need(max(tally.weight, tally.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
     gathered = 0
     if waiting is not None:
         X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
@@ -143,9 +144,9 @@ def _check_state(state: StreamState, d: int) -> None:
     _need(least <= gathered < state.goal, "the number of rows that wait")
     _need(not len(state.make_units.fields), "the fields of a state")
     _check_choices(state.options, state.make_units.diagonal, d)
-    for each in known:
+    for each in states:
         _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
-        _check_learned(each)
+        _check_fit(each)
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
@@ -158,14 +159,14 @@ def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> 
     _need(good, "the choice of the diagonal")
 
 
-def _check_learned(learned: Learned) -> None:
-    _need(len(learned.history) > 0, "an empty history")
-    units = learned.units
+def _check_fit(state: FitState) -> None:
+    _need(len(state.history) > 0, "an empty history")
+    units = state.units
     _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    _need(bool((units.burden > 0).all()), "the share of the penalty")
-    for moments in (learned.features, learned.target):
+    _need(bool((units.penalty_scale > 0).all()), "the share of the penalty")
+    for moments in (state.features, state.target):
         _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
-    _need(bool((learned.features.var >= 0).all()), "the variance")
+    _need(bool((state.features.var >= 0).all()), "the variance")
 
 
 def _need(good: bool, what: str) -> None:

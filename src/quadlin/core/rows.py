@@ -1,0 +1,147 @@
+"""The one door to the rows: every walk over them is counted, journaled and carried out here."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Engine, Serial, paired
+
+T = TypeVar("T")
+Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, over which rows
+Journal = Callable[[Asked, Callable[[], Any]], Any]  # what is asked, and how to carry it out
+
+
+@dataclass
+class Walks:
+    """How often the rows were walked; views of the same rows share it."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class RowValues:
+    """What replaces parts of each row: cut together with the rows."""
+
+    weight: Any = None  # (n,), factors of the weights of the rows
+    y: Any = None  # (n,), targets in place of those of the rows
+    place: Any = None  # (n,), the number of each row, for sums that ask for it
+
+    def __getitem__(self, part: slice) -> "RowValues":
+        values = (self.weight, self.y, self.place)
+        return RowValues(*(None if v is None else v[part] for v in values))
+
+    @cached_property
+    def token(self) -> str:
+        """Return what tells these weights and targets from others."""
+        arrays = [to_numpy(a).tobytes() for a in (self.weight, self.y) if a is not None]
+        return blake2b(b"".join(arrays), digest_size=16).hexdigest() if arrays else ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to sum over, whatever they come from and whoever carries the sums out.
+
+    Solvers ask for `reduce` and nothing else, so that a journal of its answers is a checkpoint of
+    any method, and `walks` is what a fit has cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin.core.chunks import MemorySource
+    >>> rows = Rows.of(MemorySource(np.ones((10, 3)), np.arange(10.0)))
+    >>> float(rows.reduce(lambda chunk: chunk.y.sum()))
+    45.0
+    >>> twice = rows.reweighted(np.full(10, 2.0))
+    >>> float(twice.reduce(lambda chunk: chunk.weight.sum())), rows.walks
+    (20.0, 2)
+    """
+
+    engine: Engine
+    journal: Journal | None = None
+    values: RowValues | None = None
+    counter: Walks = field(default_factory=Walks)
+
+    @classmethod
+    def of(cls, source: Iterable[Chunk]) -> "Rows":
+        """Return the rows of a source, to be summed in this thread."""
+        return cls(Serial(source))
+
+    @property
+    def walks(self) -> int:
+        """Return how often the rows, or views of them, were walked."""
+        return self.counter.count
+
+    def reduce(self, fn: Callable[..., T], *params: Any) -> T:
+        """Return Σ fn(chunk, *params): one walk."""
+        return self._reduced(fn, params, self.values)
+
+    def reduce_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> T:
+        """Return Σ fn((chunk, numbers of its rows), *params): one walk."""
+        values = replace(self.values or RowValues(), place=range(n_rows))
+        return self._reduced(fn, params, values)
+
+    def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
+        """Return fn(chunk, *params) of each chunk, in the order of the rows: one walk.
+
+        It grows with the rows, so it is not journaled but walked again after a restart.
+        """
+        self.counter.count += 1
+        return self._carried(_listed, (fn, *params), self.values)
+
+    def walk(self) -> Iterator[Chunk]:
+        """Yield the chunks one by one, in this thread: one walk."""
+        self.counter.count += 1
+        if self.values is None:
+            yield from self.engine.source
+        else:
+            for chunk, values in paired(self.engine.source, self.values):
+                yield _replaced(chunk, values)
+
+    def reweighted(self, weight: Array, y: Array | None = None) -> "Rows":
+        """Return a view with weights multiplied, zero leaves a row out, and perhaps other targets.
+
+        Nothing is copied, and walks over the view count as walks over the rows.
+        """
+        if self.values is not None:
+            weight = weight if self.values.weight is None else weight * self.values.weight
+            y = self.values.y if y is None else y
+        return replace(self, values=RowValues(weight, y))
+
+    def _reduced(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
+        self.counter.count += 1
+        if self.journal is None:
+            return self._carried(fn, params, values)
+        asked = (fn.__name__, params, "" if values is None else values.token)
+        total: T = self.journal(asked, lambda: self._carried(fn, params, values))
+        return total
+
+    def _carried(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
+        if values is None:
+            total = self.engine.carry(fn, params)
+        else:
+            total = self.engine.carry(_of_replaced, (fn, *params), values)
+        if total is None:
+            raise ValueError("There are no rows.")
+        return total
+
+
+# Functions of the module, since a cluster sends them by name.
+def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
+    return [fn(chunk, *params)]
+
+
+def _of_replaced(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
+    chunk, values = _replaced(*pair), pair[1]
+    return fn(chunk if values.place is None else (chunk, values.place), *params)
+
+
+def _replaced(chunk: Chunk, values: RowValues) -> Chunk:
+    weight = values.weight
+    if weight is not None and chunk.weight is not None:
+        weight = weight * chunk.weight
+    y = chunk.y if values.y is None else values.y
+    return replace(chunk, y=y, weight=chunk.weight if weight is None else weight)

@@ -1,0 +1,145 @@
+"""What a fitted estimator says of itself, in the user's units and by the user's names."""
+
+from sklearn.exceptions import NotFittedError
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.moments import Moments
+from quadlin.data.encoder import TableEncoder
+from quadlin.estimators.fitted import Fitted
+from quadlin.explain.interactions import Interactions, Name, positions
+from quadlin.solve.types import Record, Status
+from quadlin.solve.uncertainty import Uncertainty
+
+
+class FittedAttributes:
+    """The attributes of a fitted estimator; before `fit` there are none."""
+
+    fitted_: Fitted  # everything that was learned; tools such as `save` read it
+    n_features_in_: int
+
+    def interaction(self, first: Name, second: Name) -> float:
+        """Return M_ij for two features, by position or name.
+
+        x_i·x_j has coefficient 2 M_ij, which is what ``interactions_.top()`` lists.
+        """
+        return self.interactions_[first, second]
+
+    def interaction_std(self, first: Name, second: Name) -> float:
+        """Return the standard error of M_ij; that of the coefficient of x_i·x_j is twice it.
+
+        Needs ``uncertainty=True``.
+        """
+        law, names = self._law(), self.fitted_.names
+        i, j = positions(names, first), positions(names, second)
+        return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
+
+    @property
+    def noise_(self) -> float:
+        """Return the standard deviation of the noise. Needs ``uncertainty=True``."""
+        return self._law().noise * self.fitted_.state.units.target.scale
+
+    @property
+    def coef_std_(self) -> Array:
+        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
+        return self._law().coef_std()[0]
+
+    @property
+    def intercept_std_(self) -> float:
+        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
+        return self._law().coef_std()[1]
+
+    @property
+    def coef_(self) -> Array:
+        """Return w in the user's units, one entry per feature of `interactions_.names`."""
+        fitted = self._fitted("coef_")
+        coef = fitted.state.raw.coef
+        return coef if fitted.options.fit_linear else namespace(coef).zeros_like(coef)
+
+    @property
+    def intercept_(self) -> float:
+        """Return b in the user's units."""
+        fitted = self._fitted("intercept_")
+        return fitted.state.raw.intercept if fitted.options.fit_intercept else 0.0
+
+    @property
+    def components_(self) -> Array:
+        """Return the orthonormal rows of the low-rank part."""
+        return self._fitted("components_").state.raw.components
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """Return the signed eigenvalues of the low-rank part, by falling size."""
+        return self._fitted("eigenvalues_").state.raw.eigenvalues
+
+    @property
+    def has_diagonal_(self) -> Array:
+        """Return where M has a diagonal."""
+        return self._fitted("has_diagonal_").state.units.free > 0
+
+    @property
+    def moments_(self) -> Moments:
+        """Return the moments of the features."""
+        return self._fitted("moments_").state.features
+
+    @property
+    def rank_(self) -> int:
+        """Return the rank that was fitted."""
+        return int(self._fitted("rank_").state.model.s.shape[0])
+
+    @property
+    def history_(self) -> tuple[Record, ...]:
+        """Return the loss after each step."""
+        return self._fitted("history_").state.history
+
+    @property
+    def status_(self) -> Status:
+        """Return how the fit ended."""
+        return self._fitted("status_").state.status
+
+    @property
+    def n_iter_(self) -> int:
+        """Return the number of steps."""
+        return max(1, self._fitted("n_iter_").state.history[-1].step)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Return the number of rows learned from."""
+        return self._fitted("n_samples_seen_").stream.n_rows
+
+    @property
+    def interactions_(self) -> Interactions:
+        """Return a view of M in the user's units."""
+        return self._fitted("interactions_").interactions()
+
+    @property
+    def encoder_(self) -> TableEncoder | None:
+        """Return the encoder of the text columns, None where there are none."""
+        return self._fitted("encoder_").columns.encoder
+
+    @property
+    def fill_(self) -> dict[str, float] | None:
+        """Return what stood for missing numbers, by column; None where nothing was filled."""
+        return self._fitted("fill_").columns.fill
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in vars(self)
+
+    def _fitted(self, attribute: str) -> Fitted:
+        if not self.__sklearn_is_fitted__():
+            # An AttributeError too, so that hasattr() tells the truth.
+            raise NotFittedError(
+                f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
+            )
+        return self.fitted_
+
+    def _law(self) -> Uncertainty:
+        law = self._fitted("standard errors").law
+        if law is None:
+            interrupted = self.status_ is Status.interrupted
+            raise AttributeError(
+                "The fit was interrupted before its standard errors were computed. Fit again."
+                if interrupted
+                else "Standard errors are known after `fit` with uncertainty=True, and not after "
+                "`partial_fit`. Set uncertainty=True and fit."
+            )
+        return law

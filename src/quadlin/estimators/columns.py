@@ -1,0 +1,204 @@
+"""The columns of a table as an estimator knows them, and rows checked against them."""
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import validate_data
+
+from quadlin.core.arrays import Array, canonical, moved
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import Message, Option, warn
+from quadlin.core.survey import Tally
+from quadlin.data import Source, is_dask, open_source
+from quadlin.data.encoder import TableEncoder, check_frame
+from quadlin.estimators.parameters import checked_weight, float_types
+from quadlin.explain.diagnosis import listed
+
+NO_TARGET = Message("The source has no target. Open it with {target}.", target=Option("target"))
+HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a model was fitted to, and how they become features."""
+
+    n_features_in: int
+    names_in: np.ndarray | None  # feature_names_in_, where they are text
+    encoder: TableEncoder | None = None  # of text columns
+    fill: dict[str, float] | None = None  # what stood for missing numbers
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the features, text columns by their levels."""
+        if self.encoder is not None:
+            return list(self.encoder.names)
+        if self.names_in is None:
+            return [f"x{j}" for j in range(self.n_features_in)]
+        return list(self.names_in)
+
+    @classmethod
+    def of_source(cls, source: Source) -> "Columns":
+        """Return the columns of a source."""
+        inputs = source.names if source.encoder is None else source.encoder.input_names
+        names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
+        return cls(len(inputs), names, source.encoder, source.fill)
+
+    def check_source(self, source: Source) -> None:
+        """Refuse a source whose columns are not these."""
+        if self.fill is not None and source.fill not in (None, self.fill):
+            raise ValueError(
+                "Missing values of the source are filled with other numbers than those of the fit. "
+                "Open it with fill=model.fill_."
+            )
+        if source.encoder != self.encoder:
+            raise ValueError(
+                "The text columns of the source are encoded differently from those of the fit. "
+                "Open it with encoder=model.encoder_."
+            )
+        if len(source.names) != len(self.names):
+            raise ValueError(
+                f"The source has {len(source.names)} features, but the model was fitted to "
+                f"{len(self.names)}."
+            )
+        inputs = source.names if source.encoder is None else source.encoder.input_names
+        if not _unnamed(inputs) and list(source.names) != self.names:
+            gone = [name for name in self.names if name not in source.names]
+            raise ValueError(
+                "The features of the source differ from those of the fit, or are in another order"
+                + (f": {listed(gone)} is missing." if gone else ".")
+            )
+
+
+def _unnamed(names: Any) -> bool:
+    return all(name == f"x{j}" for j, name in enumerate(names))
+
+
+def opened(
+    estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+) -> tuple[MemorySource | Source, Columns]:
+    """Return rows that were checked, in memory or wherever they are, and their columns.
+
+    With `columns`, those of a fitted estimator, the rows must have the same.
+    """
+    if isinstance(X, str | PathLike):
+        raise TypeError(
+            f"fit takes rows, not the name of a file: use quadlin.open_source({str(X)!r}, "
+            "target=...)."
+        )
+    if isinstance(X, Source) or is_dask(X):
+        source = as_source(X, y, weight, columns)
+        if not source.has_target:
+            raise ValueError(NO_TARGET)
+        if columns is not None:
+            columns.check_source(source)
+        return source, columns or Columns.of_source(source)
+    chunk, columns = checked(estimator, X, y, weight, columns, least)
+    return MemorySource(chunk.X, chunk.y, chunk.weight), columns
+
+
+def as_source(X: Any, y: Any, weight: Any, columns: Columns | None) -> Source:
+    """Return a Source, or Dask's rows as one."""
+    if isinstance(X, Source):
+        for values, role in ((y, "target"), (weight, "weight")):
+            if values is not None:
+                raise ValueError(f"A Source has its own {role}s: open_source(..., {role}=...).")
+        return X
+    encoder = None if columns is None else columns.encoder
+    return open_source(X, target=y, weight=weight, encoder=encoder)
+
+
+def checked(
+    estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None, least: int = 1
+) -> tuple[Chunk, Columns]:
+    """Return rows in memory that were checked and encoded, and their columns."""
+    check_frame(X)
+    first = columns is None
+    encoder = TableEncoder.learn(X) if columns is None else columns.encoder
+    # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
+    # is being fitted must stay as it is until there is a new model.
+    draft = copy(estimator) if first else estimator
+    checks = {
+        "accept_sparse": "csr",
+        "dtype": float_types(X),
+        "y_numeric": True,
+        "ensure_min_samples": least,
+    }
+    if encoder is not None:
+        X, y = check_X_y(encoded(draft, X, encoder, first, learns=True), y, **checks)
+    else:
+        X, y = validate_data(draft, X, y, reset=first, **checks)
+        X = canonical(X) if issparse(X) else X
+    y = moved(y, X)
+    chunk = Chunk(X, y, checked_weight(weight, y))
+    check_weights(Tally.of(chunk), X.dtype)
+    if columns is None:
+        names = getattr(draft, "feature_names_in_", None)
+        columns = Columns(draft.n_features_in_, names, encoder)
+    return chunk, columns
+
+
+def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
+    """Yield rows to predict, checked and encoded, a block at a time."""
+    if isinstance(X, Source) or is_dask(X):
+        source = as_source(X, None, None, columns)
+        columns.check_source(source)
+        for chunk in source:
+            yield chunk.X
+        if source.unseen:
+            warn_unseen(source.unseen)
+        return
+    check_frame(X)
+    if columns.encoder is not None:
+        X = encoded(estimator, X, columns.encoder, reset=False)
+        X = check_array(X, accept_sparse="csr", estimator=estimator)
+    else:
+        X = validate_data(estimator, X, accept_sparse="csr", dtype=float_types(X), reset=False)
+        X = canonical(X) if issparse(X) else X
+    for chunk in MemorySource(X):
+        yield chunk.X
+
+
+def encoded(
+    estimator: Any, frame: Any, encoder: TableEncoder, reset: bool, learns: bool = False
+) -> Array:
+    """Turn the text columns of a frame into one-hot fields."""
+    if not hasattr(frame, "columns"):
+        raise ValueError(
+            "The model was fitted to a frame with text columns. Give it a frame with the columns "
+            f"{listed(encoder.input_names)}."
+        )
+    validate_data(estimator, frame, skip_check_array=True, reset=reset)
+    X, unseen = encoder.encode(frame)
+    if unseen:
+        warn_unseen(unseen, learns)
+    return X
+
+
+def check_weights(tally: Tally, dtype: Any) -> None:
+    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    mean = tally.weight / max(1, tally.counting)
+    most = HEAVIEST[32 if "32" in str(dtype) else 64]
+    if tally.counting and not 1 / most <= mean <= most:
+        raise ValueError(
+            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
+            "up. Divide them all by the same number, and alpha as well."
+        )
+
+
+def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
+    """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
+    counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
+    text = f"Levels that fit did not see are treated as an average level: {counts}."
+    if learns:
+        text += (
+            " To learn them from a stream, name all levels when it begins: partial_fit("
+            "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
+            "encoder=model.encoder_."
+        )
+    warn(text)

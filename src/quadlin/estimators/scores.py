@@ -1,0 +1,27 @@
+"""R² of predictions that come chunk by chunk."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.moments import Moments
+
+
+def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return R² of chunks and their predictions; of a constant target 1 if exact, else 0."""
+    squares, target = 0.0, None
+    for chunk, f, _ in predicted:
+        y = to_numpy(chunk.y).astype(np.float64)
+        weight = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        squares += float(weight @ (to_numpy(f) - y) ** 2)
+        moments = Moments.of(y[:, None], weight)
+        target = moments if target is None else target + moments
+    assert target is not None  # a Source without rows is refused
+    if not target.weight > 0:
+        raise ValueError("All weights are zero: there is nothing to score by.")
+    if not bool(target.varies(np.float64)[0]):
+        return 0.0 if squares > 0 else 1.0
+    return 1 - squares / target.weight / float(target.var[0])

@@ -1,0 +1,82 @@
+"""Krylov methods: linear systems by conjugate gradients, leading eigenpairs by block Krylov."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from quadlin.core.arrays import Array, namespace, orthonormal, symmetric
+
+V = TypeVar("V", bound=Any)  # anything that can be added, and multiplied by a number
+
+
+def conjugate_gradients(
+    apply: Callable[[V], V],
+    b: V,
+    inner: Callable[[V, V], float],
+    tol: float,
+    cap: int,
+    precondition: Callable[[V], V] | None = None,
+    damping: float = 0.0,
+) -> tuple[V, bool]:
+    """Solve (A + damping·P⁻¹) x = b; tell whether `tol` was met within `cap` products with A.
+
+    A is positive semi-definite in the inner product, P the preconditioner. The residual is measured
+    in the norm of P. Stops at a direction in which A does not grow.
+    """
+    x: Any = 0.0 * b
+    h = b
+    z = h if precondition is None else precondition(h)
+    direction, undone = z, h  # undone: P⁻¹ · direction, for the damping
+    size = inner(h, z)
+    goal = tol**2 * size
+    for _ in range(cap):
+        if not size > goal:
+            break
+        product = apply(direction)
+        if damping:
+            product = product + damping * undone
+        growth = inner(direction, product)
+        if not growth > 0:
+            return x, False
+        x, h = x + (size / growth) * direction, h - (size / growth) * product
+        z = h if precondition is None else precondition(h)
+        size, before = inner(h, z), size
+        direction = z + (size / before) * direction
+        undone = h + (size / before) * undone
+    return x, size <= goal
+
+
+def block_krylov(apply: Callable[[Array], Array], start: Array, blocks: int) -> tuple[Array, Array]:
+    """Return an orthonormal basis Q of span{S, AS, A²S, …} and QᵀAQ, for a symmetric A.
+
+    `blocks` products with A find what plain subspace iteration needs about five times as many for.
+    `start` S (d, q) is random. Memory: blocks · q · d numbers.
+    """
+    xp, d = namespace(start), start.shape[0]
+    basis = block = orthonormal(start)
+    columns: list[Array] = []
+    while True:
+        product = apply(block)
+        columns.append(basis.T @ product)
+        room = d - basis.shape[1]
+        if len(columns) == blocks or room <= 0:
+            return basis, _from_upper_blocks(columns)
+        block = product[:, : min(block.shape[1], room)]
+        for _ in range(2):  # twice is enough
+            block = block - basis @ (basis.T @ block)
+        block = orthonormal(block)
+        block = orthonormal(block - basis @ (basis.T @ block))
+        basis = xp.concat([basis, block], axis=1)
+
+
+def _from_upper_blocks(columns: list[Array]) -> Array:
+    """Assemble a symmetric matrix from block columns that stop at their diagonal block."""
+    last = columns[-1]
+    size = last.shape[0]
+    S = namespace(last).zeros((size, size), dtype=last.dtype, device=last.device)
+    right = 0
+    for column in columns:
+        left, right = right, right + column.shape[1]
+        S[: column.shape[0], left:right] = column
+        S[left:right, : column.shape[0]] = column.T
+        S[left:right, left:right] = symmetric(column[left:right, :])
+    return S

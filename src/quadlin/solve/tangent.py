@@ -1,0 +1,199 @@
+r"""Whitened coordinates of a model, and of its changes and gradients on the tangent space.
+
+The model is w = B v and M̄ = (BU) diag(s) (BU)ᵀ with B a whitener, a change D = U Gᵀ + G Uᵀ.
+Nothing here needs rows: what a pass says becomes a gradient, and a direction becomes a step.
+"""
+
+from dataclasses import dataclass, replace
+
+from quadlin.core.arrays import Array, lead, namespace
+from quadlin.core.model import Model, tied
+from quadlin.core.steps import Steps
+from quadlin.core.sums import Sums
+from quadlin.core.units import Units
+from quadlin.solve.types import Options
+from quadlin.solve.whitening import Whitener
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Changes i = 1 … m: (cᵢ, wᵢ = B vᵢ, Mᵢ = B(U Gᵢᵀ + Gᵢ Uᵀ)Bᵀ), or gradients in them.
+
+    To conjugate gradients m systems are one, block by block the same.
+    """
+
+    c: Array  # (m,), the means of the changes of the predictions
+    v: Array  # (d, m)
+    G: Array  # (d, m, k)
+
+    def dot(self, other: "Tangent") -> float:
+        """Return the inner product, summed over the changes."""
+        xp = namespace(self.v)
+        return float(self.c @ other.c + xp.sum(self.v * other.v) + xp.sum(self.G * other.G))
+
+    def __add__(self, other: "Tangent") -> "Tangent":
+        return Tangent(self.c + other.c, self.v + other.v, self.G + other.G)
+
+    def __sub__(self, other: "Tangent") -> "Tangent":
+        return Tangent(self.c - other.c, self.v - other.v, self.G - other.G)
+
+    def __rmul__(self, size: float) -> "Tangent":
+        return Tangent(size * self.c, size * self.v, size * self.G)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """What a penalty adds to a gradient: (d, m) for w and (d, m, k) for M E; None for nothing."""
+
+    w: Array | None = None
+    ME: Array | None = None
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Units, options and whitener: what turns models and steps into coordinates and back."""
+
+    units: Units
+    options: Options
+    white: Whitener
+
+    @property
+    def penalties(self) -> tuple[float, float]:
+        """Return α₁ and α₂; a linear part that is tied to M is not penalised."""
+        first, second = self.options.alpha
+        return first * self.options.fit_linear, second
+
+    def model(self, c: float, v: Array, U: Array, s: Array) -> Model:
+        """Return the model that these coordinates mean; its U is not orthonormal."""
+        E = self.white.apply(U)
+        centre = c - mean_of_quadratic(s, E)
+        model = Model(E, s, self.white.apply(v), centre, self.units.free)
+        return tied(model, self.units, self.options.fit_linear, self.options.fit_intercept)
+
+    def of(self, model: Model) -> tuple[float, Array, Array, Array]:
+        """Return (c, v, U, s) of a model."""
+        V, R = namespace(model.U).linalg.qr(self.white.inverse(model.U))
+        s, vectors = lead((R * model.s) @ R.T, model.s.shape[0])
+        U = V @ vectors
+        c = model.c + mean_of_quadratic(s, self.white.apply(U))
+        return c, self.white.inverse(model.w), U, s
+
+    def ridge(self, model: Model) -> float:
+        """Return α₁|ρ∘w|² + 2α₂‖ρρᵀ∘M̄‖²_F."""
+        first, second = self.penalties
+        if not (first or second):
+            return 0.0
+        rho = self.units.penalty_scale
+        w, E = rho * model.w, rho[:, None] * model.U
+        A = (E.T @ E) * model.s
+        return first * float(w @ w) + 2 * second * float(namespace(A).sum(A * A.T))
+
+    def ridge_gradient(self, model: Model, weight: float) -> Ridge:
+        """Return what the ridge adds to the gradient at a model."""
+        first, second = (a / weight for a in self.penalties)
+        rho, E = self.units.penalty_scale**2, model.U
+        RE = rho[:, None] * E
+        return Ridge(
+            (first * rho * model.w)[:, None] if first else None,
+            2 * second * (RE @ (model.s[:, None] * (E.T @ RE)))[:, None, :] if second else None,
+        )
+
+    def ridge_curvature(self, steps: Steps, weight: float) -> Ridge:
+        """Return what the ridge adds to products of the curvature with some steps."""
+        first, second = (a / weight for a in self.penalties)
+        xp, rho = namespace(steps.E), self.units.penalty_scale**2
+        w = first * rho[:, None] * steps.w if first else None
+        if not second:
+            return Ridge(w)
+        RE, RH = rho[:, None] * steps.E, rho[:, None, None] * steps.H
+        # ρ²(E Hᵀ + H Eᵀ)ρ²E, for each H.
+        HRE = xp.tensordot(xp.permute_dims(steps.H, (1, 2, 0)), RE, axes=((2,), (0,)))  # (m, k, k)
+        REH = xp.tensordot(RE, HRE, axes=((1,), (1,)))
+        return Ridge(w, 2 * second * (REH + RH @ (steps.E.T @ RE)))
+
+    def steps(self, model: Model, U: Array, t: Tangent) -> Steps:
+        """Return tangents at U as steps in standardised units, with the parts tied to others."""
+        xp, (d, m, k) = namespace(U), t.G.shape
+        free, nu = self.units.free, self.units.nu
+        H = xp.reshape(self.white.apply(xp.reshape(t.G, (d, m * k))), (d, m, k))
+        steps = Steps(model.U, H, self.white.apply(t.v), t.c)
+        diagonals = steps.diagonals()
+        w = steps.w if self.options.fit_linear else 2 * steps.times(nu, free)
+        if self.options.fit_intercept:
+            # t.c is the mean of the change: E zᵀdMz = 2 tr UᵀG for whitened z, and Σm is taken
+            # off by the model itself. Otherwise c and M would be tied by correlated features.
+            trace = xp.sum(U[:, None, :] * t.G, axis=(0, 2))
+            c = t.c - 2 * trace + xp.sum(diagonals, axis=0)
+        else:
+            c = free @ diagonals + nu @ w - nu @ steps.times(nu, free)
+        return replace(steps, w=w, c=c)
+
+    def gradient(self, sums: Sums, U: Array, E: Array, ridge: Ridge | None = None) -> Tangent:
+        """Return the means of qᵢ ∂f, plus the ridge's part, as tangents: the adjoint of `steps`."""
+        xp, free, nu = namespace(E), self.units.free, self.units.nu
+        (d, m, k), n = sums.action.shape, sums.weight
+        c, w = sums.p0 / n, sums.p1 / n
+        left_out = (1 - free)[:, None] * sums.p2 + free[:, None] * sums.p0
+        ME = (sums.action - left_out[:, :, None] * E[:, None, :]) / n
+        if self.options.fit_intercept:
+            ME = ME + c[None, :, None] * E[:, None, :]
+        else:
+            tied_c = (free + (1 - free) * nu**2)[:, None] * E - nu[:, None] * (nu @ E)
+            ME = ME + c[None, :, None] * tied_c[:, None, :]
+            w, c = w + nu[:, None] * c, 0 * c
+        if not self.options.fit_linear:
+            wE = w.T @ E  # (m, k)
+            ME = ME + w[:, :, None] * (nu @ E) + nu[:, None, None] * wE[None, :, :]
+            ME = ME - (2 * (1 - free) * nu)[:, None, None] * w[:, :, None] * E[:, None, :]
+            w = 0 * w
+        if ridge is not None:
+            w = w if ridge.w is None else w + ridge.w
+            ME = ME if ridge.ME is None else ME + ridge.ME
+        BME = self.white.transpose(xp.reshape(ME, (d, m * k)))
+        G = 2 * (xp.reshape(BME, (U.shape[0], m, k)) - c[None, :, None] * U[:, None, :])
+        return Tangent(c, self.white.transpose(w), G)
+
+
+def mean_of_quadratic(s: Array, E: Array) -> float:
+    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: what the model does not take off."""
+    xp = namespace(E)
+    return float(xp.sum(s) - xp.sum((E * E) @ s))
+
+
+def preconditioned(U: Array, h: Tangent) -> Tangent:
+    """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U."""
+    xp, (d, m, k) = namespace(U), h.G.shape
+    flat = xp.reshape(h.G, (d, m * k))
+    G = (h.G - xp.reshape(U @ (U.T @ flat), (d, m, k)) / 2) / 4
+    return Tangent(h.c, h.v, G)
+
+
+def truncated(U: Array, s: Array, G: Array, rank: int, psd: bool) -> tuple[Array, Array]:
+    """Return the rank-k part, by size of eigenvalues, of U diag(s) Uᵀ + U Gᵀ + G Uᵀ."""
+    xp = namespace(U)
+    V, R = xp.linalg.qr(xp.concat([U, G], axis=1))
+    u, g = R[:, : U.shape[1]], R[:, U.shape[1] :]
+    cross = u @ g.T
+    values, vectors = lead((u * s) @ u.T + cross + cross.T, rank, psd)
+    return V @ vectors, values
+
+
+def orthonormalised(model: Model) -> Model:
+    """Return the same model with orthonormal U, sorted by size."""
+    V, R = namespace(model.U).linalg.qr(model.U)
+    s, vectors = lead((R * model.s) @ R.T, model.s.shape[0])
+    return replace(model, U=V @ vectors, s=s)
+
+
+def averaged_step(
+    model: Model, sums: Sums, size: float, units: Units, options: Options, white: Whitener
+) -> Model:
+    """Take a share of the Newton step that some rows' sums (at U) ask for, Σ known by `white`."""
+    coordinates = Coordinates(units, options, white)
+    c, v, U, s = coordinates.of(model)
+    E = white.apply(U)
+    sums = replace(sums, action=sums.action @ (model.U.T @ E))
+    t = preconditioned(U, coordinates.gradient(sums.as_batch(), U, E))
+    U, s = truncated(U, s, -size * t.G[:, 0, :], s.shape[0], options.psd)
+    moved = coordinates.model(c - size * float(t.c[0]), v - size * t.v[:, 0], U, s)
+    return orthonormalised(moved)
