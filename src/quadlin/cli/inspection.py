@@ -9,7 +9,7 @@ from quadlin.cli.messages import columns, emit, number, spoken
 from quadlin.cli.options import SAY, WHOLE, Say, loaded, writable
 from quadlin.cli.page import page
 from quadlin.core.arrays import to_numpy
-from quadlin.storage.tensor_file import replacing
+from quadlin.storage.atomic import atomic_write
 
 SHOWN = 8  # lines of the history
 
@@ -39,7 +39,7 @@ def inspect(
     content = described(loaded(model), max(0, top))
     content = {"model": str(model), **content}
     if html is not None:
-        with replacing(html) as file:
+        with atomic_write(html) as file:
             file.write(page(content).encode())
     emit(content, [] if say.quiet else _lines(content), say.json)
 

@@ -33,7 +33,7 @@ from quadlin.solve.rank import choose_rank
 from quadlin.solve.robust import closer, learn_robustly, robust_law
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
-from quadlin.storage import checkpointed, keeping
+from quadlin.storage import checkpointed, checkpointed_stream
 from quadlin.stream.stream import Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
@@ -414,7 +414,7 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
             stream.feed(Chunk(source.X, source.y, source.weight))
             self.__dict__.update(known, _fitted=stream)
             return self
-        with keeping(checkpoint, source, self, stream) as keeper:
+        with checkpointed_stream(checkpoint, source, self, stream) as keeper:
             for chunk in keeper.rest(source):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
