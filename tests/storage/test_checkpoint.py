@@ -226,7 +226,7 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
     def until(stop):
         model = SecondOrderRegressor(**options)
-        seen, feed = 0, keepers.Keeper.note
+        seen, feed = 0, keepers.StreamCheckpoint.note
 
         def note(self, now=False):
             nonlocal seen
@@ -235,13 +235,13 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
                 raise PowerError
             feed(self, now)
 
-        monkeypatch.setattr(keepers.Keeper, "note", note)
+        monkeypatch.setattr(keepers.StreamCheckpoint, "note", note)
         try:
             return model.partial_fit(source, checkpoint=tmp_path / "state")
         except PowerError:
             return None
         finally:
-            monkeypatch.setattr(keepers.Keeper, "note", feed)
+            monkeypatch.setattr(keepers.StreamCheckpoint, "note", feed)
 
     assert until(3) is None  # within the first batch: nothing to keep yet
     assert until(9) is None

@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from quadlin.storage import atomic
 from quadlin.storage import tensor_file as store
-from quadlin.storage.tensor_file import FileFormatError, read_tensors, replacing, write_tensors
+from quadlin.storage.atomic import atomic_write
+from quadlin.storage.tensor_file import FileFormatError, read_tensors, write_tensors
 
 pytest.importorskip("safetensors")
 EXAMPLES = int(os.environ.get("QUADLIN_FUZZ_EXAMPLES", "150"))
@@ -210,8 +212,19 @@ def test_headers_that_are_wrong_are_refused_for_what_is_wrong(path, good, change
 def test_a_header_that_is_too_large_is_neither_read_nor_written(path, good, monkeypatch):
     monkeypatch.setattr(store, "HEADER_LIMIT", 100)
     refused(path, good, "larger than")
-    with pytest.raises(ValueError, match="Shorten the names"):
+    with pytest.raises(ValueError, match="'numbers' takes"):
         write_tensors(path, TENSORS, HEADER)
+
+
+@pytest.mark.parametrize(
+    ("part", "advice"),
+    [("encoder", "rare levels"), ("feature_names_in", "names"), ("state", "history is too long")],
+)
+def test_the_advice_about_a_large_header_names_its_largest_part(path, monkeypatch, part, advice):
+    monkeypatch.setattr(store, "HEADER_LIMIT", 300)
+    header = {"encoder": [], "feature_names_in": [], "state": {}, part: ["long"] * 100}
+    with pytest.raises(ValueError, match=f"{part!r} takes.*{advice}"):
+        write_tensors(path, {}, header)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +306,7 @@ def test_without_safetensors_the_error_names_what_to_install(path, monkeypatch):
 
 def test_a_failure_on_the_way_leaves_the_old_file_and_nothing_else(path, good):
     def fail():
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(b"new")
             raise KeyboardInterrupt
 
@@ -305,13 +318,13 @@ def test_a_failure_on_the_way_leaves_the_old_file_and_nothing_else(path, good):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs file locks")
 def test_stale_temporary_files_are_removed_and_those_in_use_are_not(path, good):
-    stale = path.with_name(f".{path.name}.0123456789ab{store.TEMPORARY}")
-    other = path.with_name(f".other.0123456789ab{store.TEMPORARY}")
+    stale = path.with_name(f".{path.name}.0123456789ab{atomic.TEMPORARY}")
+    other = path.with_name(f".other.0123456789ab{atomic.TEMPORARY}")
     stale.write_bytes(b"half")
     other.write_bytes(b"half")
-    with replacing(path) as outer:
+    with atomic_write(path) as outer:
         outer.write(b"outer")
-        with replacing(path) as inner:
+        with atomic_write(path) as inner:
             inner.write(b"inner")
         assert path.read_bytes() == b"inner"
     assert path.read_bytes() == b"outer"
@@ -350,7 +363,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(path):
         tensors, header = read_tensors(path)
         assert (tensors["a"] == header["i"]).all()
         others = [name for name in os.listdir(path.parent) if name != path.name]
-        assert all(name.endswith(store.TEMPORARY) for name in others)
+        assert all(name.endswith(atomic.TEMPORARY) for name in others)
         assert len(others) <= 1  # each writer has removed what the one before it left
     write_tensors(path, {}, {})
     assert os.listdir(path.parent) == [path.name]

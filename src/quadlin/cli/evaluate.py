@@ -32,7 +32,7 @@ def evaluate(model: Path, data: str, *, read: Labelled = LABELLED, say: Say = SA
     """
     fitted = loaded(model)
     source = opened_for(fitted, data, read, say, need_target=True)
-    known = fitted._law is not None and fitted._law.noise >= 0
+    known = fitted.fitted_.law is not None and fitted.fitted_.law.noise >= 0
     with watched(source, "evaluating", say.still) as rows:
         content = _scores(fitted, rows, known)
     content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
@@ -58,7 +58,7 @@ def _ratio(value: float | None, meaning: str) -> tuple[str, str]:
 
 def _scores(model: Any, source: Any, known: bool) -> dict[str, Any]:
     total = squares = absolute = constant = inside = 0.0
-    rows, mean, target = 0, float(model._fitted.current.units.target.mean), None
+    rows, mean, target = 0, float(model.fitted_.state.units.target.mean), None
     for chunk, f, std in model.predict_chunks(source, return_std=known):
         y = np.asarray(chunk.y, dtype=np.float64)
         weight = np.ones(len(y)) if chunk.weight is None else chunk.weight

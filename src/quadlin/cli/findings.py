@@ -9,8 +9,8 @@ from quadlin.cli.messages import amount, number
 from quadlin.cli.missing_values import NUMBERED, Gaps
 from quadlin.cli.options import joined
 from quadlin.core.arrays import to_numpy
-from quadlin.core.engine import reduce
 from quadlin.core.moments import mip_report
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
@@ -58,10 +58,11 @@ class Look:
     @classmethod
     def at(cls, source: Source) -> "Look":
         """Take two walks over the rows, a third where features are few."""
-        known = survey(source)
+        rows = Rows.of(source)
+        known = survey(rows)
         make = UnitsMaker("auto", True, source.dtype, list(source.names), source.fields)
         units = make(known.features, known.target)
-        energy = correlation_energy(source, units, np.random.default_rng(0))
+        energy = correlation_energy(rows, units, np.random.default_rng(0))
         condition: float | None = None
         pairs: list[tuple[str, str, float]] = []
         if source.width <= FEW_FEATURES:
@@ -146,7 +147,7 @@ def _correlations(
     source: Source, units: Units
 ) -> tuple[float | None, list[tuple[str, str, float]]]:
     """Return the condition number and the pairs of features that are nearly the same."""
-    total = reduce(covariance, source, units, None)
+    total = Rows.of(source).reduce(covariance, units, None)
     R = to_numpy(total.action).astype(np.float64) / total.weight
     varies = np.flatnonzero(np.diag(R) > 0)
     if len(varies) < 2:

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from quadlin.cli.progress import waiting, watched
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import held
+from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import alphas, check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
@@ -257,7 +258,8 @@ def _cross_validate(estimator: Any, source: Source, read: Read, say: Say) -> flo
         estimator.fit(whole, y, weight)
         r2 = float(estimator.score(whole, y, weight))
     estimator.fields = "auto"
-    estimator._met(source, reset=True)
+    columns = Columns.of_source(source)
+    estimator.adopt(replace(estimator.fitted_, columns=columns))
     return r2
 
 
@@ -278,17 +280,17 @@ def _report(
     seconds: float,
     say: Say,
 ) -> None:
-    learned, history = model._fitted.current, model.history_
+    state, history = model.fitted_.state, model.history_
     varies = _varies(model)
     if not varies:
         r2 = None
     elif r2 is None:
-        r2 = 1 - history[-1].loss / float(learned.target.var[0])
+        r2 = 1 - history[-1].loss / float(state.target.var[0])
     content = {
         "model": str(output),
         "rows": model.n_samples_seen_,
         "dropped": source.dropped,
-        "features": len(model._names()),
+        "features": len(model.fitted_.names),
         "rank": model.rank_,
         "alpha": getattr(model, "alpha_", model.alpha if hasattr(model, "alpha") else None),
         "eigenvalues": model.eigenvalues_,
@@ -314,7 +316,7 @@ def _report(
 
 def _varies(model: Any) -> bool:
     """Tell whether the target takes more than one value."""
-    return bool(model._fitted.current.target.varies(np.float64)[0])
+    return bool(model.fitted_.state.target.varies(np.float64)[0])
 
 
 def _some(values: Any) -> str:

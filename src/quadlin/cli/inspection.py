@@ -9,7 +9,7 @@ from quadlin.cli.messages import columns, emit, number, spoken
 from quadlin.cli.options import SAY, WHOLE, Say, loaded, writable
 from quadlin.cli.page import page
 from quadlin.core.arrays import to_numpy
-from quadlin.storage.tensor_file import replacing
+from quadlin.storage.atomic import atomic_write
 
 SHOWN = 8  # lines of the history
 
@@ -39,16 +39,16 @@ def inspect(
     content = described(loaded(model), max(0, top))
     content = {"model": str(model), **content}
     if html is not None:
-        with replacing(html) as file:
+        with atomic_write(html) as file:
             file.write(page(content).encode())
     emit(content, [] if say.quiet else _lines(content), say.json)
 
 
 def described(model: Any, top: int) -> dict[str, Any]:
     """Return all that is shown of a model."""
-    known = model._law is not None and model._law.noise >= 0
+    known = model.fitted_.law is not None and model.fitted_.law.noise >= 0
     sd = np.sqrt(to_numpy(model.moments_.var))
-    coef, names = to_numpy(model.coef_).astype(float), model._names()
+    coef, names = to_numpy(model.coef_).astype(float), model.fitted_.names
     slope = coef * sd
     errors = to_numpy(model.coef_std_).tolist() if known else None
     order = np.argsort(-np.abs(slope), kind="stable")[:top]

@@ -199,10 +199,9 @@ def opened_for(
     fill = model.fill_
     missing = read.missing or ("error" if fill is None else "mean")
     if missing == "mean" and fill is None:
-        from quadlin.export.header import number_columns
-
-        mean = dict(zip(model._names(), model.moments_.mean.tolist(), strict=True))
-        fill = {name: mean[name] for name in number_columns(model)}
+        columns_fitted = model.fitted_.columns
+        mean = dict(zip(columns_fitted.names, model.moments_.mean.tolist(), strict=True))
+        fill = {name: mean[name] for name in columns_fitted.number_names}
     if names is not None and _format(data, read) in TABLES:
         columns = [str(name) for name in names]
     else:
@@ -229,7 +228,7 @@ def opened_for(
             f"{source.feed.title}: {listed(text)} holds text, but the model knows numbers only. "
             "Mend the column, or fit a model to rows with that text."
         )
-    model._met(source, reset=False, target=False)  # before anything is written
+    model.fitted_.columns.check_source(source)  # before anything is written
     return source
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from quadlin.cli.messages import STANDARD
 from quadlin.data import SourceError
-from quadlin.storage.tensor_file import replacing
+from quadlin.storage.atomic import atomic_write
 
 # Takes an array (n, 1), or (n, 2) with standard deviations, and an Arrow table beside it or None.
 Write = Callable[[np.ndarray, Any], None]
@@ -63,7 +63,7 @@ def _text(names: list[str], along: Any) -> Iterator[Write]:
 @contextmanager
 def _csv(path: Path, names: list[str], along: Any) -> Iterator[Write]:
     header = _header(names, along)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(header.encode())
         yield lambda block, beside: _print(lambda text: file.write(text.encode()), block, beside)
 
@@ -121,7 +121,7 @@ def _parquet(path: Path, names: list[str], along: Any) -> Iterator[Write]:
         writer.write_table(pa.concat_tables(held))
         held.clear()
 
-    with replacing(path) as file, ParquetWriter(file, schema) as writer:
+    with atomic_write(path) as file, ParquetWriter(file, schema) as writer:
         yield write
         if held:
             flush()
@@ -136,7 +136,7 @@ def _numpy(path: Path, names: list[str]) -> Iterator[Write]:
         said = {"descr": "<f8", "fortran_order": False, "shape": (total, *shape)}
         np.lib.format.write_array_header_1_0(file, said)  # leaves room for more rows
 
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         head()
 
         def write(block: np.ndarray, beside: Any) -> None:

@@ -63,7 +63,7 @@ def predict(
     elif say.json:
         raise UsageError("-o - and --json would both print to the standard output.")
     fitted = loaded(model)
-    if std and fitted._law is None:
+    if std and fitted.fitted_.law is None:
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)

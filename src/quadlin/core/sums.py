@@ -15,24 +15,14 @@ ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what a residual r = f − y says, each row weighted by ω.
-
-    Of m residuals at once, p0 is (m,), p1 and p2 are (d, m), and action is (d, m, q).
-    """
+    """Sums over rows of what m residuals r = f − y say, each row weighted by ω."""
 
     weight: float  # Σω
-    loss: float  # Σω r²
-    p0: Array  # Σω r
-    p1: Array  # (d,), Zᵀ(ω∘r)
-    p2: Array  # (d,), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
-    action: Array  # (d, q), Zᵀ(ω∘r∘ZQ)
-
-    def as_batch(self) -> "Sums":
-        """Return the sums of one residual as those of m = 1."""
-        xp = namespace(self.p1)
-        p0 = xp.asarray([self.p0], dtype=self.p1.dtype, device=self.p1.device)
-        one = (self.p1[:, None], self.p2[:, None], self.action[:, None, :])
-        return Sums(self.weight, self.loss, p0, *one)
+    loss: float  # Σω r², of a single residual
+    p0: Array  # (m,), Σω r
+    p1: Array  # (d, m), Zᵀ(ω∘r)
+    p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
+    action: Array  # (d, m, q), Zᵀ(ω∘r∘ZQ)
 
 
 def standardised_target(chunk: Chunk, units: Units) -> Array:
@@ -57,15 +47,8 @@ def residual_sums(
     ZQ = ZU if Q is None else products[:, k + 1 :]
     r = evaluate(model, block, ZU, Zw) - standardised_target(chunk, units)
     weight, weighted = _weighted(chunk, r)
-    back = block.rmatmul(xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1))
-    return Sums(
-        weight,
-        float(xp.sum(xp.astype(weighted * r, xp.float64))),
-        float(xp.sum(xp.astype(weighted, xp.float64))),
-        back[:, -1],
-        block.squares_rmatvec(weighted) if squares else xp.zeros_like(back[:, -1]),
-        back[:, :-1],
-    )
+    loss = float(xp.sum(xp.astype(weighted * r, xp.float64)))
+    return batch_sums(block, weight, weighted[:, None], ZQ, squares, loss)
 
 
 def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
@@ -76,22 +59,24 @@ def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums
         return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
     block = Block(chunk.X, units)
     q, ZE = changes(block, steps, units.free)
-    return batch_sums(chunk, block, _weighted(chunk, q)[1], ZE, squares)
+    weight, weighted = _weighted(chunk, q)
+    return batch_sums(block, weight, weighted, ZE, squares)
 
 
-def batch_sums(chunk: Chunk, block: Block, r: Array, ZE: Array, squares: bool) -> Sums:
-    """Sum what m residuals r (n, m), already weighted, say; their losses are nobody's business."""
-    xp = namespace(ZE)
-    (n, m), k = r.shape, ZE.shape[1]
-    columns = xp.concat([r, xp.reshape(r[:, :, None] * ZE[:, None, :], (n, m * k))], axis=1)
-    back = block.rmatmul(columns)
+def batch_sums(
+    block: Block, weight: float, r: Array, ZQ: Array, squares: bool, loss: float = 0.0
+) -> Sums:
+    """Sum what m residuals r (n, m), already weighted, say of the rows of a block."""
+    xp = namespace(ZQ)
+    (n, m), q = r.shape, ZQ.shape[1]
+    columns = xp.reshape(r[:, :, None] * ZQ[:, None, :], (n, m * q))
+    back = block.rmatmul(xp.concat([r, columns], axis=1))
     p1 = back[:, :m]
     p2 = xp.zeros_like(p1)
     if squares:
         p2 = xp.stack([block.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
-    weight = float(n) if chunk.weight is None else float(xp.sum(chunk.weight))
-    action = xp.reshape(back[:, m:], (back.shape[0], m, k))
-    return Sums(weight, 0.0, xp.sum(r, axis=0), p1, p2, action)
+    p0 = xp.astype(xp.sum(xp.astype(r, xp.float64), axis=0), r.dtype)
+    return Sums(weight, loss, p0, p1, p2, xp.reshape(back[:, m:], (back.shape[0], m, q)))
 
 
 def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:

@@ -23,6 +23,7 @@ from quadlin.data.fields import counting, fields_among
 from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
+    NO_TARGET,
     Columns,
     as_source,
     blocks_to_predict,
@@ -38,7 +39,7 @@ from quadlin.explain.diagnosis import diagnosis, residual_edge
 from quadlin.explain.interactions import check_one_hot, given_fields
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
-from quadlin.storage import checkpointed, keeping
+from quadlin.storage import checkpointed, checkpointed_stream
 
 
 class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
@@ -95,7 +96,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             callbacks = FitCallbacks(self, X, y)
             task = self._task(source, columns, self._known_fields(rows, source, columns), seed)
             fitted = fit(task, rows, warm, callbacks.on_step)
-        self._adopt(fitted)
+        self.adopt(fitted)
         callbacks.end(fitted.attributes)
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(self.status_.value)
@@ -258,8 +259,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         tags.array_api_support = True
         return tags
 
-    def _adopt(self, fitted: Fitted) -> None:
-        """Become the estimator that has learned this."""
+    def adopt(self, fitted: Fitted) -> None:
+        """Become the estimator that has learned this: for `load` and cross-validation."""
         for name in ("fitted_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         for name, value in fitted.attributes().items():
@@ -294,19 +295,19 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         caller = f"{type(self).__name__}.partial_fit"
         if isinstance(source, MemorySource):
             chunk = Chunk(at_home(source.X, caller, stream), source.y, source.weight)
-            self._adopt(Fitted(stream.fed(chunk), columns, fields))
+            self.adopt(Fitted(stream.fed(chunk), columns, fields))
             return self
-        with keeping(checkpoint, source, self, stream, columns.names_in) as keeper:
+        with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
             for chunk in keeper.rest(source):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
                     X = at_home(chunk.X, caller, keeper.stream)
                     keeper.stream = keeper.stream.fed(replace(chunk, X=X))
                 if keeper.stream.n_rows:
-                    self._adopt(Fitted(keeper.stream, columns, fields))
+                    self.adopt(Fitted(keeper.stream, columns, fields))
             if not keeper.stream.n_rows:
                 raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
-            self._adopt(Fitted(keeper.stream, columns, fields))  # all rows may be old ones
+            self.adopt(Fitted(keeper.stream, columns, fields))  # all rows may be old ones
         if source.unseen:
             warn_unseen(source.unseen, learns=True)
         return self

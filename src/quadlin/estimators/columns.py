@@ -42,6 +42,14 @@ class Columns:
             return [f"x{j}" for j in range(self.n_features_in)]
         return list(self.names_in)
 
+    @property
+    def number_names(self) -> list[str]:
+        """Return the names of the columns that hold numbers."""
+        if self.encoder is None:
+            return self.names
+        pairs = zip(self.encoder.input_names, self.encoder.levels, strict=True)
+        return [name for name, levels in pairs if levels is None]
+
     @classmethod
     def of_source(cls, source: Source) -> "Columns":
         """Return the columns of a source."""

@@ -214,7 +214,7 @@ class Search:
         params = {**self.params, "rank": rank, "alpha": alpha, "uncertainty": False}
         estimator = SecondOrderRegressor(**params)
         solution = fold.path.recorded(rank, alpha)
-        estimator._adopt(self._fitted(fold.path, point, solution, Identity()))
+        estimator.adopt(self._fitted(fold.path, point, solution, Identity()))
         return estimator
 
     def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:
@@ -459,7 +459,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             alphas = _checked_alphas(self.alphas)
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, alpha = search.best()
-        self._adopt(search.refit(rank, alpha))
+        self.adopt(search.refit(rank, alpha))
         self.alpha_, self.n_passes_ = alpha, search.rows.walks
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()

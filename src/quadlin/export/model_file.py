@@ -5,51 +5,43 @@
 
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import to_numpy
+from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.factorization import FactorizationMachineRegressor
+from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.export.header import (
+from quadlin.export.record import (
+    EncoderRecord,
+    ModelRecord,
+    ScoresRecord,
     check_params,
-    cv_of,
-    encoder_of,
+    check_uncertainty,
+    distinct,
     fields_of,
     fill_of,
-    need,
-    number_columns,
-    packed_cv,
-    packed_encoder,
-    packed_fill,
-    packed_params,
+    params_record,
+    require,
     set_params,
-    texts,
 )
-from quadlin.solve.fit_state import Learned
-from quadlin.solve.uncertainty import Uncertainty
-from quadlin.storage.serialise import Reader, pack
+from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
+from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.stream.state import MismatchError, StreamState, state_of, stream_of
+from quadlin.stream.state import MismatchError, state_of, stream_of
 
 ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressor": SecondOrderRegressor,
     "FactorizationMachineRegressor": FactorizationMachineRegressor,
     "SecondOrderRegressorCV": SecondOrderRegressorCV,
 }
-PARTS = {  # of the header
-    *("class", "quadlin_version", "params", "n_features_in", "feature_names_in", "encoder"),
-    *("fields", "fill", "intercept", "value_at_mean", "state", "uncertainty", "cv"),
-}
-PUBLIC = (  # arrays in the user's units, for readers without quadlin
-    *("coef", "components", "eigenvalues", "has_diagonal"),
-    *("feature_mean", "feature_sd", "slope_at_mean", "factor", "factor_weights"),
-)
-ROUNDING = 1e-5  # what the two tellings of a model may differ by, of the size of their terms
+PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -62,7 +54,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         Parameters that are not numbers, text or lists of them (a `RandomState`, a splitter, a
         scorer) are written as None, with a warning; callbacks are left out.
     path : path
-        The file, by custom named ``*.safetensors``. One that is there is replaced, at once.
+        The file, usually named ``*.safetensors``. An existing file is replaced once the new one is
+        complete; a device or a pipe is written to. Names of pickles are refused.
 
     See Also
     --------
@@ -83,27 +76,18 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
         raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.")
+    if Path(path).suffix.lower() in PICKLE_SUFFIXES:
+        raise ValueError(
+            f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "
+            f"`load` reads. Name it {Path(path).with_suffix('.safetensors').name!r}."
+        )
     check_is_fitted(estimator)
     check_params(estimator)
-    state = state_of(estimator._fitted)
-    tensors, numbers = _in_raw_units(estimator._fitted.current)
-    names = getattr(estimator, "feature_names_in_", None)
-    header = {
-        "class": name,
-        "quadlin_version": version("quadlin"),
-        "params": packed_params(estimator),
-        "n_features_in": int(estimator.n_features_in_),
-        "feature_names_in": None if names is None else [str(name) for name in names],
-        "encoder": packed_encoder(estimator._encoder),
-        "fields": [[int(j) for j in field] for field in estimator._fields],
-        "fill": packed_fill(estimator),
-        "state": pack(state, "state", tensors),
-        "uncertainty": pack(estimator._law, "uncertainty", tensors),
-        "cv": packed_cv(estimator) if isinstance(estimator, SecondOrderRegressorCV) else None,
-        **numbers,
-    }
-    _refuse_what_load_refuses(tensors, header)
-    write_tensors(path, tensors, header, kind="model")
+    arrays, numbers = in_user_units(estimator.fitted_.state)
+    record = _record(estimator, numbers)
+    header = {"class": name, **serialise(record, "", arrays)}
+    _refuse_what_load_refuses(arrays, header)
+    write_tensors(path, arrays, header, kind="model")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -118,27 +102,50 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     estimator
         Of the class that was saved, with all fitted attributes. On the same machine and libraries
-        it predicts the same to the last bit; it goes on with `partial_fit` and `warm_start` as if
-        it had never been saved.
+        it predicts the same to the last bit, and `partial_fit` and `warm_start` continue as if it
+        had never been saved.
 
     Raises
     ------
     FileFormatError
-        If the file is not one that `save` wrote, or says things that cannot all be true.
+        If the file is not one that `save` wrote, or holds values that contradict each other.
     """
     tensors, header = read_tensors(path, kind="model")
     try:
-        with np.errstate(all="ignore"):  # whatever overflows is refused
+        with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
     except (MismatchError, RecursionError) as error:  # lists in lists in lists
         raise FileFormatError(path, f"It contradicts itself: {error}.", DAMAGED) from error
 
 
-def _refuse_what_load_refuses(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> None:
-    """Go through all that `load` looks at, before anything is written."""
+def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
+    fitted: Fitted = estimator.fitted_
+    columns, names = fitted.columns, fitted.columns.names_in
+    fill: Any = None
+    if columns.fill is not None:
+        fill = [float(columns.fill[name]) for name in columns.number_names]
+    params: Any = params_record(estimator)
+    return ModelRecord(
+        quadlin_version=version("quadlin"),
+        params=params,
+        n_features_in=int(columns.n_features_in),
+        feature_names_in=None if names is None else tuple(map(str, names)),
+        encoder=EncoderRecord.of(columns.encoder),
+        fields=tuple(tuple(map(int, field)) for field in fitted.fields),
+        fill=fill,
+        intercept=numbers["intercept"],
+        value_at_mean=numbers["value_at_mean"],
+        state=state_of(fitted.stream),
+        uncertainty=fitted.law,
+        cv=ScoresRecord.of(estimator),
+    )
+
+
+def _refuse_what_load_refuses(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> None:
+    """Check all that `load` checks, before anything is written."""
     try:
         with np.errstate(all="ignore"):
-            _estimator(tensors, json.loads(json.dumps(header, allow_nan=False)))
+            _estimator(arrays, json.loads(json.dumps(header, allow_nan=False)))
     except (MismatchError, ValueError) as error:
         raise ValueError(
             f"The model cannot be saved, since `load` would refuse the file: {error}. "
@@ -146,112 +153,44 @@ def _refuse_what_load_refuses(tensors: dict[str, np.ndarray], header: dict[str, 
         ) from error
 
 
-def _estimator(tensors: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
-    need(header.keys() == PARTS, "the parts of the header")
-    need(header["class"] in tuple(ESTIMATORS), "the class")
-    estimator = ESTIMATORS[header["class"]]()
-    set_params(estimator, header["params"])
-    encoder = estimator._encoder = encoder_of(header["encoder"])
-    coef = tensors.get("coef", np.empty(0))
-    width = len(coef) if encoder is None else len(encoder.input_names)
-    need(
-        coef.ndim == 1 and width > 0 and header["n_features_in"] == width, "the number of features"
-    )
-    names = header["feature_names_in"]
-    if names is not None:
-        need(texts(names) and len(names) == width, "the names of features")
-        estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    # Names that are no text, as of a table without a header, are none to scikit-learn.
-    known = (None, list(encoder.input_names)) if encoder is not None else (names,)
-    need(names in known, "the names of columns")
-    estimator.n_features_in_ = width
-    features = estimator._names()
-    need(len(features) == len(coef), "the number of encoded features")
-    estimator._fields = fields_of(header["fields"], len(coef))
-    estimator._fill = fill_of(header["fill"], number_columns(estimator))
-    reader = Reader(tensors, len(coef))
-    public = {name: reader.tensors.pop(name, None) for name in PUBLIC}
-    stream = stream_of(
-        reader.unpack(StreamState, header["state"], "state"), features, estimator._fields
-    )
-    law = reader.unpack(Uncertainty | None, header["uncertainty"], "uncertainty")
-    need(not reader.tensors, "an array that nobody asked for")
-    _compare(public, header, stream.current)
-    estimator._fitted, estimator._law = stream, law
-    if isinstance(estimator, SecondOrderRegressorCV):
-        estimator.__dict__.update(cv_of(header["cv"]))
-    else:
-        need(header["cv"] is None, "scores without cross-validation")
+def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
+    """Return the estimator of a file, after every value in it was checked."""
+    content = dict(header)
+    name = content.pop("class", None)
+    require(name in tuple(ESTIMATORS), "the class")
+    coef = arrays.get("coef", np.empty(0))
+    require(coef.ndim == 1 and len(coef) > 0, "the number of features")
+    reader = Deserialiser(arrays, len(coef))
+    given = {name: reader.unused.pop(name, None) for name in ARRAYS}
+    record: ModelRecord = reader.read(ModelRecord, content, "")
+    require(not reader.unused, "an array that nobody asked for")
+
+    estimator = ESTIMATORS[name]()
+    set_params(estimator, record.params)
+    columns = _columns(record, len(coef))
+    require(len(columns.names) == len(coef), "the number of encoded features")
+    fields = fields_of(record.fields, len(coef))
+    stream = stream_of(record.state, columns.names, fields)
+    require_agreement(given, record.intercept, record.value_at_mean, stream.current)
+    if record.uncertainty is not None:
+        check_uncertainty(record.uncertainty, stream.current.units)
+    columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
+    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty))
+    crossed = isinstance(estimator, SecondOrderRegressorCV)
+    require((record.cv is not None) == crossed, "the scores of the cross-validation")
+    for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():
+        setattr(estimator, attribute, value)
     return estimator
 
 
-def _in_raw_units(learned: Learned) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Return b, w and M, and the value and the slope at the mean, where nothing cancels.
-
-    M comes twice: orthonormal components are what one looks at, but where features have very
-    different units they are rounded by the largest; the factor is exact in each.
-    """
-    raw, units, target = learned.raw, learned.units, learned.units.target
-    model = learned.model
-    U, s, w, free, scale, mean, rest = (
-        to_numpy(a).astype(np.float64)
-        for a in (model.U, model.s, model.w, units.free, units.scale, units.mean, units.rest)
-    )
-    value = model.c - float(np.sum(free * ((U * U) @ s)))
-    arrays = {
-        "coef": to_numpy(raw.coef),
-        "components": to_numpy(raw.components),
-        "eigenvalues": to_numpy(raw.eigenvalues),
-        "has_diagonal": free > 0,
-        "feature_mean": mean + rest / np.where(scale > 0, scale, 1.0),
-        "feature_sd": np.sqrt(to_numpy(learned.features.var)),
-        "slope_at_mean": target.scale * scale * w,
-        "factor": scale[:, None] * U,
-        "factor_weights": target.scale * s,
-    }
-    value_at_mean = target.mean + target.scale * value
-    return arrays, {"intercept": float(raw.intercept), "value_at_mean": float(value_at_mean)}
-
-
-def _compare(public: dict[str, Any], header: dict[str, JSON], learned: Learned) -> None:
-    """Refuse a file whose model in the user's units is not the one that will predict."""
-    try:
-        arrays, numbers = _in_raw_units(learned)
-    except np.linalg.LinAlgError as error:
-        raise MismatchError("the model is not a number") from error
-    for name, own in arrays.items():
-        said = public[name]
-        need(said is not None and said.shape == own.shape and said.dtype == own.dtype, repr(name))
-    for name, number in numbers.items():
-        need(type(header[name]) is float and np.isfinite(number), repr(name))
-    need(bool((public["has_diagonal"] == arrays["has_diagonal"]).all()), "the diagonal")
-    for name in ("feature_mean", "feature_sd", "slope_at_mean", "factor", "factor_weights"):
-        _need_close(public[name], arrays[name], np.abs(arrays[name]), repr(name))
-    value, mean, slope = header["value_at_mean"], arrays["feature_mean"], arrays["slope_at_mean"]
-    _need_close(value, numbers["value_at_mean"], abs(numbers["value_at_mean"]), "the value")
-    # Eigenvectors of equal eigenvalues are a matter of taste, a product with M is not.
-    factor = (arrays["factor"], arrays["factor_weights"], arrays["has_diagonal"])
-    for probe in (np.cos(np.arange(len(mean))), mean):
-        product, size = _times(*factor, probe)
-        said = _times(public["components"].T, public["eigenvalues"], factor[2], probe)[0]
-        # Orthonormal components are rounded by their largest entries, whatever a feature's unit.
-        largest = np.max(np.abs(public["components"]), initial=0.0) ** 2
-        slack = np.max(np.abs(public["eigenvalues"]), initial=0.0) * largest * np.abs(probe).sum()
-        slack *= 1e3 * np.finfo(public["components"].dtype).eps / ROUNDING
-        _need_close(said, product, np.max(size) + slack, "'components' or 'eigenvalues'")
-    # With large means b and w are small differences: judge them by the terms they are made of.
-    _need_close(public["coef"], slope - 2 * product, np.abs(slope) + 2 * size, "'coef'")
-    intercept = value - mean @ slope + mean @ product
-    terms = abs(value) + np.abs(mean) @ (np.abs(slope) + size)
-    _need_close(header["intercept"], intercept, terms, "'intercept'")
-
-
-def _times(A: Any, s: Any, has_diagonal: Any, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A diag(s) Aᵀv, less the diagonal not modelled, and the size of the terms it sums."""
-    A = A.astype(np.float64)
-    size = np.abs(A) @ (np.abs(s) * (np.abs(A.T) @ np.abs(v)))
-    return A @ (s * (A.T @ v)) - ((A * A) @ s) * (~has_diagonal * v), 2 * size
-
-
-def _need_close(said: Any, own: Any, size: Any, what: str) -> None:
-    need(bool(np.all(np.abs(said - own) <= ROUNDING * size)), what)
+def _columns(record: ModelRecord, n_features: int) -> Columns:
+    """Return the columns that the model was fitted to."""
+    encoder = None if record.encoder is None else record.encoder.encoder()
+    width = n_features if encoder is None else len(encoder.input_names)
+    require(record.n_features_in == width, "the number of features")
+    names = record.feature_names_in
+    if names is not None:
+        require(distinct(names) and len(names) == width, "the names of the features")
+        # scikit-learn keeps only names that are text; an encoder has all of them, as text.
+        require(record.encoder is None or names == record.encoder.columns, "the names of columns")
+    return Columns(width, None if names is None else np.asarray(names, dtype=object), encoder)

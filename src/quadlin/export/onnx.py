@@ -1,7 +1,7 @@
-"""Fitted estimators as ONNX graphs, for runtimes that know no Python.
+"""Fitted estimators as ONNX graphs, for runtimes without Python.
 
-The graph standardises the rows first, as the model does, and computes in float64: features with
-means far from zero cost no digits. Only operators of the core are used, and LabelEncoder of
+The graph standardises the rows first, as the model does, and computes in float64, so that features
+with means far from zero lose no digits. It uses core operators only, and LabelEncoder of
 `ai.onnx.ml` where columns hold text.
 """
 
@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.encoder import TableEncoder
-from quadlin.solve.fit_state import Learned
-from quadlin.storage.tensor_file import replacing
+from quadlin.estimators.fitted import Fitted
+from quadlin.solve.fit_state import FitState
+from quadlin.storage.atomic import atomic_write
 
 OPSET, ML_OPSET, IR_VERSION = 17, 2, 8  # of 2022: every runtime since then reads them
 
@@ -31,7 +32,8 @@ def to_onnx(
     estimator : SecondOrderRegressor, FactorizationMachineRegressor or SecondOrderRegressorCV
         Fitted.
     path : path or None, default=None
-        The file, by custom named ``*.onnx``. One that is there is replaced, at once.
+        The file, usually named ``*.onnx``. An existing file is replaced once the new one is
+        complete; a device or a pipe is written to.
     dtype : {"float64", "float32"} or None, default=None
         Type of the numbers that come in and go out. None takes that of the rows fitted.
 
@@ -67,37 +69,36 @@ def to_onnx(
     except ImportError as error:
         raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
     check_is_fitted(estimator)
-    learned: Learned = estimator._fitted.current
-    own = to_numpy(learned.model.w).dtype
-    kind = np.dtype(own if dtype is None else dtype)
+    fitted: Fitted = estimator.fitted_
+    state, encoder, fill = fitted.state, fitted.columns.encoder, fitted.columns.fill
+    precision = to_numpy(state.model.w).dtype
+    kind = np.dtype(precision if dtype is None else dtype)
     if kind not in (np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} must be "float64" or "float32".')
     graph = _Graph(onnx, kind)
-    encoder: TableEncoder | None = estimator._encoder
-    d = learned.model.w.shape[0]
-    fill: dict[str, float] | None = estimator._fill
+    names = fitted.names
     if encoder is not None:
         X = _encoded(graph, encoder, fill)
     else:
-        X = graph.input("X", kind, d)
-        X = X if fill is None else graph.filled(X, [fill[name] for name in estimator._names()])
-    if kind != own:  # rows come to the model in its own precision
-        X = graph.cast(X, own)
-    y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), learned)
-    model = graph.model(graph.cast(graph.cast(y, own), kind, "y"), kind)
+        X = graph.input("X", kind, len(names))
+        X = X if fill is None else graph.filled(X, [fill[name] for name in names])
+    if kind != precision:  # the model computes with rows of the precision it was fitted in
+        X = graph.cast(X, precision)
+    y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), state)
+    model = graph.model(graph.cast(graph.cast(y, precision), kind, "y"), kind)
     model.producer_name, model.producer_version = "quadlin", version("quadlin")
-    names = {"feature_names": json.dumps(estimator._names()), "class": type(estimator).__name__}
-    onnx.helper.set_model_props(model, names)
+    about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
+    onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)
     if path is not None:
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(model.SerializeToString())
     return model
 
 
-def _predicted(graph: "_Graph", X: str, learned: Learned) -> str:
+def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
     """Add the nodes of `model.predict`, which this is line by line."""
-    model, units = learned.model, learned.units
+    model, units = state.model, state.units
     U, s, w, free, mean, scale, rest = (
         to_numpy(a).astype(np.float64)
         for a in (model.U, model.s, model.w, model.free, units.mean, units.scale, units.rest)

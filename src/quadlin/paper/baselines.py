@@ -4,7 +4,7 @@ Their iterates are factors that need be neither symmetric nor balanced. Several 
 each step size of a grid, walk over the rows together: the letter g counts them in shapes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -14,8 +14,9 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, reduce
+from quadlin.core.engine import Additive
 from quadlin.core.model import constant_model
+from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
@@ -70,17 +71,17 @@ class Iterate:
     loss: Array  # (g,), mean squared residual in standardised units, float64
 
 
-def predict(factors: Factors, rows: Block) -> Array:
+def predict(factors: Factors, block: Block) -> Array:
     """Return f (n, g) for the rows of a block."""
     with np.errstate(over="ignore", invalid="ignore"):  # of a step size that diverged
-        return _evaluate(factors, rows)[0]
+        return _evaluate(factors, block)[0]
 
 
-def _evaluate(factors: Factors, rows: Block) -> tuple[Array, Array, Array]:
+def _evaluate(factors: Factors, block: Block) -> tuple[Array, Array, Array]:
     """Return f and the products of the rows with U and V."""
     xp = namespace(factors.w)
     q = factors.U.shape[1]
-    products = rows.matmul(xp.concat([factors.U, factors.V, factors.w], axis=1))
+    products = block.matmul(xp.concat([factors.U, factors.V, factors.w], axis=1))
     ZU, ZV = products[:, :q], products[:, q : 2 * q]
     m = (factors.U * factors.V) @ factors.owner.T
     # A product with zeros and ones is a sum over each function's columns, and a fast one.
@@ -88,7 +89,7 @@ def _evaluate(factors: Factors, rows: Block) -> tuple[Array, Array, Array]:
     if factors.centred:
         f = f - factors.free @ m
     if bool(xp.any(factors.free == 0)):
-        f = f - rows.squares_matmul((1 - factors.free)[:, None] * m)
+        f = f - block.squares_matmul((1 - factors.free)[:, None] * m)
     return f, ZU, ZV
 
 
@@ -105,24 +106,24 @@ def _residuals(
 ) -> Residuals:
     xp = namespace(factors.w)
     q = factors.U.shape[1]
-    rows = Block(chunk.X, units)
-    f, ZU, ZV = _evaluate(factors, rows)
+    block = Block(chunk.X, units)
+    f, ZU, ZV = _evaluate(factors, block)
     r = f - standardised_target(chunk, units)[:, None]
     scaled = (r @ factors.owner) * (ZV if by_v else ZU)
-    back = rows.rmatmul(xp.concat([scaled, r], axis=1))
+    back = block.rmatmul(xp.concat([scaled, r], axis=1))
     wide = xp.astype(r, xp.float64)
     return Residuals(
         float(r.shape[0]),
         xp.sum(wide * wide, axis=0),
         xp.astype(xp.sum(wide, axis=0), r.dtype),
         back[:, q:],
-        rows.squares_rmatvec(r) if squares else xp.zeros_like(factors.w),
+        block.squares_rmatvec(r) if squares else xp.zeros_like(factors.w),
         back[:, :q],
     )
 
 
 def published_mes(
-    source: Iterable[Chunk],
+    rows: Rows,
     units: Units,
     rank: int,
     rng: np.random.Generator,
@@ -147,7 +148,7 @@ def published_mes(
 
     Parameters
     ----------
-    source : iterable of Chunk
+    rows : Rows
         Dense rows, to be walked once an iteration and four times for the start.
     units : Units
         How the rows are standardised.
@@ -163,21 +164,21 @@ def published_mes(
     Iterate
         The start, V = 0, and then one an iteration, with g = 1.
     """
-    U, _ = spectral_of_gradient(source, units, rank, rng, whole_diagonal=True)
+    U, _ = spectral_of_gradient(rows, units, rank, rng, whole_diagonal=True)
     factors = _started(U, U * 0, 1, units, True)
-    total = reduce(residuals, source, factors, units)
+    total = rows.reduce(residuals, factors, units)
     yield Iterate(0, START_PASSES, factors, total.loss / total.weight)
     for step in range(1, max_iter + 1):
         factors = published_step(factors, total, units)
-        total = reduce(residuals, source, factors, units)
+        total = rows.reduce(residuals, factors, units)
         yield Iterate(step, START_PASSES + step, factors, total.loss / total.weight)
 
 
 def published_step(factors: Factors, total: Residuals, units: Units) -> Factors:
     """Take one step of `published_mes`, given the residual's sums at the factors."""
     U = factors.U
-    p0, loss = float(total.p0[0]), float(total.loss[0])
-    sums = Sums(total.weight, loss, p0, total.p1[:, 0], total.p2[:, 0], total.action)
+    loss = float(total.loss[0])
+    sums = Sums(total.weight, loss, total.p0, total.p1, total.p2, total.action[:, None, :])
     MU, W = mes.unbiased(sums, U, units)
     U_next, R = namespace(U).linalg.qr(factors.V - MU)
     w, c = factors.w - W[:, None], factors.c - total.p0 / total.weight
@@ -185,7 +186,7 @@ def published_step(factors: Factors, total: Residuals, units: Units) -> Factors:
 
 
 def gradient_descent(
-    source: Iterable[Chunk],
+    rows: Rows,
     units: Units,
     rank: int,
     rng: np.random.Generator,
@@ -204,7 +205,7 @@ def gradient_descent(
 
     Parameters
     ----------
-    source, units, rank, rng, max_iter
+    rows, units, rank, rng, max_iter
         As for `published_mes`. Two passes an iteration.
     step_sizes : tuple of float
         The grid of η.
@@ -219,7 +220,7 @@ def gradient_descent(
         its factors stay where they are.
     """
     xp = namespace(units.scale)
-    Q, s = spectral_of_gradient(source, units, rank, rng, whole_diagonal=False)
+    Q, s = spectral_of_gradient(rows, units, rank, rng, whole_diagonal=False)
     root = xp.sqrt(xp.abs(s))
     g = len(step_sizes)
     U, V = (xp.concat([a] * g, axis=1) for a in (Q * root, Q * root * xp.sign(s)))
@@ -227,7 +228,7 @@ def gradient_descent(
     eta = xp.asarray(step_sizes, dtype=U.dtype, device=U.device)
     curvature = 2 * float(xp.max(xp.abs(s)))
     squares = bool(xp.any(units.free == 0))
-    total = reduce(residuals, source, factors, units, False, squares)
+    total = rows.reduce(residuals, factors, units, False, squares)
     for step in range(max_iter + 1):
         loss = total.loss / total.weight
         yield Iterate(step, START_PASSES + 2 * step, factors, loss)
@@ -239,10 +240,10 @@ def gradient_descent(
         rates = xp.clip(rates, max=1.0)
         V, w = _moved(factors.V, wide, grad_V), _moved(factors.w, rates, grad_w)
         factors = replace(factors, V=V, w=w, c=_moved(factors.c, rates, grad_c))
-        total = reduce(residuals, source, factors, units, True, squares)
+        total = rows.reduce(residuals, factors, units, True, squares)
         U = _moved(factors.U, wide, gradient(factors, total, True)[2])
         factors = replace(factors, U=U)
-        total = reduce(residuals, source, factors, units, False, squares)
+        total = rows.reduce(residuals, factors, units, False, squares)
 
 
 def gradient(factors: Factors, total: Residuals, by_v: bool) -> tuple[Array, Array, Array]:
@@ -263,7 +264,7 @@ def _moved(block: Array, rate: Array, grad: Array) -> Array:
 
 
 def spectral_of_gradient(
-    source: Iterable[Chunk],
+    rows: Rows,
     units: Units,
     rank: int,
     rng: np.random.Generator,
@@ -278,7 +279,7 @@ def spectral_of_gradient(
     squares = not whole_diagonal and bool(xp.any(units.free == 0))
 
     def estimate(Q: Array) -> mes.Estimate:
-        P1, P2, EQ = mes.centred(reduce(residual_sums, source, constant, units, Q, squares), Q)
+        P1, P2, EQ = mes.centred(rows.reduce(residual_sums, constant, units, Q, squares), Q)
         left_out = (1 - units.free) * P2 if squares else P2 * 0
         return (EQ - left_out[:, None] * Q) / 2, P1
 

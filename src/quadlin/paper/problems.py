@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, to_raw
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.core.units import Units
@@ -229,7 +230,7 @@ def seen(model: Model, units: Units, passes: int, loss: float) -> Seen:
 def units_for(X: np.ndarray, y: np.ndarray) -> Units:
     """Return the units an estimator would work in."""
     names = [f"x{j}" for j in range(X.shape[1])]
-    return UnitsMaker("auto", True, X.dtype, names)(*moments_of(MemorySource(X, y)))
+    return UnitsMaker("auto", True, X.dtype, names)(*moments_of(Rows.of(MemorySource(X, y))))
 
 
 def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
@@ -243,5 +244,5 @@ def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
 
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        fit_rows(MemorySource(X, y), units, options, float(len(y)), rng, None, note)
+        fit_rows(Rows.of(MemorySource(X, y)), units, options, float(len(y)), rng, None, note)
     return steps

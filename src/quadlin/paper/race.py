@@ -13,6 +13,7 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.core.units import Units
@@ -102,7 +103,9 @@ def prepared(
     xp = namespace(X)
     source = MemorySource(X, y)
     names = [f"x{j}" for j in range(X.shape[1])]
-    units = UnitsMaker("free" if diagonal else "zero", True, X.dtype, names)(*moments_of(source))
+    units = UnitsMaker("free" if diagonal else "zero", True, X.dtype, names)(
+        *moments_of(Rows.of(source))
+    )
     power = float(xp.mean(xp.astype(y, xp.float64) ** 2))
     return Race(source, units, MemorySource(X_test, y_test), clean, power, **settings)
 
@@ -114,7 +117,9 @@ def run(race: Race, solvers: Iterable[str]) -> list[Row]:
 
 def _published(race: Race, solver: str) -> list[Row]:
     watch, rng = Watch(race, solver), np.random.default_rng(race.seed)
-    steps = baselines.published_mes(race.source, race.units, race.rank, rng, race.iterations)
+    steps = baselines.published_mes(
+        Rows.of(race.source), race.units, race.rank, rng, race.iterations
+    )
     for it in steps:
         if watch.note(it.step, it.passes, it.loss, _function(it)) and it.step > 0:
             break
@@ -129,7 +134,12 @@ def _gradient_descent(race: Race, solver: str) -> list[Row]:
     """Keep the step size of the grid whose training error ends lowest."""
     watch, rng = Watch(race, solver), np.random.default_rng(race.seed)
     walk = baselines.gradient_descent(
-        race.source, race.units, race.rank, rng, race.iterations, centred=solver == GD_CENTRED
+        Rows.of(race.source),
+        race.units,
+        race.rank,
+        rng,
+        race.iterations,
+        centred=solver == GD_CENTRED,
     )
     for it in walk:
         watch.note(it.step, it.passes, it.loss, _function(it))
@@ -163,7 +173,7 @@ def _ours(race: Race, solver: str) -> list[Row]:
     constant = race.units.target
     watch.note(0, 0, np.asarray(constant.power), lambda rows: rows.S[:, 0] * 0 + constant.centre)
     weight, rng = float(race.source.X.shape[0]), np.random.default_rng(race.seed)
-    fit_rows(race.source, race.units, options, weight, rng, None, on_step)
+    fit_rows(Rows.of(race.source), race.units, options, weight, rng, None, on_step)
     return watch.rows
 
 

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from quadlin.paper.results import FolderError, read_about, write_atomically
+from quadlin.paper.results import FolderError, read_about, write_text
 from quadlin.paper.studies import studies
 from quadlin.paper.study import Study, Verdict
 
@@ -69,7 +69,7 @@ def write_report(folder: str | Path) -> Path:
             pictures = _pictures(study, frame, folder / FIGURES)
             sections.append(Section(study, about, frame, study.verdict(frame), pictures))
     page = folder / PAGE
-    write_atomically(page, render(sections, damaged))
+    write_text(page, render(sections, damaged))
     return page
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 from quadlin import __version__
 from quadlin.paper.study import Row, Study, Task
+from quadlin.storage.atomic import atomic_write
 
 ABOUT = "about.json"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "torch", "cvxpy")
@@ -61,7 +61,7 @@ class Results:
                 f"{str(self.folder)!r} holds results of size {held!r}, not {self.size!r}: they are "
                 "not to be mixed. Choose another --folder, or go on with that size."
             )
-        write_atomically(self.folder / ABOUT, json.dumps({"size": self.size}))
+        write_text(self.folder / ABOUT, json.dumps({"size": self.size}))
 
     def held_size(self) -> str | None:
         """Return the size that the folder's results have, if it has any."""
@@ -87,7 +87,7 @@ class Results:
         kept = {"study": study, "size": self.size, **part.__dict__, "task": dict(part.task)}
         path = self.path(study, part.task)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(kept, default=_number))
+        write_text(path, json.dumps(kept, default=_number))
 
     def read(self, study: str, task: Task) -> Part | None:
         """Return the part of a task, or None if it is still to be run."""
@@ -149,12 +149,8 @@ class Results:
         table = pa.table({name: [row.get(name) for row in rows] for name in names})
         table = table.replace_schema_metadata({METADATA: json.dumps(about).encode()})
         path = self.folder / f"{study.name}.parquet"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            pq.write_table(table, temporary)
-            _replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            pq.write_table(table, file)
         return path
 
 
@@ -179,27 +175,10 @@ def slug(task: Task) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all, even if the power fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-        _replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    if os.name == "posix":  # the new name, too, must reach the disk
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that is there whole or not at all, even if the power fails."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _number(value: Any) -> Any:

@@ -39,7 +39,7 @@ class Curvature(GaussNewton):
         RE, RB = (self.units.penalty_scale[:, None] ** 2 * A for A in (E, B))
         ME = 2 * second / sums.weight * (RE @ (p.s[:, None] * (E.T @ RB)))
         ridge = Ridge(None, ME[:, None, :])
-        G = self.coordinates.gradient(sums.as_batch(), identity, B, ridge).G[:, 0, :]
+        G = self.coordinates.gradient(sums, identity, B, ridge).G[:, 0, :]
         P = identity - p.U @ p.U.T
         self.normal = symmetric(P @ G @ P / 2)
         most = 2 / max(float(xp.linalg.matrix_norm(self.normal, ord=2)), 1e-30)
@@ -72,7 +72,8 @@ def noise_sums(
     if chunk.weight is not None:
         r = xp.sqrt(xp.astype(chunk.weight, E.dtype))[:, None] * r
     block = Block(chunk.X, units)
-    return batch_sums(chunk, block, r, block.matmul(E), squares)
+    weight = float(r.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
+    return batch_sums(block, weight, r, block.matmul(E), squares)
 
 
 def noise(places: range, seed: int, draws: int) -> np.ndarray:

@@ -62,7 +62,7 @@ class GaussNewton:
     def gradient(self, p: Point) -> Tangent:
         """Return half the gradient of the objective; no pass."""
         ridge = self.coordinates.ridge_gradient(p.model, p.sums.weight)
-        return self.coordinates.gradient(p.sums.as_batch(), p.U, p.model.U, ridge)
+        return self.coordinates.gradient(p.sums, p.U, p.model.U, ridge)
 
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return the Gauss–Newton matrix times some tangents: one pass for all."""

@@ -25,8 +25,9 @@ CG_TOLERANCE = 1e-3
 
 def centred(sums: Sums, Q: Array) -> tuple[Array, Array, Array]:
     """Return P1, P2 and E r z zᵀ Q with the mean of r taken out (E z = 0, E z zᵀ = I)."""
-    P0 = sums.p0 / sums.weight
-    return sums.p1 / sums.weight, sums.p2 / sums.weight - P0, sums.action / sums.weight - P0 * Q
+    n = sums.weight
+    P0 = sums.p0[0] / n
+    return sums.p1[:, 0] / n, sums.p2[:, 0] / n - P0, sums.action[:, 0, :] / n - P0 * Q
 
 
 def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:

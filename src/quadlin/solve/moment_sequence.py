@@ -123,7 +123,7 @@ def plain_step(problem: Problem, state: State) -> State:
         U, s, w = first_estimate(problem)
         reached = evaluated(problem, Model(U, s, w, units.target.centre, units.free))
     else:
-        at_model, P0 = state.sums, state.sums.p0 / state.sums.weight
+        at_model, P0 = state.sums, float(state.sums.p0[0]) / state.sums.weight
 
         def estimate(Q: Array) -> mes.Estimate:
             return mes.unbiased(at_model if Q is model.U else problem.sums(model, Q), Q, units)

@@ -61,10 +61,9 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
     def estimate(Q: Array) -> mes.Estimate:
         E = white.apply(Q)
         sums = task.problem.sums(model, E, squares=task.squares)
-        P0 = sums.p0 / sums.weight
-        left_out = (1 - units.free) * (sums.p2 / sums.weight) + units.free * P0
-        ME = sums.action / sums.weight - left_out[:, None] * E
-        return white.transpose(ME) / 2, white.transpose(sums.p1 / sums.weight)
+        left_out = (1 - units.free) * sums.p2[:, 0] + units.free * sums.p0[0]
+        ME = (sums.action[:, 0, :] - left_out[:, None] * E) / sums.weight
+        return white.transpose(ME) / 2, white.transpose(sums.p1[:, 0] / sums.weight)
 
     columns = min(d, rank + mes.OVERSAMPLING)
     like = {"dtype": units.scale.dtype, "device": units.scale.device}

@@ -193,7 +193,7 @@ def averaged_step(
     c, v, U, s = coordinates.of(model)
     E = white.apply(U)
     sums = replace(sums, action=sums.action @ (model.U.T @ E))
-    t = preconditioned(U, coordinates.gradient(sums.as_batch(), U, E))
+    t = preconditioned(U, coordinates.gradient(sums, U, E))
     U, s = truncated(U, s, -size * t.G[:, 0, :], s.shape[0], options.psd)
     moved = coordinates.model(c - size * float(t.c[0]), v - size * t.v[:, 0], U, s)
     return orthonormalised(moved)

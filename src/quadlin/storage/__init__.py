@@ -1,4 +1,4 @@
-"""What is written to disk and read back with everything checked: tensor files and checkpoints.
+"""Files that are written whole and read back with every value checked: arrays and checkpoints.
 
 Imports `data`, `stream`, `solve` and `core`.
 Gives the estimators checkpoints of fits and of streams, and `export` the format of model files.
@@ -6,6 +6,6 @@ Gives the estimators checkpoints of fits and of streams, and `export` the format
 
 from quadlin.storage.identity import CheckpointError
 from quadlin.storage.journal import Journal, checkpointed
-from quadlin.storage.stream_checkpoint import keeping
+from quadlin.storage.stream_checkpoint import checkpointed_stream
 
-__all__ = ["CheckpointError", "Journal", "checkpointed", "keeping"]
+__all__ = ["CheckpointError", "Journal", "checkpointed", "checkpointed_stream"]

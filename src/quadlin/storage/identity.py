@@ -1,4 +1,4 @@
-"""Whose checkpoint it is: what tells a fit, its rows and its options from others."""
+"""Which fit a checkpoint belongs to: digests of its rows, options and start."""
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -12,25 +12,25 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import MemorySource
 
-BEGIN_ANEW = "Remove it to begin anew."
+START_AGAIN = "Delete it to start again."
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be gone on from: which one, why, and what to do."""
+    """A checkpoint that a fit cannot continue from: which one, why, and what to do."""
 
 
-def refuse_other(path: Any, said: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Raise unless a checkpoint is of this very fit."""
-    other = [name for name in identity if said.get(name) != identity[name]]
-    if other:
+def refuse_other_fit(path: Any, recorded: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Raise unless the recorded identity is the one of this fit."""
+    different = [name for name in identity if recorded.get(name) != identity[name]]
+    if different:
         raise CheckpointError(
-            f"{path} belongs to a fit with other {' and '.join(other)}. Fit as then, or remove it "
-            "to begin anew."
+            f"{path} belongs to a fit with other {' and '.join(different)}. Use the same ones "
+            "again, or delete it to start again."
         )
 
 
 def identity_of(rows: Any, estimator: Any, start: Any = None, names: Any = None) -> dict[str, Any]:
-    """Return what tells a fit from others: its rows, options, start and quadlin's version."""
+    """Return what identifies a fit: its rows, options, start and quadlin's version."""
     params = estimator.get_params(deep=False)
     seed = params.pop("random_state", None)
     options = {name: digest_of(value) for name, value in sorted(params.items())}
@@ -67,16 +67,17 @@ def _add(digest: Any, value: Any) -> None:
     elif value is None or isinstance(value, str | int | float | Enum | np.dtype | type):
         digest.update(f"{type(value).__name__}:{value}".encode())
     else:  # a scorer, a splitter: what it is, not where it lies in memory
-        said = getattr(value, "__dict__", {})
+        attributes = getattr(value, "__dict__", {})
+        pairs = [[str(key), attributes[key]] for key in sorted(attributes)]
         digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
-        _add(digest, [[str(key), said[key]] for key in sorted(said)] if said else repr(type(value)))
+        _add(digest, pairs or repr(type(value)))
 
 
 def fingerprint(rows: Any) -> str | None:
     """Return a digest of all rows in memory, or what a source says of itself."""
     if not isinstance(rows, MemorySource):
-        said: str | None = rows.fingerprint()
-        return said
+        of_source: str | None = rows.fingerprint()
+        return of_source
     digest = blake2b(digest_size=16)
     X = rows.X
     parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]

@@ -1,58 +1,61 @@
-"""Fits that survive a kill: every sum over the rows is written down, and read back at a restart.
+"""Fits that survive a kill: every sum over the rows is recorded, and read back at a restart.
 
-A fit asks its rows for nothing but sums (`Rows.reduce`), and is otherwise determined by its
-options and its seed. So a journal of the sums is a checkpoint of whatever method is at work:
-started again, the fit runs through what it did before without touching a row, to the last bit, and
-goes on. (What leaves a number a row, such as the errors that `rank="auto"` compares, is walked
-again.) A journal holds numbers and text; nothing in it is run.
+A fit asks its rows only for sums (`Rows.reduce`), and is otherwise determined by its options and
+its seed. So a journal of the sums is a checkpoint of any method: when it is started again, the fit
+repeats what it did before without reading a row, to the last bit, and continues. (What gives one
+number per row, such as the errors that `rank="auto"` compares, is computed again.) A journal
+holds numbers and text; nothing in it is run.
 """
 
-import json
 import os
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.moments import Moments
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
-from quadlin.core.survey import Survey, Tally
+from quadlin.core.survey import Survey
 from quadlin.solve.exact import Normal
 from quadlin.solve.step_length import Gram
 from quadlin.solve.whitening import Covariance
+from quadlin.storage.atomic import atomic_write, require_regular_file
+from quadlin.storage.frames import FrameError, read_frame, write_frame
 from quadlin.storage.identity import (
+    START_AGAIN,
     CheckpointError,
     digest_of,
     identity_of,
-    refuse_other,
+    refuse_other_fit,
 )
-from quadlin.storage.tensor_file import replacing
+from quadlin.storage.serialise import Deserialiser, serialise
+from quadlin.storage.tensor_file import JSON
+from quadlin.stream.state import MismatchError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MAGIC = b"quadlin journal 1\n"
-FRAME = struct.Struct("<QQ16s")  # bytes of JSON, bytes of arrays, digest of both
+MAGIC = b"quadlin journal 2\n"
+FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
-SUMS = {kind.__name__: kind for kind in (Sums, Gram, Covariance, Normal, Survey, Moments, Tally)}
-MOST_JSON = 64 << 20
+SUMS: dict[str, Any] = {
+    "number": float,
+    **{kind.__name__: kind for kind in (Covariance, Gram, Normal, Sums, Survey)},
+}
 
 
 @contextmanager
 def checkpointed(
     path: Any, rows: Any, estimator: Any, seed: int, start: Any = None, names: Any = None
 ) -> Iterator[tuple[int, "Journal | None"]]:
-    """Open the journal of a fit; yield the seed to use, that of the fit resumed, and the journal.
+    """Open the journal of a fit; yield the seed to use, which is that of the fit continued, and it.
 
     Parameters
     ----------
@@ -75,12 +78,23 @@ def checkpointed(
     identity = identity_of(rows, estimator, start, names)
     if identity["rows"] is None:
         raise CheckpointError(
-            "Rows of an iterator, a lazy query or a dataset cannot be told from others, and a "
-            "checkpoint must not be mixed up. Write them to a file, or do without checkpoint."
+            Message(
+                "A checkpoint must be able to recognise its rows, and those of an iterator, a "
+                "lazy query or a dataset cannot be told from others. Write them to a file, or fit "
+                "without {checkpoint}.",
+                checkpoint=Option("checkpoint"),
+            )
         )
-    journal = Journal(path, identity, seed, getattr(rows, "y", None))
+    journal = Journal(path, identity, seed, rows.width, getattr(rows, "y", None))
     try:
         yield journal.seed, journal
+    except (ArithmeticError, np.linalg.LinAlgError, IndexError) as error:
+        if not journal.replayed:
+            raise
+        raise CheckpointError(
+            f"The fit failed after it continued from {path} ({error}), which may hold sums of "
+            f"other rows. {START_AGAIN}"
+        ) from error
     finally:
         journal.close()
 
@@ -91,50 +105,52 @@ class Journal:
     Parameters
     ----------
     path : path
-        Where it is kept; made if it is not there.
+        Where it is kept; a new file is made if there is none.
     identity : dict
-        Of the fit, in JSON: a journal of another one is refused.
+        Of the fit, as JSON: the journal of another fit is refused.
     seed : int
-        Kept with it.
-    like : array or None
-        What lives where the fit's arrays live; None for numpy.
+        For a new journal.
+    width : int, default=1
+        The number of features.
+    like : array or None, default=None
+        An array of the namespace and on the device of the fit; None for numpy.
     """
 
-    def __init__(self, path: Any, identity: dict[str, Any], seed: int, like: Array = None) -> None:
-        self.path, self.like, self.replayed = Path(path), like, 0
+    def __init__(
+        self, path: Any, identity: dict[str, Any], seed: int, width: int = 1, like: Array = None
+    ) -> None:
+        self.path, self.width, self.like, self.replayed = Path(path), width, like, 0
         if not self.path.exists():
-            head = json.dumps({"identity": identity, "seed": seed}).encode()
-            with replacing(self.path) as file:
+            with atomic_write(self.path) as file:
                 file.write(MAGIC)
-                _write_frame(file, head, [])
+                write_frame(file, {"identity": identity, "seed": seed}, {})
         self.file = self._opened()
-        self.seed = self._checked_head(identity)
+        try:
+            self.seed = self._checked_head(identity)
+        except CheckpointError:
+            self.file.close()
+            raise
         self.replaying, self.synced = True, time.monotonic()
 
     def __call__(self, asked: Asked, carry: Any) -> Any:
-        """Return the next sum: the one written down, else carried out now, and written down.
+        """Return the next sum: the recorded one, else the one that `carry` computes now.
 
-        A sum is known by its name, the digest of its parameters and that of the weights of rows.
+        A sum is identified by its name, and the digest of its parameters and row weights.
         """
-        name = [asked[0], digest_of(asked[1:])]
+        question = [asked[0], digest_of(asked[1:])]
         if self.replaying:
             start = self.file.tell()
-            found = self._next()
-            if found is not None and found[0] == name:
+            recorded_question, value = self._next()
+            if recorded_question == question:
                 self.replayed += 1
-                return found[1]
-            # The end, a record cut short by the kill, or the first one that went another way (a
-            # linear algebra library with another number of threads rounds otherwise).
+                return value
+            # The end, a record that a kill cut short, or the first one that differs (a linear
+            # algebra library with another number of threads rounds differently).
             self.file.seek(start)
             self.file.truncate()
             self.replaying = False
         value = carry()
-        arrays: list[np.ndarray] = []
-        _write_frame(self.file, json.dumps([name, _packed(value, arrays)]).encode(), arrays)
-        self.file.flush()
-        if time.monotonic() - self.synced > SYNC_SECONDS:
-            os.fsync(self.file.fileno())
-            self.synced = time.monotonic()
+        self._append(question, value)
         return value
 
     def close(self) -> None:
@@ -142,128 +158,80 @@ class Journal:
         if not self.file.closed:
             self.file.flush()
             os.fsync(self.file.fileno())
-            self._release(self.file)
+            if fcntl is not None:  # a process forked meanwhile has the file open too
+                with suppress(OSError):
+                    fcntl.flock(self.file.fileno(), fcntl.LOCK_UN)
             self.file.close()
-
-    def _release(self, file: BinaryIO) -> None:
-        """Unlock explicitly: a process that was forked meanwhile has the file open too."""
-        if fcntl is not None:
-            with suppress(OSError):
-                fcntl.flock(file.fileno(), fcntl.LOCK_UN)
 
     def _opened(self) -> BinaryIO:
         try:
-            file = open(self.path, "r+b")  # noqa: SIM115  # closed by `close`
-        except IsADirectoryError:
-            raise CheckpointError(f"{self.path} is a folder. Name a file in it.") from None
+            require_regular_file(self.path)
+        except OSError as error:
+            raise CheckpointError(str(error)) from None
+        file = open(self.path, "r+b")  # noqa: SIM115  # closed by `close`
         try:
             if fcntl is not None:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                return file  # there are file systems without locks
+        except BlockingIOError:
             file.close()
             raise CheckpointError(
-                f"{self.path} is in use by another fit. Give each fit a checkpoint of its own."
+                f"{self.path} is in use by another fit. Give each fit its own checkpoint."
             ) from None
+        except OSError:  # there are file systems without locks
+            pass
         return file
 
     def _checked_head(self, identity: dict[str, Any]) -> int:
-        if self.file.read(len(MAGIC)) != MAGIC:
-            self._refuse("is not a checkpoint of quadlin", "Name another file")
+        magic = self.file.read(len(MAGIC))
+        if magic == FORMER_MAGIC:
+            raise CheckpointError(
+                f"{self.path} was written by an earlier version of quadlin. {START_AGAIN}"
+            )
+        if magic != MAGIC:
+            raise CheckpointError(
+                f"{self.path} is not a checkpoint of quadlin. Choose another file."
+            )
         try:
-            head, _ = _read_frame(self.file)
-            said, seed = head["identity"], head["seed"]
-            if not (isinstance(said, dict) and type(seed) is int and seed >= 0):
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
-            self._refuse("is damaged", "Remove it to begin anew")
+            head, _ = read_frame(self.file)
+        except FrameError:
+            head = None
+        match head:
+            case {"identity": dict(recorded_identity), "seed": int(seed)} if seed >= 0:
+                refuse_other_fit(self.path, recorded_identity, identity)
+                return seed
+        raise CheckpointError(f"{self.path} is damaged. {START_AGAIN}")
+
+    def _append(self, question: JSON, value: Any) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        kind = "number" if isinstance(value, float) else type(value).__name__
+        content = {"asked": question, "kind": kind, "value": serialise(value, "sum", arrays)}
+        write_frame(self.file, content, arrays)
+        self.file.flush()
+        if time.monotonic() - self.synced > SYNC_SECONDS:
+            os.fsync(self.file.fileno())
+            self.synced = time.monotonic()
+
+    def _next(self) -> tuple[JSON, Any]:
+        """Return the next record: what was asked, and the answer; None where it is not whole."""
         try:
-            refuse_other(self.path, said, identity)
-        except CheckpointError:
-            self.file.close()
-            raise
-        return int(seed)
+            content, arrays = read_frame(self.file)
+            question, kind, value = (content[part] for part in ("asked", "kind", "value"))
+            reader = Deserialiser(arrays, self.width, convert=self._convert)
+            answer = reader.read(SUMS[kind], value, "sum")
+            return (question, answer) if _is_possible(answer) else (None, None)
+        except (FrameError, MismatchError, KeyError, TypeError):
+            return None, None
 
-    def _refuse(self, wrong: str, advice: str) -> None:
-        self.file.close()
-        raise CheckpointError(f"{self.path} {wrong}. {advice}.")
-
-    def _next(self) -> tuple[Any, Any] | None:
-        try:
-            said, arrays = _read_frame(self.file)
-            name, packed = said
-            return name, _unpacked(packed, arrays, self.like)
-        except (ValueError, TypeError, KeyError, IndexError):
-            return None
+    def _convert(self, array: np.ndarray) -> Array:
+        if self.like is None:
+            return array
+        return namespace(self.like).asarray(array, device=self.like.device)
 
 
-def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Return a sum as JSON, its arrays put aside."""
-    if is_dataclass(value):
-        kind = type(value).__name__
-        return {kind: [_packed(getattr(value, f.name), arrays) for f in fields(value)]}
-    if isinstance(value, int | float):
-        return value
-    array = to_numpy(value)
-    turned = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-    # The order in memory is kept: sums in another order round otherwise.
-    arrays.append(np.ascontiguousarray(array.T if turned else array))
-    return [arrays[-1].dtype.str, list(arrays[-1].shape), turned]
-
-
-def _unpacked(packed: Any, arrays: "_Arrays", like: Array) -> Any:
-    if isinstance(packed, dict):
-        ((kind, values),) = packed.items()
-        own = SUMS[kind]
-        if len(values) != len(fields(own)):
-            raise ValueError("another version")
-        return own(*(_unpacked(value, arrays, like) for value in values))
-    if isinstance(packed, int | float):
-        return packed
-    dtype, shape, turned = packed
-    array = arrays.take(np.dtype(dtype), tuple(shape))
-    array = array.T if turned else array
-    return array if like is None else namespace(like).asarray(array, device=like.device)
-
-
-class _Arrays:
-    """The bytes of a record's arrays, taken in order."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.start = data, 0
-
-    def take(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        if dtype.kind not in "fiub" or any(type(n) is not int or n < 0 for n in shape):
-            raise ValueError("no array of numbers")
-        stop = self.start + dtype.itemsize * int(np.prod(shape, dtype=object))
-        array = np.frombuffer(self.data[self.start : stop], dtype).reshape(shape)
-        self.start = stop
-        return array.copy()  # writeable, and aligned
-
-
-def _write_frame(file: BinaryIO, text: bytes, arrays: list[np.ndarray]) -> None:
-    digest = blake2b(text, digest_size=16)
-    for array in arrays:
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    size = sum(array.nbytes for array in arrays)
-    file.write(FRAME.pack(len(text), size, digest.digest()) + text)
-    for array in arrays:
-        file.write(array.reshape(-1).view(np.uint8).data)
-
-
-def _read_frame(file: BinaryIO) -> tuple[Any, Any]:
-    """Return the JSON and the arrays of the next record; ValueError where it is not whole."""
-    head = file.read(FRAME.size)
-    if len(head) < FRAME.size:
-        raise ValueError("the end")
-    length, size, digest = FRAME.unpack(head)
-    left = os.fstat(file.fileno()).st_size - file.tell()
-    if length > MOST_JSON or length + size > left:
-        raise ValueError("cut short")
-    text, data = file.read(length), file.read(size)
-    whole = blake2b(text, digest_size=16)
-    whole.update(data)
-    if whole.digest() != digest:
-        raise ValueError("damaged")
-    return json.loads(text), _Arrays(data)
+def _is_possible(answer: Any) -> bool:
+    """Return whether a sum has what every sum over rows has: a weight, and one row at least."""
+    if isinstance(answer, Survey):
+        tally, moments = answer.tally, (answer.features, answer.target)
+        variances = all(bool((m.var >= 0).all()) and m.weight > 0 for m in moments)
+        return variances and min(tally.rows, tally.counting, tally.weight) > 0
+    return isinstance(answer, float) or getattr(answer, "weight", 1.0) > 0

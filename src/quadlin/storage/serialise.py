@@ -1,11 +1,13 @@
-"""What was learned, as arrays by name and JSON, and back again with everything checked.
+"""Objects as JSON and arrays by name, and back again with every value checked.
 
-`pack` follows the values, `Reader` follows the type hints of a fixed list of classes: a file can
-say what their fields hold, never which class or attribute to take. A field that is added to one of
-them needs nothing here, but for its shape in `SHAPES` where it is not one number a feature.
+Model files, checkpoints of streams and journals of fits all use it. `serialise` follows the values;
+`Deserialiser` follows the type hints of dataclasses and named tuples: a file can say what their
+fields hold, but never which class to make. A class or a field that is added needs nothing here,
+unless it has arrays that are not one number per feature: then its line in `SHAPES`. A field that is
+renamed needs a line in `FORMER_NAMES`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -15,67 +17,67 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.model import Model
-from quadlin.core.moments import Moments
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
-from quadlin.core.survey import Tally
-from quadlin.core.units import Target, Units
+from quadlin.core.survey import Survey
+from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.types import Options, Record
+from quadlin.solve.step_length import Gram
+from quadlin.solve.types import Record
 from quadlin.solve.uncertainty import Uncertainty
-from quadlin.solve.whitening import Full, Identity, LowRank
+from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
-from quadlin.stream.state import MismatchError, SparseRows, StreamState, Waiting
+from quadlin.stream.state import MismatchError, SparseRows, Waiting
 
-LARGEST = 2**63 - 1  # of whole numbers
-SHAPES = {  # of array fields, where it is not (d,); a letter is the same number everywhere
-    (Model, "U"): "dk",
-    (Model, "s"): "k",
-    (Sums, "action"): "dk",
-    (Full, "V"): "dd",
-    (LowRank, "P"): "dr",
-    (LowRank, "t"): "r",
-    (Steps, "E"): "dk",
-    (Steps, "H"): "dmk",
-    (Steps, "w"): "dm",
-    (Steps, "c"): "m",
-    (FitState, "target"): "1",
-    (Pending, "target"): "1",
-    (Waiting, "X"): "nd",
-    (Waiting, "y"): "n",
-    (Waiting, "weight"): "n",
-    (SparseRows, "data"): "z",
-    (SparseRows, "indices"): "z",
-    (SparseRows, "indptr"): "p",
+LARGEST_INTEGER = 2**63 - 1
+
+
+class AnyJSON:
+    """As a type hint of a field: JSON that the reader of the object checks."""
+
+
+# The shapes of array fields, where they are not (d,). A letter stands for the same number in the
+# whole file or record. A field that holds an object gives its shape to the arrays of the object.
+SHAPES: dict[type, dict[str, str]] = {
+    Covariance: {"action": "dq"},
+    Full: {"V": "dd"},
+    Gram: {"matrix": "aa"},
+    FitState: {"target": "1"},
+    LowRank: {"P": "dr", "t": "r"},
+    Model: {"U": "dk", "s": "k"},
+    Normal: {"gram": "pp"},
+    Pending: {"target": "1"},
+    SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
+    Steps: {"E": "dk", "H": "dmk", "w": "dm", "c": "m"},
+    Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
+    Survey: {"target": "1"},
+    Waiting: {"X": "nd", "y": "n", "weight": "n"},
 }
+# For files of earlier versions: the former names of fields that were renamed, with the new ones.
+FORMER_NAMES: dict[type, dict[str, str]] = {}
 HINTS = {(UnitsMaker, "dtype"): np.dtype}  # what the class itself leaves open
-MAY_BE_INFINITE = {  # a plain step that diverged; no rows to tell the noise by
+MAY_BE_INFINITE = {  # a plain step that diverged; too few rows to estimate the noise
     (Record, "loss"),
     (Uncertainty, "noise"),
     (Uncertainty, "error"),
 }
-CLASSES = {
-    Tally,
-    *(Target, Units, Steps, Model, Moments, Options, Record, UnitsMaker, FitState, Pending, Sums),
-    *(Uncertainty, Full, Identity, LowRank, SparseRows, Waiting, StreamState),
-}
 
 
-def pack(value: Any, at: str, tensors: dict[str, np.ndarray]) -> JSON:
-    """Return a value as JSON, with its arrays put among the tensors under the name `at`.
+def serialise(value: Any, name: str, arrays: dict[str, np.ndarray]) -> JSON:
+    """Return a value as JSON, and put its arrays under their names into `arrays`.
 
     Parameters
     ----------
     value : object
-        Numbers, text, arrays of any namespace, and the classes listed here.
-    at : str
-        The name, which the parts of the value prefix theirs with.
-    tensors : dict
-        Where arrays go.
+        Numbers, text, arrays of any namespace, and dataclasses and named tuples of them.
+    name : str
+        Its name; the name of a part of it is ``"name.part"``.
+    arrays : dict
+        Where the arrays go.
 
     Returns
     -------
@@ -83,10 +85,11 @@ def pack(value: Any, at: str, tensors: dict[str, np.ndarray]) -> JSON:
 
     Examples
     --------
-    >>> tensors = {}
-    >>> pack(Identity(0.5), "white", tensors), pack(np.ones(2), "w", tensors)
+    >>> from quadlin.solve.whitening import Identity
+    >>> arrays = {}
+    >>> serialise(Identity(0.5), "white", arrays), serialise(np.ones(2), "w", arrays)
     ({'size': 0.5}, {'array': 'w'})
-    >>> tensors
+    >>> arrays
     {'w': array([1., 1.])}
     """
     if value is None or isinstance(value, str | bool | np.bool_):
@@ -97,23 +100,25 @@ def pack(value: Any, at: str, tensors: dict[str, np.ndarray]) -> JSON:
         return float(value) if isfinite(value) else str(float(value))
     if isinstance(value, Enum):
         return value.name
-    if type(value) in CLASSES:
+    if _is_record(type(value)):
         kind: Any = type(value)
-        names, _ = _hints(kind)
-        return {name: pack(getattr(value, name), f"{at}.{name}", tensors) for name in names}
+        parts = {part: getattr(value, part) for part in _hints(kind)[0]}
+        return {part: serialise(a, _joined(name, part), arrays) for part, a in parts.items()}
+    if isinstance(value, dict):
+        return {str(key): serialise(a, _joined(name, key), arrays) for key, a in value.items()}
     if isinstance(value, list | tuple):
-        return [pack(item, f"{at}.{i}", tensors) for i, item in enumerate(value)]
+        return [serialise(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]
     if hasattr(value, "shape") and not isinstance(value, np.dtype | type):
-        return _pack_array(to_numpy(value), at, tensors)
+        return _serialise_array(to_numpy(value), name, arrays)
     return {"dtype": _dtype_name(value)}
 
 
-def _pack_array(a: np.ndarray, at: str, tensors: dict[str, np.ndarray]) -> JSON:
-    """Note the order of the axes in memory too: sums in another order round otherwise."""
-    tensors[at] = a
+def _serialise_array(a: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -> JSON:
+    """Keep the order of the axes in memory too: sums in another order round differently."""
+    arrays[name] = a
     order = sorted(range(a.ndim), key=lambda i: (-abs(a.strides[i]), i))
     plain = order == list(range(a.ndim)) or a.flags.c_contiguous
-    return {"array": at} if plain else {"array": at, "order": order}
+    return {"array": name} if plain else {"array": name, "order": order}
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -121,6 +126,15 @@ def _dtype_name(dtype: Any) -> str:
     if name not in ("float32", "float64"):
         raise TypeError(f"{dtype!r} cannot be written to a file.")
     return name
+
+
+def _is_record(kind: Any) -> bool:
+    named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return named_tuple or is_dataclass(kind)
+
+
+def _joined(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
 
 
 @cache
@@ -132,82 +146,115 @@ def _hints(kind: Any) -> tuple[dict[str, Any], set[str]]:
     return hints, {f.name for f in fields(kind) if f.default is not MISSING}
 
 
-class Reader:
-    """Turns packed values back into objects, each array used once and of a shape that fits."""
+class Deserialiser:
+    """Turns what `serialise` returned back into objects; every array is used at most once.
 
-    def __init__(self, tensors: dict[str, np.ndarray], d: int) -> None:
-        self.tensors = dict(tensors)  # those not used yet
+    Parameters
+    ----------
+    arrays : dict of names to arrays
+        What `serialise` put aside.
+    d : int
+        The number of features.
+    convert : callable or None, default=None
+        What turns a numpy array into one of the caller's namespace and device.
+
+    Examples
+    --------
+    >>> arrays = {}
+    >>> value = serialise(LowRank(np.ones(3), np.ones((3, 2)), np.zeros(2)), "white", arrays)
+    >>> Deserialiser(arrays, d=3).read(LowRank, value, "white").t
+    array([0., 0.])
+    """
+
+    def __init__(
+        self,
+        arrays: dict[str, np.ndarray],
+        d: int,
+        convert: Callable[[np.ndarray], Array] | None = None,
+    ) -> None:
+        self.unused = dict(arrays)
         self.sizes = {"d": d, "1": 1}  # of the letters of shapes, as they are met
+        self.convert = convert
 
-    def unpack(self, hint: Any, value: JSON, at: str, shape: str | None = None) -> Any:
-        """Return the value that `hint` promises, or raise a MismatchError.
+    def read(self, hint: Any, value: JSON, name: str, shape: str | None = None) -> Any:
+        """Return the value of type `hint`, or raise a MismatchError.
 
-        Arrays are of that shape; in an object it is that of the fields not in `SHAPES`.
+        Arrays must have the given shape; those of an object, where `SHAPES` gives no other.
         """
         if hint is Any or hint is np.ndarray:
-            return self._array(value, at, shape, "f" if hint is Any and shape else "fiub")
-        if hint in CLASSES:
-            return self._object(hint, value, at, shape or "d")
+            return self._array(value, name, shape, "f" if hint is Any and shape else "fiub")
+        if hint is AnyJSON:
+            return value
+        if _is_record(hint):
+            return self._object(hint, value, name, shape or "d")
         origin, args = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType):
-            return self._one_of(args, value, at, shape)
+            return self._one_of(args, value, name, shape)
         if origin is tuple or origin is Sequence:
-            many = origin is Sequence or args[-1] is Ellipsis
-            if not isinstance(value, list) or not (many or len(value) == len(args)):
-                raise MismatchError(f"{at!r} is not a list of the right length")
-            kinds = [args[0]] * len(value) if many else args
+            any_length = origin is Sequence or args[-1] is Ellipsis
+            if not isinstance(value, list) or not (any_length or len(value) == len(args)):
+                raise MismatchError(f"{name!r} is not a list of the right length")
+            kinds = [args[0]] * len(value) if any_length else args
             parts = enumerate(zip(kinds, value, strict=True))
-            return tuple(self.unpack(kind, item, f"{at}.{i}") for i, (kind, item) in parts)
-        return _plain(hint, value, at)
+            return tuple(self.read(kind, item, f"{name}.{i}") for i, (kind, item) in parts)
+        return _plain(hint, value, name)
 
-    def _object(self, kind: Any, value: JSON, at: str, default: str) -> Any:
+    def _object(self, kind: Any, value: JSON, name: str, default: str) -> Any:
         hints, optional = _hints(kind)
-        if not isinstance(value, dict) or not hints.keys() - optional <= value.keys() <= set(hints):
-            raise MismatchError(f"{at!r} does not have the parts of {kind.__name__}")
+        wrong = MismatchError(f"{name!r} does not have the parts of {kind.__name__}")
+        if not isinstance(value, dict):
+            raise wrong
+        former = FORMER_NAMES.get(kind, {})
+        current: dict[str, str] = {former.get(part, part): part for part in map(str, value)}
+        required = hints.keys() - optional
+        if len(current) != len(value) or not required <= current.keys() <= hints.keys():
+            raise wrong
         parts = {}
-        for name, item in value.items():
-            if (kind, name) in MAY_BE_INFINITE and item in ("nan", "inf", "-inf"):
-                parts[name] = float(item)
+        for part, written in current.items():
+            item = value[written]
+            if (kind, part) in MAY_BE_INFINITE and item in ("nan", "inf", "-inf"):
+                parts[part] = float(item)
             else:
-                shape = SHAPES.get((kind, name), default)
-                parts[name] = self.unpack(hints[name], item, f"{at}.{name}", shape)
+                shape = SHAPES.get(kind, {}).get(part, default)
+                parts[part] = self.read(hints[part], item, _joined(name, written), shape)
         return kind(**parts)
 
-    def _one_of(self, kinds: tuple[Any, ...], value: JSON, at: str, shape: str | None) -> Any:
+    def _one_of(self, kinds: tuple[Any, ...], value: JSON, name: str, shape: str | None) -> Any:
         if value is None and NoneType in kinds:
             return None
-        wrong = MismatchError(f"{at!r} is missing")
+        wrong = MismatchError(f"{name!r} is missing")
         for kind in kinds:
             try:
-                return self.unpack(kind, value, at, shape)
+                return self.read(kind, value, name, shape)
             except MismatchError as error:
                 wrong = error
         raise wrong
 
-    def _array(self, value: JSON, at: str, shape: str | None, kinds: str) -> np.ndarray:
-        if not isinstance(value, dict) or value.get("array") != at or at not in self.tensors:
-            raise MismatchError(f"the array {at!r} is missing")
-        a, order = self.tensors.pop(at), value.get("order")
+    def _array(self, value: JSON, name: str, shape: str | None, kinds: str) -> Array:
+        if not isinstance(value, dict) or value.get("array") != name or name not in self.unused:
+            raise MismatchError(f"the array {name!r} is missing")
+        a, order = self.unused.pop(name), value.get("order")
         sizes = list(a.shape)
         if shape is not None:
             sizes = [self.sizes.setdefault(x, n) for x, n in zip(shape, a.shape, strict=False)]
         if list(a.shape) != sizes or len(shape or sizes) != a.ndim or a.dtype.kind not in kinds:
-            raise MismatchError(f"the array {at!r} is of {a.dtype} and of shape {a.shape}")
-        if order is None:
-            return a
-        whole = isinstance(order, list) and all(type(i) is int for i in order)
-        if not whole or sorted(order) != list(range(a.ndim)):
-            raise MismatchError(f"the order of the array {at!r} is not one of its axes")
-        return np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
+            raise MismatchError(f"the array {name!r} has type {a.dtype} and shape {a.shape}")
+        if order is not None:
+            integers = isinstance(order, list) and all(type(i) is int for i in order)
+            if not integers or sorted(order) != list(range(a.ndim)):
+                raise MismatchError(f"the order of the axes of {name!r} is not a permutation")
+            a = np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
+        return a if self.convert is None else self.convert(a)
 
 
-def _plain(hint: Any, value: JSON, at: str) -> Any:
-    """Return a number, a word, a type or None, if that is what it is."""
+def _plain(hint: Any, value: JSON, name: str) -> Any:
+    """Return a number, a text, a dtype or None, if `value` is one of the type of the hint."""
     good = type(value) is hint or (hint is NoneType and value is None)
     if hint is float:
-        good = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+        good = type(value) is float or (type(value) is int and abs(value) <= LARGEST_INTEGER)
+        good = good and isfinite(value)
     elif hint is int:
-        good = good and abs(value) <= LARGEST
+        good = good and abs(value) <= LARGEST_INTEGER
     elif hint is np.dtype:
         good = value in ({"dtype": "float32"}, {"dtype": "float64"})
         value = np.dtype(value["dtype"]) if good else None
@@ -215,5 +262,5 @@ def _plain(hint: Any, value: JSON, at: str) -> Any:
         good = isinstance(value, str) and value in hint.__members__
         value = hint[value] if good else None
     if not good:
-        raise MismatchError(f"{at!r} is not a {getattr(hint, '__name__', hint)}")
+        raise MismatchError(f"{name!r} is not a {getattr(hint, '__name__', hint)}")
     return float(value) if hint is float else value

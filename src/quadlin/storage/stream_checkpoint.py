@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.chunks import Chunk
-from quadlin.storage.identity import BEGIN_ANEW, CheckpointError, identity_of, refuse_other
-from quadlin.storage.serialise import Reader, pack
+from quadlin.storage.identity import (
+    START_AGAIN,
+    CheckpointError,
+    identity_of,
+    refuse_other_fit,
+)
+from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import read_tensors, write_tensors
 from quadlin.stream.state import MismatchError, StreamState, state_of, stream_of
 from quadlin.stream.stream import Stream
@@ -19,7 +24,7 @@ from quadlin.stream.stream import Stream
 WRITE_SECONDS = 5.0
 
 
-class Keeper:
+class StreamCheckpoint:
     """Writes the state of a stream to a file every few seconds."""
 
     def __init__(self, path: Any, identity: dict[str, Any], stream: Stream) -> None:
@@ -27,10 +32,10 @@ class Keeper:
         self.seen, self.written, self.whole = 0, time.monotonic(), True
         self.digest, self.expected = blake2b(digest_size=16), ""
         if path is not None and Path(path).exists():
-            self._go_on()
+            self._resume()
 
     def rest(self, source: Any) -> Iterator[Chunk]:
-        """Yield the chunks of a source that are not learned from yet."""
+        """Yield the chunks of a source that the stream has not learned from yet."""
         skip, done = self.seen, 0
         for chunk in source:
             n = chunk.X.shape[0]
@@ -41,63 +46,68 @@ class Keeper:
                 self.whole, self.seen = False, done
                 yield chunk if first == 0 else _tail(chunk, first)
         if done < skip:
-            raise CheckpointError(f"{self.path} has seen more rows than there are. {BEGIN_ANEW}")
+            raise CheckpointError(
+                f"{self.path} has learned from more rows than there are. {START_AGAIN}"
+            )
 
     def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
-        """Add a chunk's targets to the digest; at the place gone on from it must be as it was."""
+        """Add a chunk's targets to the digest; where the stream resumes, compare it."""
         for part in (slice(0, first), slice(first, None)):
             if part.start == first == skip and self.expected:
                 if self.digest.hexdigest() != self.expected:
-                    raise CheckpointError(f"{self.path} has seen other rows. {BEGIN_ANEW}")
+                    raise CheckpointError(f"{self.path} has learned from other rows. {START_AGAIN}")
                 self.expected = ""
             self.digest.update(np.ascontiguousarray(chunk.y[part]).data)
 
     @contextmanager
     def feeding(self) -> Iterator[None]:
-        """Note the state after a chunk; one that was fed in part only is never written."""
+        """Write the state after a whole chunk; an interrupted one is never written."""
         yield
         self.whole = True
         self.note()
 
     def note(self, now: bool = False) -> None:
-        """Write the state, if it is time or `now`; the rows of a first batch are not written."""
+        """Write the state if it is due, or `now`; the rows of a first batch are not written."""
         due = now or time.monotonic() - self.written > WRITE_SECONDS
         if self.path is None or not due or self.stream.state is None:
             return
         tensors: dict[str, np.ndarray] = {}
-        state = pack(state_of(self.stream), "state", tensors)
+        state = serialise(state_of(self.stream), "state", tensors)
         seen = {"seen": self.seen, "digest": self.digest.hexdigest()}
         header = {"identity": self.identity, **seen, "state": state}
         write_tensors(self.path, tensors, header, kind="checkpoint")
         self.written = time.monotonic()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         tensors, header = read_tensors(self.path, kind="checkpoint")
-        refuse_other(self.path, header.get("identity", {}), self.identity)
+        recorded = header.get("identity")
+        recorded = recorded if isinstance(recorded, dict) else {}
+        refuse_other_fit(self.path, recorded, self.identity)
         maker = self.stream.make_units
-        reader = Reader(tensors, len(maker.names))
+        reader = Deserialiser(tensors, len(maker.names))
         try:
-            state = reader.unpack(StreamState, header["state"], "state")
+            state = reader.read(StreamState, header.get("state"), "state")
             self.stream = stream_of(state, maker.names, maker.fields)
-            self.seen, self.expected = int(header["seen"]), str(header["digest"])
-        except (MismatchError, KeyError, TypeError, ValueError) as error:
+            self.seen = reader.read(int, header.get("seen"), "seen")
+            self.expected = reader.read(str, header.get("digest"), "digest")
+        except MismatchError as error:
             raise CheckpointError(
-                f"{self.path} contradicts itself ({error}). {BEGIN_ANEW}"
+                f"{self.path} holds values that contradict each other: {error}. {START_AGAIN}"
             ) from None
 
 
 @contextmanager
-def keeping(
+def checkpointed_stream(
     path: Any, rows: Any, estimator: Any, stream: Stream, names: Any = None
-) -> Iterator[Keeper]:
-    """Keep the state of an estimator's stream in a file while it learns from a source."""
+) -> Iterator[StreamCheckpoint]:
+    """Write the state of an estimator's stream to a file while it learns from a source."""
     identity = {} if path is None else identity_of(rows, estimator, stream.state, names)
-    keeper = Keeper(path, identity, stream)
+    checkpoint = StreamCheckpoint(path, identity, stream)
     try:
-        yield keeper
+        yield checkpoint
     finally:
-        if keeper.seen and keeper.whole:
-            keeper.note(now=True)
+        if checkpoint.seen and checkpoint.whole:
+            checkpoint.note(now=True)
 
 
 def _tail(chunk: Chunk, first: int) -> Chunk:

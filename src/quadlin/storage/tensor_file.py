@@ -1,36 +1,28 @@
-"""Arrays and a JSON header in one safetensors file, written whole or not at all.
+"""Arrays and a JSON header in one safetensors file.
 
 The header is one JSON object in the file's `__metadata__`, under the key "quadlin". It names the
-format, its version, the kind of file and the SHA-256 of everything in it, so that a torn or flipped
-file is never taken for a good one. The digest guards against accidents, not against forgers: who
-reads a file must check what it says.
+format, its version, the kind of file and the SHA-256 of everything in it, so that a file that was
+cut short or damaged is never mistaken for a good one. The digest protects against accidents, not
+against forgers: readers must check every value.
 """
 
 import json
 import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
-from secrets import token_hex
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-try:
-    import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed anyway
-    fcntl = None  # type: ignore[assignment]
+from quadlin.storage.atomic import NotRegularFileError, atomic_write, require_regular_file
 
 JSON = Any  # None, bool, int, float, str, and lists and dicts of them
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # what is written
+OLDEST_VERSION = 1  # of those that are read
 KEY = "quadlin"
-BINARY = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-TEMPORARY = ".quadlin-tmp"  # how the name of a file ends that is being written
 HEADER_LIMIT = 64 << 20  # bytes of JSON; as Python objects they take a few times as much
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
-DAMAGED = "It is damaged or was cut short: take a copy of it, or save the model again."
+DAMAGED = "It is damaged or was cut short: use another copy of it, or save the model again."
 
 
 class FileFormatError(ValueError):
@@ -80,11 +72,8 @@ def write_tensors(
     whole = {"format": KEY, "format_version": FORMAT_VERSION, "kind": kind, "content": dict(header)}
     text = _canonical({**whole, "sha256": _digest(whole, arrays)})
     if len(text) > HEADER_LIMIT:
-        raise ValueError(
-            f"The names and levels take {len(text) >> 20} MiB of text, and a file has room for "
-            f"{HEADER_LIMIT >> 20}. Shorten the names, or merge rare levels."
-        )
-    with replacing(path) as file:
+        raise ValueError(_too_large(header, len(text)))
+    with atomic_write(path) as file:
         file.write(save(arrays, metadata={KEY: text}))
 
 
@@ -110,14 +99,18 @@ def read_tensors(
     FileFormatError
         If it is not such a file, of another kind or version, or damaged in any way.
     FileNotFoundError, IsADirectoryError
-        If it is not there, or a folder.
+        If it does not exist, or is a folder.
 
     Notes
     -----
     Memory: no array is larger than the part of the file that it is read from.
     """
     safetensors = _safetensors()
-    _refuse_what_is_no_file(path)
+    try:
+        require_regular_file(path)
+    except NotRegularFileError:
+        advice = "Give a file that quadlin saved."
+        raise FileFormatError(path, "It is a device or a pipe.", advice) from None
     other = "It is not a file of quadlin, or it is damaged: give a file that quadlin saved."
     try:
         with safetensors.safe_open(os.fspath(path), framework="numpy") as file:
@@ -136,78 +129,6 @@ def read_tensors(
     return arrays, whole["content"]
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once it is complete and on the disk.
-
-    What processes that were killed have left beside `path` is removed first. A lock tells it from
-    what others are writing at this moment; the last of several writers wins.
-    """
-    target = Path(os.path.realpath(path))  # a link stays a link
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {target.parent} to write to. Make it first.")
-    _remove_stale(target)
-    file, temporary = _new_file(target)
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            if fcntl is not None:  # elsewhere an open file cannot be renamed
-                os.replace(temporary, target)
-        if fcntl is None:
-            os.replace(temporary, target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    _sync_folder(target.parent)
-
-
-def _new_file(target: Path) -> tuple[BinaryIO, Path]:
-    """Create and lock a temporary file beside the target, with the rights any new file has."""
-    while True:
-        temporary = target.with_name(f".{target.name}.{token_hex(6)}{TEMPORARY}")
-        file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb")
-        if fcntl is None:
-            return file, temporary
-        with suppress(OSError):  # there are file systems without locks
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-        # Between its creation and its lock another writer may have taken it for a stale one.
-        if os.fstat(file.fileno()).st_nlink:
-            return file, temporary
-        file.close()
-
-
-def _remove_stale(target: Path) -> None:
-    """Remove the temporary files of the target that nobody is writing."""
-    for name in os.listdir(target.parent):
-        if not (name.startswith(f".{target.name}.") and name.endswith(TEMPORARY)):
-            continue
-        with suppress(OSError):  # locked by its writer, or gone
-            if fcntl is None:
-                target.with_name(name).unlink()
-                continue
-            descriptor = os.open(target.with_name(name), BINARY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                target.with_name(name).unlink()
-            finally:
-                os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk, where the system can."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def _writable(name: str, array: np.ndarray) -> np.ndarray:
     array = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     if array.dtype.str not in DTYPES.values():
@@ -215,6 +136,21 @@ def _writable(name: str, array: np.ndarray) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name!r} has values that are not finite, which a file cannot hold.")
     return array
+
+
+def _too_large(header: Mapping[str, JSON], size: int) -> str:
+    """Return a message that names the largest part of a header, which is the one to shorten."""
+    largest = max(header, key=lambda name: len(_canonical(header[name])), default="")
+    share = len(_canonical(header.get(largest)))
+    advice = {
+        "encoder": "Merge rare levels of text columns.",
+        "feature_names_in": "Shorten the names of the features.",
+        "state": "Its history is too long. Fit again in fewer steps.",
+    }
+    return (
+        f"The header of the file takes {size >> 20} MiB of text, of which {largest!r} takes "
+        f"{share >> 20} MiB; the limit is {HEADER_LIMIT >> 20} MiB. {advice.get(largest, '')}"
+    ).rstrip()
 
 
 def _read(path: Any, file: Any, name: str) -> np.ndarray:
@@ -230,17 +166,6 @@ def _read(path: Any, file: Any, name: str) -> np.ndarray:
     if not np.isfinite(array).all():
         raise FileFormatError(path, f"The array {name!r} has values that are not finite.")
     return np.asarray(array)
-
-
-def _refuse_what_is_no_file(path: Any) -> None:
-    try:
-        mode = os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"There is no file {path}. Check its name and folder.") from None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
-    if not stat.S_ISREG(mode):  # reading from a pipe might never end
-        raise FileFormatError(path, "It is a device or a pipe.", "Give a file that quadlin saved.")
 
 
 def _parsed(path: Any, text: str) -> dict[str, JSON]:
@@ -260,7 +185,7 @@ def _parsed(path: Any, text: str) -> dict[str, JSON]:
 
 
 def _check_kind(path: Any, whole: dict[str, JSON], kind: str) -> None:
-    version, found = whole.get("format_version"), whole.get("kind")
+    version, actual = whole.get("format_version"), whole.get("kind")
     if type(version) is not int or version < 1:
         raise FileFormatError(path, "Its header does not name the version of the format.")
     if version > FORMAT_VERSION:
@@ -270,11 +195,20 @@ def _check_kind(path: Any, whole: dict[str, JSON], kind: str) -> None:
             f"{FORMAT_VERSION}.",
             "Upgrade quadlin.",
         )
-    if not isinstance(found, str) or not isinstance(whole.get("content"), dict):
-        raise FileFormatError(path, "Its header does not say what it holds.")
-    if found != kind:
+    if version < OLDEST_VERSION:
         raise FileFormatError(
-            path, f"It holds a {found[:40]!r}, not a {kind!r}.", f"Give a file that holds a {kind}."
+            path,
+            f"It has version {version} of the format, and this quadlin reads version "
+            f"{OLDEST_VERSION} and later.",
+            "Fit the model again, or use the quadlin that saved it.",
+        )
+    if not isinstance(actual, str) or not isinstance(whole.get("content"), dict):
+        raise FileFormatError(path, "Its header does not say what it holds.")
+    if actual != kind:
+        raise FileFormatError(
+            path,
+            f"It holds a {actual[:40]!r}, not a {kind!r}.",
+            f"Give a file that holds a {kind}.",
         )
 
 

@@ -99,12 +99,18 @@ def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model
     stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
     h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
     y = units.target.scale / new.target.scale
-    p1, hU = sums.p1 - sums.p0 * h, h @ model.U
-    p2 = sums.p2 - h * (sums.p1 + p1)
-    action = sums.action - h[:, None] * (sums.p1 @ model.U) - p1[:, None] * hU
+    p0, p1_before, action = sums.p0[0], sums.p1[:, 0], sums.action[:, 0, :]
+    p1, hU = p1_before - p0 * h, h @ model.U
+    p2 = sums.p2[:, 0] - h * (p1_before + p1)
+    action = action - h[:, None] * (p1_before @ model.U) - p1[:, None] * hU
     action = g[:, None] * (action @ (xp.linalg.pinv(stretch[:, None] * model.U) @ moved.U))
     return moved, Sums(
-        sums.weight, y**2 * sums.loss, y * sums.p0, y * g * p1, y * g * (g * p2), y * action
+        sums.weight,
+        y**2 * sums.loss,
+        y * sums.p0,
+        (y * g * p1)[:, None],
+        (y * g * (g * p2))[:, None],
+        (y * action)[:, None, :],
     )
 
 
@@ -170,6 +176,10 @@ def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: 
     xp = namespace(model.U)
     parts = (options.fit_linear, options.fit_intercept)
     directions = family(model, mes.tangent_step(sums, model.U, units), None, units, *parts)
-    alpha = [1.0] + [1.0] * options.fit_linear + [-sums.p0 / sums.weight] * options.fit_intercept
+    alpha = (
+        [1.0]
+        + [1.0] * options.fit_linear
+        + [-float(sums.p0[0]) / sums.weight] * options.fit_intercept
+    )
     steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
     return tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)

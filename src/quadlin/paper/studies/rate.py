@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import constant_model
+from quadlin.core.rows import Rows
 from quadlin.explain.displays import ConvergenceDisplay, ScalingDisplay
 from quadlin.paper.problems import Sample, Seen, law, sample, seen, units_for
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
@@ -60,17 +61,17 @@ def _steps(task: Task, data: Sample) -> Iterator[Seen]:
     move = plain_step if task["step"] == "plain" else guarded_step
     rng = np.random.default_rng([task["seed"], 1])
     units = units_for(data.X, data.y)
-    problem = Problem(MemorySource(data.X, data.y), units, options, rng)
+    problem = Problem(Rows.of(MemorySource(data.X, data.y)), units, options, rng)
     state = State(constant_model(units, options.rank), units.target.power)
     for number in range(task["steps"]):
         if number > 0 and task["rows"] == "fresh":
             Z = law(task["law"]).draw(rng, task["n"], task["d"])
-            problem = Problem(MemorySource(Z, data.truth(Z)), units, options, rng)
+            problem = Problem(Rows.of(MemorySource(Z, data.truth(Z))), units, options, rng)
             state = evaluated(problem, state.model, state.previous)
         state = move(problem, state)
         if state.done is not None:  # as far as rounding allows, or lost
             return
-        yield seen(state.model, units, problem.passes, state.loss)
+        yield seen(state.model, units, problem.rows.walks, state.loss)
 
 
 def contractions(frame: Frame) -> list[dict[str, Any]]:

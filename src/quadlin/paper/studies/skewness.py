@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper import baselines
@@ -65,7 +66,12 @@ def _descent(task: Task, data: Sample) -> Iterator[float]:
     with np.errstate(all="ignore"):
         iterates = list(
             baselines.gradient_descent(
-                MemorySource(data.X, data.y), units, task["k"], rng, task["steps"], centred=centred
+                Rows.of(MemorySource(data.X, data.y)),
+                units,
+                task["k"],
+                rng,
+                task["steps"],
+                centred=centred,
             )
         )
     last = np.asarray(iterates[-1].loss)

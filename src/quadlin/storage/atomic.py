@@ -1,0 +1,181 @@
+"""Files that are written whole or not at all; devices and pipes are written to, never replaced."""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open cannot be removed anyway
+    fcntl = None  # type: ignore[assignment]
+
+BINARY = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+TEMPORARY = ".quadlin-tmp"  # the end of the name of a file that is being written
+IN_MEMORY = 64 << 20  # bytes for a device or a pipe that are kept in memory until they are complete
+DESCRIPTORS = re.compile(r"/dev/fd|/proc/\d+/(task/\d+/)?fd")  # where /dev/stdout leads
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a binary file whose contents appear at `path` once they are complete.
+
+    Parameters
+    ----------
+    path : path
+        A new name or a regular file, which is replaced when the new contents are on the disk; a
+        symbolic link stays one, and its target is replaced. A pipe or a character device such as
+        ``/dev/null`` or ``/dev/stdout`` is written to. Folders, sockets and disks are refused.
+
+    Yields
+    ------
+    file
+        Writable and seekable. If the block raises, `path` is left as it was.
+
+    Notes
+    -----
+    What killed processes left beside `path` is removed first. A lock distinguishes it from what
+    other processes are writing at the same time; the last of several writers wins.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(f"{folder}/a") as file:
+    ...         _ = file.write(b"complete")
+    ...     Path(f"{folder}/a").read_bytes()
+    b'complete'
+    """
+    if _is_stream(path):
+        with SpooledTemporaryFile(IN_MEMORY) as file:
+            yield file  # type: ignore[misc]  # it has every method of a binary file
+            file.seek(0)
+            with _opened_stream(path) as stream:
+                shutil.copyfileobj(file, stream)
+    else:
+        with _replacing(Path(os.path.realpath(path))) as file:
+            yield file
+
+
+def require_regular_file(path: str | os.PathLike[str]) -> None:
+    """Raise an OSError unless `path` is a file that can be read again and again."""
+    mode = _mode(path)
+    if mode is None:
+        raise FileNotFoundError(f"There is no file {path}. Check its name and its folder.")
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
+    if not stat.S_ISREG(mode):  # reading from a pipe might never end
+        raise NotRegularFileError(f"{path} is a device or a pipe. Give the name of a file.")
+
+
+class NotRegularFileError(OSError):
+    """The path is a device, a pipe or a socket, where only a regular file will do."""
+
+
+def _mode(path: str | os.PathLike[str]) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _is_stream(path: str | os.PathLike[str]) -> bool:
+    """Return whether `path` takes a stream of bytes; raise if it cannot be written at all."""
+    mode = _mode(path)
+    if mode is None or stat.S_ISREG(mode):
+        return _descriptor(path) is not None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return True
+    raise NotRegularFileError(f"{path} is a disk or a socket. Give the name of a file.")
+
+
+def _descriptor(path: str | os.PathLike[str]) -> int | None:
+    """Return the number of the open file that `path` stands for, such as 1 for /dev/stdout."""
+    name = os.path.abspath(path)
+    for _ in range(40):  # the kernel follows no more links either
+        folder = os.path.realpath(os.path.dirname(name))
+        if DESCRIPTORS.fullmatch(folder) and os.path.basename(name).isdecimal():
+            return int(os.path.basename(name))
+        if not os.path.islink(name):
+            break
+        name = os.path.join(folder, os.readlink(name))
+    return None
+
+
+def _opened_stream(path: str | os.PathLike[str]) -> Any:
+    number = _descriptor(path)
+    # Opened anew, a file that the standard output was redirected to would be written from its
+    # start. Without O_CREAT, since some systems refuse it for other people's pipes.
+    return os.fdopen(os.open(path, os.O_WRONLY) if number is None else os.dup(number), "wb")
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {target.parent} to write to. Make it first.")
+    _remove_stale(target)
+    file, temporary = _new_file(target)
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is not None:  # elsewhere an open file cannot be renamed
+                os.replace(temporary, target)
+        if fcntl is None:
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _new_file(target: Path) -> tuple[BinaryIO, Path]:
+    """Create and lock a temporary file beside the target, with the rights of any new file."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{token_hex(6)}{TEMPORARY}")
+        file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb")
+        if fcntl is None:
+            return file, temporary
+        with suppress(OSError):  # there are file systems without locks
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        # Between its creation and its lock another writer may have removed it as a stale one.
+        if os.fstat(file.fileno()).st_nlink:
+            return file, temporary
+        file.close()
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove the temporary files of the target that nobody is writing."""
+    for name in os.listdir(target.parent):
+        if not (name.startswith(f".{target.name}.") and name.endswith(TEMPORARY)):
+            continue
+        with suppress(OSError):  # locked by its writer, or gone
+            if fcntl is None:
+                target.with_name(name).unlink()
+                continue
+            descriptor = os.open(target.with_name(name), BINARY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                target.with_name(name).unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to the disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
