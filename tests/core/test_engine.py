@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from quadlin import SecondOrderRegressor, open_source
-from quadlin.core.chunks import MemorySource, Reweighted
-from quadlin.core.engine import Threads, recorded, reduce
+from quadlin.core.chunks import MemorySource
+from quadlin.core.engine import Serial, Threads, height
+from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
-from quadlin.data.cluster import ChunkError, OnCluster, carried
+from quadlin.data.cluster import ChunkError, engine_for
 from quadlin.datasets import make_second_order
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import uncertainty_of
@@ -70,7 +71,7 @@ REWEIGHTED = [{"rank": "auto"}, {"rank": 2, "loss": "huber"}]  # sums over rows 
 def test_threads_sum_reweighted_rows(options, monkeypatch):
     weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
     serial = SecondOrderRegressor(**options, random_state=0).fit(DATA.X, DATA.y, weight)
-    monkeypatch.setattr(Threads, "__iter__", None)  # nobody walks all rows
+    monkeypatch.setattr(Serial, "carry", None)  # nobody walks all rows
     threads = SecondOrderRegressor(**options, random_state=0)
     threads.fit(DATA.X, DATA.y, weight, engine=3)
     assert threads.rank_ == serial.rank_ == 2
@@ -79,17 +80,17 @@ def test_threads_sum_reweighted_rows(options, monkeypatch):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_drawn_noise_belongs_to_rows_however_they_are_cut(weighted):
-    model = fitted()._fitted.current
-    rows = MemorySource(DATA.X, DATA.y)
+    model = fitted().fitted_.state
+    source = MemorySource(DATA.X, DATA.y)
     weight = np.random.default_rng(0).uniform(size=3000)
 
-    def law(source):
-        source = Reweighted(source, weight) if weighted else source
+    def law(engine):
+        rows = Rows(engine).reweighted(weight) if weighted else Rows(engine)
         options, rng = Options(rank=2), np.random.default_rng(0)
         args = model.model, model.units, options, model.white, rng
-        return uncertainty_of(source, *args, dense_limit=0, draws=8)
+        return uncertainty_of(rows, *args, dense_limit=0, draws=8)
 
-    one, other = law(rows), law(Threads(rows, 3))
+    one, other = law(Serial(source)), law(Threads(source, 3))
     assert not one.exact
     np.testing.assert_allclose(one.steps.w, other.steps.w, atol=1e-6)
     np.testing.assert_allclose(one.coef_std()[0], other.coef_std()[0], rtol=1e-3)
@@ -106,26 +107,25 @@ def test_an_error_in_a_thread_reaches_the_caller():
         raise ZeroDivisionError("by zero")
 
     with pytest.raises(ZeroDivisionError, match="by zero"):
-        reduce(raises, Threads(MemorySource(DATA.X, DATA.y), 2))
+        Rows(Threads(MemorySource(DATA.X, DATA.y), 2)).reduce(raises)
 
 
-def test_sums_within_sums_are_not_recorded():
-    seen = []
+def test_every_sum_is_journaled_and_every_walk_counted():
+    asked = []
 
-    def recorder(asked, carry):
-        seen.append(asked[0])
+    def journal(question, carry):
+        asked.append(question[0])
         return carry()
 
-    def inner(chunk):
+    def total(chunk):
         return float(chunk.y.sum())
 
-    def outer(chunk):
-        return reduce(inner, [chunk])
-
-    with recorded(recorder):
-        reduce(outer, MemorySource(DATA.X, DATA.y))
-    assert seen == ["outer"]
-    assert reduce(inner, MemorySource(DATA.X, DATA.y)) == pytest.approx(DATA.y.sum())
+    rows = Rows(Serial(MemorySource(DATA.X, DATA.y)), journal)
+    view = rows.reweighted(np.full(3000, 2.0))
+    assert rows.reduce(total) == view.reduce(total) == pytest.approx(DATA.y.sum())
+    assert sum(rows.collect(height)) == sum(height(chunk) for chunk in view.walk()) == 3000
+    assert asked == ["total", "total"]  # what grows with the rows is not kept
+    assert rows.walks == view.walks == 4
 
 
 def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
@@ -133,7 +133,7 @@ def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
     for number, rows in enumerate([table.slice(0, 1), table.slice(1, 1), table.slice(2)]):
         pyarrow.parquet.write_table(rows, tmp_path / f"{number}.parquet")
     source = open_source(tmp_path, target="y", missing="drop")
-    serial, threaded = survey(source), survey(carried(source, 3))
+    serial, threaded = survey(Rows.of(source)), survey(Rows(engine_for(source, 3)))
     assert threaded.tally == serial.tally
     assert source.dropped == 1
     np.testing.assert_allclose(threaded.features.var, serial.features.var)
@@ -197,19 +197,19 @@ def test_frames_of_a_cluster_fit_the_same_model(client):
 def test_a_cluster_sums_reweighted_rows_where_they_lie(client, options, monkeypatch):
     X, y = DATA.X[:600, :5], DATA.y[:600]
     serial = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y)
-    monkeypatch.setattr(OnCluster, "__iter__", None)
+    monkeypatch.setattr(Serial, "carry", None)
     there = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y, engine=client)
     np.testing.assert_allclose(there.predict(X), serial.predict(X), atol=1e-6)
 
 
 def test_a_chunk_that_raises_is_named(client):
-    rows = carried(MemorySource(DATA.X, DATA.y), client)
+    rows = Rows(engine_for(MemorySource(DATA.X, DATA.y), client))
 
     def raises(chunk):
         raise ZeroDivisionError("by zero")
 
     with pytest.raises(ChunkError, match=r"Part \d of the rows \(\d+ of them\).*by zero"):
-        reduce(raises, rows)
+        rows.reduce(raises)
     assert survey(rows).tally.rows == 3000  # and the cluster goes on
 
 
@@ -217,8 +217,8 @@ def test_a_chunk_that_raises_is_named(client):
 def test_a_worker_that_dies_changes_nothing(client, tmp_path):
     np.save(tmp_path / "X.npy", DATA.X)
     source = open_source(tmp_path / "X.npy", target=DATA.y)
-    rows = carried(source, client)
-    expected = survey(MemorySource(DATA.X, DATA.y))
+    rows = Rows(engine_for(source, client))
+    expected = survey(Rows.of(MemorySource(DATA.X, DATA.y)))
     assert survey(rows).tally == expected.tally
     victim = next(iter(client.run(os.getpid).values()))
     killer = threading.Timer(0.05, os.kill, (victim, signal.SIGKILL))

@@ -7,8 +7,8 @@ from scipy import sparse
 
 from problems import random_model
 from quadlin.core.chunks import MemorySource
-from quadlin.core.engine import reduce
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.sums import residual_sums
 from quadlin.core.units import Target, units_of
 from quadlin.solve import step_length as guard
@@ -38,11 +38,11 @@ def test_sums_do_not_know_how_the_rows_were_cut_or_ordered(seed, block, as_spars
     form = sparse.csr_array if as_sparse else np.asarray
     whole = MemorySource(X, y, weight, block_rows=50)
     cut = MemorySource(form(X[order]), y[order], weight[order], block_rows=block)
-    same(*(reduce(residual_sums, source, model, units) for source in (whole, cut)))
-    same(*(reduce(covariance, source, units, model.U) for source in (whole, cut)))
-    same(*(reduce(covariance, source, units, None) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(residual_sums, model, units) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(covariance, units, model.U) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(covariance, units, None) for source in (whole, cut)))
     family = guard.rank_k_family(model, model.U, model.s, model.w, units, True, True)
-    same(*(reduce(guard.gram, source, family, units) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(guard.gram, family, units) for source in (whole, cut)))
 
 
 @given(seed=st.integers(0, 500))
@@ -52,5 +52,5 @@ def test_weights_equal_repetition_in_every_sum(seed):
     times[0] = 1
     again = np.repeat(np.arange(50), times)
     weighted, repeated = MemorySource(X, y, times.astype(float)), MemorySource(X[again], y[again])
-    same(*(reduce(residual_sums, source, model, units) for source in (weighted, repeated)))
-    same(*(reduce(covariance, source, units, None) for source in (weighted, repeated)))
+    same(*(Rows.of(source).reduce(residual_sums, model, units) for source in (weighted, repeated)))
+    same(*(Rows.of(source).reduce(covariance, units, None) for source in (weighted, repeated)))

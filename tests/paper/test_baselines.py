@@ -7,7 +7,7 @@ import torch
 
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
-from quadlin.core.engine import reduce
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.paper import baselines
@@ -58,7 +58,7 @@ def test_the_gradient_is_that_of_the_loss(features, centred):
     half = losses(source, units, factors)
     step = 1e-6
     for by_v in (False, True):
-        total = reduce(baselines.residuals, source, factors, units, by_v)
+        total = Rows.of(source).reduce(baselines.residuals, factors, units, by_v)
         assert np.allclose(total.loss / total.weight / 2, half)
         grad_c, grad_w, grad_Q = baselines.gradient(factors, total, by_v)
         for name, grad in (("c", grad_c), ("w", grad_w), ("U" if by_v else "V", grad_Q)):
@@ -78,7 +78,7 @@ def test_the_published_step_is_the_printed_one(features):
     """By G, H, and dense matrices as in Algorithm 1, with the corrections that are stated."""
     source, units = problem(features, 0.3, n=500, d=6)
     factors = random_factors(6, 1, 2, units, True)
-    total = reduce(baselines.residuals, source, factors, units)
+    total = Rows.of(source).reduce(baselines.residuals, factors, units)
     Z = (source.X - units.mean) * units.scale
     y = (source.y - units.target.mean) / units.target.scale
     M = factors.U @ factors.V.T

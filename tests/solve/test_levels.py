@@ -13,6 +13,7 @@ from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.solve.levels import settled
@@ -61,7 +62,7 @@ def test_the_function_stays_the_same_where_each_field_has_a_level(seed, rank):
         X[np.arange(40), field[rng.permutation(np.arange(40) % len(field))]] = 1
     X[:, 3] = rng.standard_normal(40) + 2
     source = MemorySource(X, rng.standard_normal(40))
-    units = UnitsMaker("auto", True, X.dtype, "abcdef", fields)(*moments_of(source))
+    units = UnitsMaker("auto", True, X.dtype, "abcdef", fields)(*moments_of(Rows.of(source)))
     U = np.linalg.qr(rng.standard_normal((6, rank)))[0]
     model = Model(U, rng.standard_normal(rank), rng.standard_normal(6), 0.7, units.free)
     other, rows = settled(model, units, fields), Block(X, units)

@@ -6,7 +6,7 @@ import pytest
 from problems import KINDS, chunk_of, dense_m, dense_predict, draw, population_units, random_model
 from quadlin.core.arrays import lead
 from quadlin.core.block import Block
-from quadlin.core.sums import residual_sums
+from quadlin.core.sums import Sums, residual_sums
 from quadlin.solve import moment_estimates as mes
 
 D, K, N, DRAWS = 6, 2, 400, 1500
@@ -35,7 +35,7 @@ def estimates(kind, noise, printed=False):
 
 def as_printed(sums, Q, units):
     """Compute 𝓜 as printed: H(r) with neither centring nor a corrected diagonal."""
-    return sums.action / sums.weight / 2, sums.p1 / sums.weight
+    return sums.action[:, 0, :] / sums.weight / 2, sums.p1[:, 0] / sums.weight
 
 
 def worst_deviation(found, truth):
@@ -88,8 +88,8 @@ def test_the_tangent_step_solves_the_normal_equations_of_the_tangent_space():
     U = np.linalg.qr(rng.standard_normal((d, k)))[0]
     E = rng.standard_normal((d, d))
     E, P1 = E + E.T, rng.standard_normal(d)
-    moments = {"weight": 1.0, "p0": 0.0, "p1": P1, "p2": np.diag(E), "action": E @ U}
-    sums = type("S", (), moments)
+    p2, action = np.diag(E)[:, None], (E @ U)[:, None, :]
+    sums = Sums(1.0, 0.0, np.zeros(1), P1[:, None], p2, action)
     old = mes.CG_TOLERANCE, mes.CG_STEPS
     mes.CG_TOLERANCE, mes.CG_STEPS = 1e-14, 200
     try:

@@ -15,13 +15,15 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.core.units import Target, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
-from quadlin.solve.gauss_newton import Tangent, Task, retracted
+from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.polish import turned
+from quadlin.solve.tangent import Tangent
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Identity, whitener
 
@@ -38,16 +40,17 @@ def task(seed, linear=True, intercept=True, mode="full", alpha=(0.3, 0.7)):
     one_hot = np.arange(d) == 2
     units = units_of(m, m.tau >= 0.05, Target(0.1, 1.3, 0.0, 1.0), np.float64, one_hot)
     options = Options(rank=k, fit_linear=linear, fit_intercept=intercept, alpha=alpha)
-    white, _ = whitener(source, units, mode, 0.01, rng)
-    t = Task(Problem(source, units, options, rng), white)
+    rows = Rows.of(source)
+    white = whitener(rows, units, mode, 0.01, rng)
+    t = GaussNewton(Problem(rows, units, options, rng), white)
     U = np.linalg.qr(rng.standard_normal((d, k)))[0]
     v = rng.standard_normal(d) if linear else np.zeros(d)
     c = 0.2 if intercept else 0.0
     p = t.point(c, v, U, np.array([1.2, -0.8]))
     move = Tangent(
-        rng.standard_normal() if intercept else 0.0,
-        rng.standard_normal(d) if linear else np.zeros(d),
-        rng.standard_normal((d, k)),
+        rng.standard_normal(1) if intercept else np.zeros(1),
+        rng.standard_normal((d, 1)) if linear else np.zeros((d, 1)),
+        rng.standard_normal((d, 1, k)),
     )
     return t, p, move
 
@@ -60,7 +63,7 @@ PARTS = [(True, True), (False, True), (True, False), (False, False)]
 def test_the_gradient_is_that_of_finite_differences(linear, intercept, mode):
     t, p, move = task(0, linear, intercept, mode)
     h = 1e-6
-    ahead, behind = (retracted(t, p, move, s, 2).objective for s in (h, -h))
+    ahead, behind = (t.moved(p, move, s, 2).objective for s in (h, -h))
     slope = 2 * t.gradient(p).dot(move)  # half the gradient is what is kept
     assert slope == pytest.approx((ahead - behind) / (2 * h), rel=1e-5)
 
@@ -68,11 +71,11 @@ def test_the_gradient_is_that_of_finite_differences(linear, intercept, mode):
 @pytest.mark.parametrize(("linear", "intercept"), PARTS)
 def test_the_curvature_is_that_of_the_linearised_predictions(linear, intercept):
     t, p, move = task(1, linear, intercept, alpha=(0.0, 0.0))
-    X, weight = t.problem.source.X, t.problem.source.weight
+    source = t.problem.rows.engine.source
+    X, weight = source.X, source.weight
     rows, h = Block(X, t.units), 1e-5
     q = (
-        predict(retracted(t, p, move, h, 2).model, rows)
-        - predict(retracted(t, p, move, -h, 2).model, rows)
+        predict(t.moved(p, move, h, 2).model, rows) - predict(t.moved(p, move, -h, 2).model, rows)
     ) / (2 * h)
     expected = np.sum(weight * q**2) / np.sum(weight)
     assert move.dot(t.curvature(p, move)) == pytest.approx(expected, rel=1e-5)
@@ -127,7 +130,7 @@ def test_full_whitening_whitens():
 def test_auto_whitens_what_is_correlated(kind, expected):
     data = make_second_order(1500, 30, distribution=kind, rank=1, random_state=0)
     model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
-    assert type(model._fitted.learned.white).__name__ == expected
+    assert type(model.fitted_.state.white).__name__ == expected
 
 
 @pytest.mark.parametrize("alpha", [1.0, (0.5, 20.0), 300.0])
@@ -227,8 +230,8 @@ def test_the_objective_never_rises(n, d, rank, seed, alpha, psd, whiten, spread)
 
 
 def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
-    point = Task.point
-    monkeypatch.setattr(Task, "point", lambda *a: replace(point(*a), objective=float("nan")))
+    point = GaussNewton.point
+    monkeypatch.setattr(GaussNewton, "point", lambda *a: replace(point(*a), objective=float("nan")))
     X = np.random.default_rng(0).standard_normal((60, 4))
     with pytest.warns(ConvergenceWarning, match="diverged"):
         model = SecondOrderRegressor(1).fit(X, X[:, 0] * X[:, 1])
@@ -252,13 +255,13 @@ def test_signs_that_the_start_got_wrong_are_turned(seed):
 def test_a_component_is_turned_only_where_that_can_help():
     rng = np.random.default_rng(0)
     X = (rng.random((200, 5)) < 0.5).astype(float)
-    source = MemorySource(X, X[:, 0] * X[:, 1])
-    units = UnitsMaker("auto", True, X.dtype, "abcde")(*moments_of(source))
+    rows = Rows.of(MemorySource(X, X[:, 0] * X[:, 1]))
+    units = UnitsMaker("auto", True, X.dtype, "abcde")(*moments_of(rows))
     U = np.eye(5)[:, :1] + 0.1
     U /= np.linalg.norm(U)
     for psd in (False, True):
-        problem = Problem(source, units, Options(rank=1, psd=psd), rng)
-        task = Task(problem, Identity())
+        problem = Problem(rows, units, Options(rank=1, psd=psd), rng)
+        task = GaussNewton(problem, Identity())
         p = task.point(0.0, np.zeros(5), U, np.array([50.0]))
         other = turned(task, p)
         assert (other is None) == psd  # a positive component must not become a negative one

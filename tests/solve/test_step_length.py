@@ -4,9 +4,9 @@ import pytest
 from problems import chunk_of, random_model
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
-from quadlin.core.engine import reduce
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
 from quadlin.solve import step_length as guard
 
@@ -26,7 +26,7 @@ def setting(parts=(True, True)):
 
 def test_alpha_is_the_least_squares_solution():
     X, y, units, model, family = setting()
-    g = reduce(guard.gram, MemorySource(X, y, block_rows=37), family, units)
+    g = Rows.of(MemorySource(X, y, block_rows=37)).reduce(guard.gram, family, units)
     alpha, loss = guard.best(g, 5)
     rows = Block(X, units)
 

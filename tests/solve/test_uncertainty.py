@@ -11,12 +11,14 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict, to_raw
 from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.gauss_newton import Tangent, conjugate_gradients, whitened
+from quadlin.solve.curvature import Curvature
 from quadlin.solve.polish import fit_rows
+from quadlin.solve.tangent import Tangent
 from quadlin.solve.types import Options, Problem
-from quadlin.solve.uncertainty import Many, beside, uncertainty_of
+from quadlin.solve.uncertainty import uncertainty_of
 
 PARTS = [(True, True), (False, True), (True, False), (False, False)]
 
@@ -28,19 +30,19 @@ class Fit:
                  dense_limit=1500, draws=64, tol=1e-12, max_iter=300, fields=(),
                  **options):  # fmt: skip
         self.options = Options(rank=rank, tol=tol, max_iter=max_iter, **options)
-        self.source = MemorySource(X, y, weight, block_rows)
+        self.rows = Rows.of(MemorySource(X, y, weight, block_rows))
         moments = Moments.of(X, weight)
         names = [f"x{j}" for j in range(X.shape[1])]
         maker = UnitsMaker(diagonal, self.options.fit_intercept, X.dtype, names, fields)
         self.units = maker(moments, Moments.of(y[:, None], weight))
         rng = np.random.default_rng(0)
-        solution, self.white = fit_rows(self.source, self.units, self.options, moments.weight, rng)
+        solution, self.white = fit_rows(self.rows, self.units, self.options, moments.weight, rng)
         self.model, self.raw = solution.model, to_raw(solution.model, self.units)
         self.law = self.measured(dense_limit, draws)
 
     def measured(self, dense_limit=1500, draws=64, seed=1):
         return uncertainty_of(
-            self.source, self.model, self.units, self.options, self.white,
+            self.rows, self.model, self.units, self.options, self.white,
             np.random.default_rng(seed), dense_limit=dense_limit, draws=draws,
         )  # fmt: skip
 
@@ -227,23 +229,18 @@ def test_draws_agree_with_the_exact_form(linear, intercept, alpha, weighted):
 def test_many_systems_are_solved_with_the_passes_of_one():
     X, y = table(d=6, n=200)
     fit = Fit(X, y, 2)
-    task = Many(Problem(fit.source, fit.units, fit.options, np.random.default_rng(0)), fit.white)
-    p = task.point(*whitened(fit.model, fit.white))
+    problem = Problem(fit.rows, fit.units, fit.options, np.random.default_rng(0))
+    task = Curvature(problem, fit.white)
+    p = task.point_of(fit.model)
     rng = np.random.default_rng(2)
-    truth = beside(
-        [
-            Tangent(
-                float(rng.standard_normal()), rng.standard_normal(6), rng.standard_normal((6, 2))
-            )
-            for _ in range(5)
-        ]
-    )
+    shapes = [(5,), (6, 5), (6, 5, 2)]
+    truth = Tangent(*(rng.standard_normal(shape) for shape in shapes))
     g = task.curvature(p, truth)
-    task.problem.passes = 0
-    t, met = conjugate_gradients(task, p, Tangent(0.0, -g.v, -g.G), 1e-10, 60, 0.0)
+    before = fit.rows.walks
+    t, met = task.direction(p, -1.0 * g, 1e-10, 60)
     assert met
-    assert task.problem.passes < 60
-    got, expected = task.steps(p, t), task.steps(p, truth)
+    assert fit.rows.walks - before < 60
+    got, expected = (task.coordinates.steps(p.model, p.U, each) for each in (t, truth))
     # The steps are those up to a turn of U's columns, which nothing that is asked for can see.
     np.testing.assert_allclose(got.w, expected.w, rtol=1e-6)
     v = rng.standard_normal(6)

@@ -9,8 +9,8 @@ from sklearn.exceptions import NotFittedError
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import reduce
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import residual_sums
 from quadlin.core.survey import moments_of
@@ -19,7 +19,7 @@ from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.fit_state import open_to
 from quadlin.solve.whitening import Full, whitener
-from quadlin.stream.batch import told_in
+from quadlin.stream.batch import converted
 from quadlin.stream.stream import Stream
 
 
@@ -190,7 +190,7 @@ def test_a_step_that_new_rows_find_wrong_is_undone():
     paces = []
     for part in np.array_split(np.arange(40_000), 40):
         model.partial_fit(data.X[part], data.y[part])
-        paces.append(model._fitted.learned.pace)
+        paces.append(model.fitted_.state.pace)
     assert min(paces) < 1
     assert paces[-1] > min(paces)  # by then a step is a fortieth of a Newton step
     assert model.score(data.X, data.y) > 0.86  # 0.895 is what the noise leaves
@@ -216,7 +216,7 @@ def test_heavy_tails_do_not_hold_a_stream_up(noise):
     fit = SecondOrderRegressor(rank=2, random_state=0).fit(X, y)
     excess = [np.mean((model.predict(X) - f) ** 2) for model in (stream, fit)]
     assert excess[0] < 1.4 * excess[1]
-    assert stream._fitted.learned.pace == 1
+    assert stream.fitted_.state.pace == 1
 
 
 def correlated(n, d, rho, seed=0):
@@ -277,7 +277,7 @@ def test_a_rare_level_that_the_first_batch_has_not_is_learned():
     X[:160, 4] = 0
     y = 1 + X[:, 0] * X[:, 2] + 20 * X[:, 4] + 0.1 * rng.normal(size=100_000)
     model = SecondOrderRegressor(rank=2, random_state=0).partial_fit(X, y)
-    assert isinstance(model._fitted.learned.white, Full)
+    assert isinstance(model.fitted_.state.white, Full)
     assert abs(model.coef_[4] - 20) < 2.5
 
 
@@ -314,7 +314,8 @@ def test_sums_are_the_same_in_other_units(diagonal, dtype):
     X, y = rng.normal(size=(500, 6)), rng.normal(size=500)
     far = np.where(np.arange(6) < 2, 1e5 if dtype == np.float32 else 0, 0)  # rounds its mean
     X = (X + far).astype(dtype)
-    rows = MemorySource(3 * (X[:200] - far) + 1 + far, y[:200]), MemorySource(X, 5 * y - 2)
+    sources = MemorySource(3 * (X[:200] - far) + 1 + far, y[:200]), MemorySource(X, 5 * y - 2)
+    rows = [Rows.of(source) for source in sources]
     maker = UnitsMaker(diagonal, True, dtype, list("abcdef"))
     old, new = (maker(*moments_of(some)) for some in rows)
     U = np.linalg.qr(rng.normal(size=(6, 2)))[0]
@@ -324,8 +325,8 @@ def test_sums_are_the_same_in_other_units(diagonal, dtype):
         0.3,
         old.free,
     )
-    moved, told = told_in(new, model, old, reduce(residual_sums, rows[1], model, old))
-    taken = reduce(residual_sums, rows[1], moved, new)
+    moved, told = converted(new, model, old, rows[1].reduce(residual_sums, model, old))
+    taken = rows[1].reduce(residual_sums, moved, new)
     for name in vars(taken):
         # Sums of 500 terms of size 10, rounded.
         eps = 5000 * np.finfo(dtype).eps
@@ -337,9 +338,9 @@ def test_a_whitener_leaves_features_alone_that_it_knows_as_constant(mode):
     X, _ = correlated(2000, 6, 0.9)
     X[:, [2, 4]] = 1.0
     X[:, 5] = X[:, 0] - X[:, 1]  # a direction without variance beside the constant ones
-    rows = MemorySource(X, X[:, 0])
+    rows = Rows.of(MemorySource(X, X[:, 0]))
     units = UnitsMaker("auto", True, np.float64, list("abcdef"))(*moments_of(rows))
-    white, _ = whitener(rows, units, mode, 0.0, np.random.default_rng(0))
+    white = whitener(rows, units, mode, 0.0, np.random.default_rng(0))
     opened = open_to(units.scale == 0, white)
     B, before = opened.apply(np.eye(6)), white.apply(np.eye(6))
     np.testing.assert_allclose(B[:, [2, 4]], np.eye(6)[:, [2, 4]], atol=1e-9)
