@@ -199,7 +199,7 @@ def opened_for(
     fill = model.fill_
     missing = read.missing or ("error" if fill is None else "mean")
     if missing == "mean" and fill is None:
-        from quadlin.export.header import number_columns
+        from quadlin.export.record import number_columns
 
         mean = dict(zip(model._names(), model.moments_.mean.tolist(), strict=True))
         fill = {name: mean[name] for name in number_columns(model)}

@@ -120,7 +120,18 @@ def load(path: str | os.PathLike[str]) -> Any:
         with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
     except (MismatchError, RecursionError) as error:  # lists in lists in lists
-        raise FileFormatError(path, f"It contradicts itself: {error}.", DAMAGED) from error
+        raise FileFormatError(path, f"It contradicts itself: {error}.", _advice(header)) from error
+
+
+def _advice(header: dict[str, JSON]) -> str:
+    """Return what to do about a file that contradicts itself."""
+    saved_by, this = header.get("quadlin_version"), version("quadlin")
+    if not isinstance(saved_by, str) or saved_by == this:
+        return DAMAGED
+    return (
+        f"It was saved by quadlin {saved_by[:20]!r}, and this is {this!r}: use that version, or "
+        "fit the model again."
+    )
 
 
 def _record(estimator: Any, parts: FittedParts, numbers: dict[str, float]) -> ModelRecord:

@@ -224,7 +224,7 @@ class Deserialiser:
         if value is None and NoneType in kinds:
             return None
         wrong = MismatchError(f"{name!r} is missing")
-        for kind in kinds:
+        for kind in (kind for kind in kinds if kind is not NoneType):
             try:
                 return self.read(kind, value, name, shape)
             except MismatchError as error:

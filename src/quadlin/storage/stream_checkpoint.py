@@ -90,6 +90,8 @@ class StreamCheckpoint:
             self.stream = stream_of(state, maker.names, maker.fields)
             self.seen = reader.read(int, header.get("seen"), "seen")
             self.expected = reader.read(str, header.get("digest"), "digest")
+            if self.seen < 1:
+                raise MismatchError("'seen' is not a number of rows")
         except MismatchError as error:
             raise CheckpointError(
                 f"{self.path} holds values that contradict each other: {error}. {START_AGAIN}"
