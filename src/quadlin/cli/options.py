@@ -199,10 +199,11 @@ def opened_for(
     fill = model.fill_
     missing = read.missing or ("error" if fill is None else "mean")
     if missing == "mean" and fill is None:
-        from quadlin.export.record import number_columns
+        from quadlin.export.fitted_parts import feature_names, number_columns
 
-        mean = dict(zip(model._names(), model.moments_.mean.tolist(), strict=True))
-        fill = {name: mean[name] for name in number_columns(model)}
+        features = feature_names(model, model.encoder_)
+        mean = dict(zip(features, model.moments_.mean.tolist(), strict=True))
+        fill = {name: mean[name] for name in number_columns(features, model.encoder_)}
     if names is not None and _format(data, read) in TABLES:
         columns = [str(name) for name in names]
     else:
