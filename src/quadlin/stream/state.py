@@ -1,4 +1,4 @@
-"""A stream as plain data: what to write down of it, and how to go on from there."""
+"""The state of a stream as plain data, and the stream that continues from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from quadlin.stream.stream import Buffer, Stream
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
 
-class MismatchError(Exception):
-    """Where a file says something that cannot be."""
+class InvalidContentError(Exception):
+    """A file holds a value that no stream or model can have."""
 
 
 class SparseRows(NamedTuple):
@@ -39,7 +39,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class StreamState:
-    """All that a stream knows, but for the names of features and their fields."""
+    """Everything that a stream has learned, except the names of features and their fields."""
 
     options: Options
     batch_size: int
@@ -57,7 +57,7 @@ class StreamState:
 
 
 def state_of(stream: Stream) -> StreamState:
-    """Return all that a stream knows, what an incomplete batch has taught it included."""
+    """Return the state of a stream, with what it learned from an incomplete batch."""
     current, waiting = stream.current, None
     if stream.learned is None:
         source = stream.waiting.source()
@@ -86,7 +86,7 @@ def state_of(stream: Stream) -> StreamState:
 def stream_of(
     state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
 ) -> Stream:
-    """Return the stream that goes on from a state, unless no stream can be in it."""
+    """Return the stream that continues from a state; refuse a state that no stream can have."""
     _check_state(state, len(names))
     stream = Stream(
         state.options,
@@ -112,7 +112,9 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
             rows = csr_array((X.data, X.indices, X.indptr), shape=(len(waiting.y), d))
             rows.check_format(full_check=True)
         except (ValueError, TypeError) as error:
-            raise MismatchError(f"the rows that wait are not sparse ones ({error})") from error
+            raise InvalidContentError(
+                f"the rows of the incomplete batch are not sparse rows ({error})"
+            ) from error
         buffer.X = [rows]
     else:
         buffer.X = X
@@ -121,53 +123,55 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
 
 
 def _check_state(state: StreamState, d: int) -> None:
-    """Refuse what no stream can be in."""
+    """Refuse a state that no stream can have."""
     learned, waiting, pending = state.learned, state.waiting, state.pending
-    known = [each for each in (learned, state.current) if each is not None]
-    _need(bool(known), "a model that has learned nothing")
-    _need((learned is None) == (waiting is not None), "the rows that wait")
-    _need(pending is None or learned is not None, "the sums that wait")
-    _need(0 <= state.seed < 2**31, "the seed")
-    _need(min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows")
-    _need(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
-    _need(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
+    fits = [each for each in (learned, state.current) if each is not None]
+    _require(bool(fits), "a state without a model")
+    _require((learned is None) == (waiting is not None), "the rows of the incomplete batch")
+    _require(pending is None or learned is not None, "the sums of the incomplete batch")
+    _require(0 <= state.seed < 2**31, "the seed")
+    _require(
+        min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows"
+    )
+    _require(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    _require(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
     gathered = 0
     if waiting is not None:
         X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
         floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
-        _need(floats, "the type of the rows that wait")
+        _require(floats, "the type of the rows of the incomplete batch")
         gathered = len(waiting.y)
     elif pending is not None:
         gathered = pending.rows
     least = 0 if waiting is None and pending is None else 1
-    _need(least <= gathered < state.goal, "the number of rows that wait")
-    _need(not len(state.make_units.fields), "the fields of a state")
+    _require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
+    _require(not len(state.make_units.fields), "the fields of a state")
     _check_choices(state.options, state.make_units.diagonal, d)
-    for each in known:
-        _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
+    for each in fits:
+        _require(state.options.rank == each.model.s.shape[0] <= d, "the rank")
         _check_learned(each)
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
-    _need(options.step in ("guarded", "plain"), "the step")
-    _need(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
-    _need(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
-    _need(min(options.alpha) >= 0, "the penalty")
+    _require(options.step in ("guarded", "plain"), "the step")
+    _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
+    _require(min(options.alpha) >= 0, "the penalty")
     words = ("auto", "free", "zero")
     good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
-    _need(good, "the choice of the diagonal")
+    _require(good, "the choice of the diagonal")
 
 
 def _check_learned(learned: Learned) -> None:
-    _need(len(learned.history) > 0, "an empty history")
+    _require(len(learned.history) > 0, "an empty history")
     units = learned.units
-    _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    _need(bool((units.burden > 0).all()), "the share of the penalty")
+    _require(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    _require(bool((units.burden > 0).all()), "the share of the penalty")
     for moments in (learned.features, learned.target):
-        _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
-    _need(bool((learned.features.var >= 0).all()), "the variance")
+        _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
+    _require(bool((learned.features.var >= 0).all()), "the variance")
 
 
-def _need(good: bool, what: str) -> None:
+def _require(good: bool, what: str) -> None:
     if not good:
-        raise MismatchError(f"{what} cannot be right")
+        raise InvalidContentError(f"{what} cannot be right")
