@@ -23,9 +23,9 @@ from quadlin.datasets import make_second_order
 SCRIPT = """
 import sys, numpy as np, quadlin
 from quadlin.storage import journal
-from quadlin.storage import stream_checkpoint as keeper
+from quadlin.storage import stream_checkpoint
 folder, how = sys.argv[1:]
-journal.SYNC_SECONDS = keeper.WRITE_SECONDS = 0.1
+journal.SYNC_SECONDS = stream_checkpoint.WRITE_SECONDS = 0.1
 X, y = np.load(folder + "/X.npy", mmap_mode="r"), np.load(folder + "/y.npy")
 if how == "stream":
     model = quadlin.SecondOrderRegressor(4, batch_size=4000, random_state=0)

@@ -321,12 +321,12 @@ def test_the_reader_in_the_docs_predicts_from_encoded_text(path):
 def test_the_entries_that_the_docs_list_are_those_of_the_file(path):
     save(SecondOrderRegressor(rank=1).fit(DATA.X, DATA.y), path)
     tensors, header = read_tensors(path)
-    said = {
+    documented = {
         name
         for row in re.findall(r"^\| (`.*?) \|", DOCS.read_text(), re.M)
         for name in re.findall(r"`(\w+)`", row)
     }
-    assert said == header.keys() | {name for name in tensors if "." not in name}
+    assert documented == header.keys() | {name for name in tensors if "." not in name}
 
 
 # ---- Files that lie: the checksum is right and what they say is not

@@ -17,7 +17,8 @@ from sklearn.model_selection import KFold
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV, open_source
 from quadlin.datasets import make_second_order
 from quadlin.storage import CheckpointError, Journal
-from quadlin.storage import stream_checkpoint as keepers
+from quadlin.storage import stream_checkpoint as streams
+from quadlin.storage.tensor_file import read_tensors, write_tensors
 
 DATA = make_second_order(1500, 10, rank=2, noise=0.5, random_state=0)
 
@@ -163,6 +164,19 @@ def test_torch_and_sparse_rows_and_cross_validation_are_read_back(tmp_path):
     same(*cv)
 
 
+def test_torch_and_sparse_sums_are_not_computed_again(tmp_path, passes):
+    from scipy.sparse import csr_array
+
+    X = torch.asarray(DATA.X, dtype=torch.float32)
+    with sklearn.config_context(array_api_dispatch=True):
+        for rows, y in ((X, torch.asarray(DATA.y)), (csr_array(DATA.X), DATA.y)):
+            path = tmp_path / type(rows).__name__
+            fit(path, X=rows, y=y, uncertainty=True)
+            once = len(passes)
+            fit(path, X=rows, y=y, uncertainty=True)
+            assert len(passes) == once
+
+
 SCRIPT = """
 import sys, numpy as np, quadlin
 X, y = np.load(sys.argv[1] + "/X.npy"), np.load(sys.argv[1] + "/y.npy")
@@ -216,7 +230,7 @@ def test_a_fit_killed_at_any_moment_ends_at_the_same_model(tmp_path, how, monkey
 
 
 def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "WRITE_SECONDS", 0.0)
     options = {"rank": 2, "batch_size": 300, "random_state": 0}
     source = open_source(DATA.X, target=DATA.y, chunk_rows=70)
     whole = SecondOrderRegressor(**options).partial_fit(source)
@@ -226,22 +240,22 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
     def until(stop):
         model = SecondOrderRegressor(**options)
-        seen, feed = 0, keepers.StreamCheckpoint.note
+        seen, original = 0, streams.StreamCheckpoint.note
 
         def note(self, now=False):
             nonlocal seen
             seen += 1
             if seen == stop:
                 raise PowerError
-            feed(self, now)
+            original(self, now)
 
-        monkeypatch.setattr(keepers.StreamCheckpoint, "note", note)
+        monkeypatch.setattr(streams.StreamCheckpoint, "note", note)
         try:
             return model.partial_fit(source, checkpoint=tmp_path / "state")
         except PowerError:
             return None
         finally:
-            monkeypatch.setattr(keepers.StreamCheckpoint, "note", feed)
+            monkeypatch.setattr(streams.StreamCheckpoint, "note", original)
 
     assert until(3) is None  # within the first batch: nothing to keep yet
     assert until(9) is None
@@ -332,7 +346,7 @@ def test_rows_that_cannot_be_told_from_others_are_refused(tmp_path):
 
 
 def test_a_stream_of_other_rows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "WRITE_SECONDS", 0.0)
 
     def stream(y):
         rows = ((DATA.X[i : i + 100], y[i : i + 100]) for i in range(0, 1500, 100))
@@ -343,6 +357,32 @@ def test_a_stream_of_other_rows_is_refused(tmp_path, monkeypatch):
     same(stream(DATA.y), first)
     with pytest.raises(CheckpointError, match="other rows"):
         stream(-DATA.y)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"identity": None},
+        {"identity": [1]},
+        {"seen": -1},
+        {"seen": 1e9},
+        {"seen": "7"},
+        {"digest": 3},
+        {"state": None},
+        {"state": {}},
+    ],
+)
+def test_a_checkpoint_of_a_stream_that_lies_is_refused_in_words(tmp_path, lie):
+    def stream():
+        model = SecondOrderRegressor(2, batch_size=300, random_state=0)
+        source = open_source(DATA.X, target=DATA.y, chunk_rows=500)
+        return model.partial_fit(source, checkpoint=tmp_path / "state")
+
+    stream()
+    arrays, header = read_tensors(tmp_path / "state", kind="checkpoint")
+    write_tensors(tmp_path / "state", arrays, {**header, **lie}, kind="checkpoint")
+    with pytest.raises(CheckpointError, match="start again"):
+        stream()
 
 
 def test_a_fit_within_a_fit_is_no_part_of_its_journal(tmp_path, monkeypatch):

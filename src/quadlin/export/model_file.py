@@ -34,7 +34,7 @@ from quadlin.export.record import (
 from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.stream.state import MismatchError, state_of, stream_of
+from quadlin.stream.state import InvalidContentError, state_of, stream_of
 
 ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressor": SecondOrderRegressor,
@@ -114,8 +114,19 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
-    except (MismatchError, RecursionError) as error:  # lists in lists in lists
-        raise FileFormatError(path, f"It contradicts itself: {error}.", DAMAGED) from error
+    except (InvalidContentError, RecursionError) as error:  # lists in lists in lists
+        raise FileFormatError(path, f"It contradicts itself: {error}.", _advice(header)) from error
+
+
+def _advice(header: dict[str, JSON]) -> str:
+    """Return what to do about a file that contradicts itself."""
+    saved_by, this = header.get("quadlin_version"), version("quadlin")
+    if not isinstance(saved_by, str) or saved_by == this:
+        return DAMAGED
+    return (
+        f"It was saved by quadlin {saved_by[:20]!r}, and this is {this!r}: use that version, or "
+        "fit the model again."
+    )
 
 
 def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
@@ -146,7 +157,7 @@ def _refuse_what_load_refuses(arrays: dict[str, np.ndarray], header: dict[str, J
     try:
         with np.errstate(all="ignore"):
             _estimator(arrays, json.loads(json.dumps(header, allow_nan=False)))
-    except (MismatchError, ValueError) as error:
+    except (InvalidContentError, ValueError) as error:
         raise ValueError(
             f"The model cannot be saved, since `load` would refuse the file: {error}. "
             "Look for numbers that are far too large or too small in X, y and the weights."

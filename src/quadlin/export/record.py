@@ -16,7 +16,7 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
 from quadlin.storage.tensor_file import JSON
-from quadlin.stream.state import MismatchError, StreamState
+from quadlin.stream.state import InvalidContentError, StreamState
 
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
@@ -91,7 +91,7 @@ class ScoresRecord:
             table = {name: np.asarray(results[name], dtype=kinds[name]) for name in kinds}
             score = float(self.best_score)  # type: ignore[arg-type]
         except (ValueError, TypeError, OverflowError) as error:
-            raise MismatchError(f"the scores are not numbers ({error})") from error
+            raise InvalidContentError(f"the scores are not numbers ({error})") from error
         rank = table["param_rank"]
         require(rank.ndim == 1, "the ranks tried")
         shapes = {name: (len(rank), 2) if name == "param_alpha" else (len(rank),) for name in table}
@@ -171,7 +171,7 @@ def set_params(estimator: Any, params: JSON) -> None:
     try:
         check_params(estimator)
     except (ValueError, TypeError, OverflowError) as error:
-        raise MismatchError(f"the parameters are not valid ({error})") from error
+        raise InvalidContentError(f"the parameters are not valid ({error})") from error
 
 
 def check_params(estimator: Any) -> None:
@@ -225,4 +225,4 @@ def distinct(items: Any) -> bool:
 def require(good: Any, what: str) -> None:
     """Refuse a file, unless what it says is good."""
     if not good:
-        raise MismatchError(f"{what} cannot be right")
+        raise InvalidContentError(f"{what} cannot be right")

@@ -7,7 +7,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.export.record import require
 from quadlin.solve.fit_state import FitState
-from quadlin.stream.state import MismatchError
+from quadlin.stream.state import InvalidContentError
 
 ARRAYS = (
     *("coef", "components", "eigenvalues", "has_diagonal"),
@@ -61,7 +61,7 @@ def require_agreement(
     try:
         arrays, numbers = in_user_units(state)
     except np.linalg.LinAlgError as error:
-        raise MismatchError("the model has entries that are not finite") from error
+        raise InvalidContentError("the model has entries that are not finite") from error
     for name, a in arrays.items():
         b = given[name]
         require(b is not None and b.shape == a.shape and b.dtype == a.dtype, repr(name))

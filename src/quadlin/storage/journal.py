@@ -35,7 +35,7 @@ from quadlin.storage.identity import (
 )
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import JSON
-from quadlin.stream.state import MismatchError
+from quadlin.stream.state import InvalidContentError
 
 try:
     import fcntl
@@ -219,7 +219,7 @@ class Journal:
             reader = Deserialiser(arrays, self.width, convert=self._convert)
             answer = reader.read(SUMS[kind], value, "sum")
             return (question, answer) if _is_possible(answer) else (None, None)
-        except (FrameError, MismatchError, KeyError, TypeError):
+        except (FrameError, InvalidContentError, KeyError, TypeError):
             return None, None
 
     def _convert(self, array: np.ndarray) -> Array:

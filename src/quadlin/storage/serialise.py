@@ -23,6 +23,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
+from quadlin.core.units import Units
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.step_length import Gram
@@ -31,7 +32,7 @@ from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
-from quadlin.stream.state import MismatchError, SparseRows, Waiting
+from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
 
 LARGEST_INTEGER = 2**63 - 1
 
@@ -58,7 +59,10 @@ SHAPES: dict[type, dict[str, str]] = {
     Waiting: {"X": "nd", "y": "n", "weight": "n"},
 }
 # For files of earlier versions: the former names of fields that were renamed, with the new ones.
-FORMER_NAMES: dict[type, dict[str, str]] = {}
+FORMER_NAMES: dict[type, dict[str, str]] = {
+    StreamState: {"learned": "state"},
+    Units: {"burden": "penalty_scale"},
+}
 HINTS = {(UnitsMaker, "dtype"): np.dtype}  # what the class itself leaves open
 MAY_BE_INFINITE = {  # a plain step that diverged; too few rows to estimate the noise
     (Record, "loss"),
@@ -177,7 +181,7 @@ class Deserialiser:
         self.convert = convert
 
     def read(self, hint: Any, value: JSON, name: str, shape: str | None = None) -> Any:
-        """Return the value of type `hint`, or raise a MismatchError.
+        """Return the value of type `hint`, or raise a InvalidContentError.
 
         Arrays must have the given shape; those of an object, where `SHAPES` gives no other.
         """
@@ -193,7 +197,7 @@ class Deserialiser:
         if origin is tuple or origin is Sequence:
             any_length = origin is Sequence or args[-1] is Ellipsis
             if not isinstance(value, list) or not (any_length or len(value) == len(args)):
-                raise MismatchError(f"{name!r} is not a list of the right length")
+                raise InvalidContentError(f"{name!r} is not a list of the right length")
             kinds = [args[0]] * len(value) if any_length else args
             parts = enumerate(zip(kinds, value, strict=True))
             return tuple(self.read(kind, item, f"{name}.{i}") for i, (kind, item) in parts)
@@ -201,7 +205,7 @@ class Deserialiser:
 
     def _object(self, kind: Any, value: JSON, name: str, default: str) -> Any:
         hints, optional = _hints(kind)
-        wrong = MismatchError(f"{name!r} does not have the parts of {kind.__name__}")
+        wrong = InvalidContentError(f"{name!r} does not have the parts of {kind.__name__}")
         if not isinstance(value, dict):
             raise wrong
         former = FORMER_NAMES.get(kind, {})
@@ -222,27 +226,27 @@ class Deserialiser:
     def _one_of(self, kinds: tuple[Any, ...], value: JSON, name: str, shape: str | None) -> Any:
         if value is None and NoneType in kinds:
             return None
-        wrong = MismatchError(f"{name!r} is missing")
-        for kind in kinds:
+        wrong = InvalidContentError(f"{name!r} is missing")
+        for kind in (kind for kind in kinds if kind is not NoneType):
             try:
                 return self.read(kind, value, name, shape)
-            except MismatchError as error:
+            except InvalidContentError as error:
                 wrong = error
         raise wrong
 
     def _array(self, value: JSON, name: str, shape: str | None, kinds: str) -> Array:
         if not isinstance(value, dict) or value.get("array") != name or name not in self.unused:
-            raise MismatchError(f"the array {name!r} is missing")
+            raise InvalidContentError(f"the array {name!r} is missing")
         a, order = self.unused.pop(name), value.get("order")
         sizes = list(a.shape)
         if shape is not None:
             sizes = [self.sizes.setdefault(x, n) for x, n in zip(shape, a.shape, strict=False)]
         if list(a.shape) != sizes or len(shape or sizes) != a.ndim or a.dtype.kind not in kinds:
-            raise MismatchError(f"the array {name!r} has type {a.dtype} and shape {a.shape}")
+            raise InvalidContentError(f"the array {name!r} has type {a.dtype} and shape {a.shape}")
         if order is not None:
             integers = isinstance(order, list) and all(type(i) is int for i in order)
             if not integers or sorted(order) != list(range(a.ndim)):
-                raise MismatchError(f"the order of the axes of {name!r} is not a permutation")
+                raise InvalidContentError(f"the order of the axes of {name!r} is not a permutation")
             a = np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
         return a if self.convert is None else self.convert(a)
 
@@ -262,5 +266,5 @@ def _plain(hint: Any, value: JSON, name: str) -> Any:
         good = isinstance(value, str) and value in hint.__members__
         value = hint[value] if good else None
     if not good:
-        raise MismatchError(f"{name!r} is not a {getattr(hint, '__name__', hint)}")
+        raise InvalidContentError(f"{name!r} is not a {getattr(hint, '__name__', hint)}")
     return float(value) if hint is float else value

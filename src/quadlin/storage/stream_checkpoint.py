@@ -18,7 +18,7 @@ from quadlin.storage.identity import (
 )
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import read_tensors, write_tensors
-from quadlin.stream.state import MismatchError, StreamState, state_of, stream_of
+from quadlin.stream.state import InvalidContentError, StreamState, state_of, stream_of
 from quadlin.stream.stream import Stream
 
 WRITE_SECONDS = 5.0
@@ -90,7 +90,9 @@ class StreamCheckpoint:
             self.stream = stream_of(state, maker.names, maker.fields)
             self.seen = reader.read(int, header.get("seen"), "seen")
             self.expected = reader.read(str, header.get("digest"), "digest")
-        except MismatchError as error:
+            if self.seen < 1:
+                raise InvalidContentError("'seen' is not a number of rows")
+        except InvalidContentError as error:
             raise CheckpointError(
                 f"{self.path} holds values that contradict each other: {error}. {START_AGAIN}"
             ) from None

@@ -1,4 +1,4 @@
-"""A stream as plain data: what to write down of it, and how to go on from there."""
+"""The state of a stream as plain data, and the stream that continues from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from quadlin.stream.stream import Stream
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
 
-class MismatchError(Exception):
-    """Where a file says something that cannot be."""
+class InvalidContentError(Exception):
+    """A file holds a value that no stream or model can have."""
 
 
 class SparseRows(NamedTuple):
@@ -41,7 +41,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class StreamState:
-    """All that a stream knows, but for the names of features and their fields."""
+    """Everything that a stream has learned, except the names of features and their fields."""
 
     options: Options
     batch_size: int
@@ -53,11 +53,13 @@ class StreamState:
     current: FitState | None  # with an incomplete batch, where there is one
     waiting: Waiting | None
     pending: Pending | None
-    tally: Tally
+    rows: int
+    weight: float
+    squared_weight: float
 
 
 def state_of(stream: Stream) -> StreamState:
-    """Return all that a stream knows, what an incomplete batch has taught it included."""
+    """Return the state of a stream, with what it learned from an incomplete batch."""
     current, waiting = stream.current, None
     if stream.state is None:
         source = stream.waiting.source()
@@ -77,14 +79,16 @@ def state_of(stream: Stream) -> StreamState:
         None if current is stream.state else current,
         waiting,
         stream.pending,
-        stream.tally,
+        stream.tally.counting,
+        stream.tally.weight,
+        stream.tally.squared_weight,
     )
 
 
 def stream_of(
     state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
 ) -> Stream:
-    """Return the stream that goes on from a state, unless no stream can be in it."""
+    """Return the stream that continues from a state; refuse a state that no stream can have."""
     _check_state(state, len(names))
     stream = Stream(
         state.options,
@@ -98,7 +102,7 @@ def stream_of(
     stream._current = state.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
-    stream.tally = state.tally
+    stream.tally = Tally(state.rows, state.rows, state.weight, state.squared_weight)
     return stream
 
 
@@ -109,7 +113,9 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
             rows = csr_array((X.data, X.indices, X.indptr), shape=(len(waiting.y), d))
             rows.check_format(full_check=True)
         except (ValueError, TypeError) as error:
-            raise MismatchError(f"the rows that wait are not sparse ones ({error})") from error
+            raise InvalidContentError(
+                f"the rows of the incomplete batch are not sparse rows ({error})"
+            ) from error
         buffer.X = [rows]
     else:
         buffer.X = X
@@ -122,53 +128,52 @@ def _check_state(state: StreamState, d: int) -> None:
     """Refuse what no stream can be in."""
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
-    _need(bool(states), "a model that has learned nothing")
-    _need((fitted is None) == (waiting is not None), "the rows that wait")
-    _need(pending is None or fitted is not None, "the sums that wait")
-    tally = state.tally
-    _need(0 <= state.seed < 2**31, "the seed")
-    _need(
-        min(state.batch_size, state.goal, state.first_limit, tally.counting) >= 1, "a count of rows"
+    _require(bool(states), "a state without a model")
+    _require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
+    _require(pending is None or fitted is not None, "the sums of the incomplete batch")
+    _require(0 <= state.seed < 2**31, "the seed")
+    _require(
+        min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows"
     )
-    _need(min(tally.weight, tally.squared_weight) >= 0, "a weight of rows")
-    _need(max(tally.weight, tally.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
+    _require(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    _require(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
     gathered = 0
     if waiting is not None:
         X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
         floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
-        _need(floats, "the type of the rows that wait")
+        _require(floats, "the type of the rows of the incomplete batch")
         gathered = len(waiting.y)
     elif pending is not None:
         gathered = pending.rows
     least = 0 if waiting is None and pending is None else 1
-    _need(least <= gathered < state.goal, "the number of rows that wait")
-    _need(not len(state.make_units.fields), "the fields of a state")
+    _require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
+    _require(not len(state.make_units.fields), "the fields of a state")
     _check_choices(state.options, state.make_units.diagonal, d)
     for each in states:
-        _need(state.options.rank == each.model.s.shape[0] <= d, "the rank")
+        _require(state.options.rank == each.model.s.shape[0] <= d, "the rank")
         _check_fit(each)
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
-    _need(options.step in ("guarded", "plain"), "the step")
-    _need(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
-    _need(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
-    _need(min(options.alpha) >= 0, "the penalty")
+    _require(options.step in ("guarded", "plain"), "the step")
+    _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
+    _require(min(options.alpha) >= 0, "the penalty")
     words = ("auto", "free", "zero")
     good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
-    _need(good, "the choice of the diagonal")
+    _require(good, "the choice of the diagonal")
 
 
 def _check_fit(state: FitState) -> None:
-    _need(len(state.history) > 0, "an empty history")
+    _require(len(state.history) > 0, "an empty history")
     units = state.units
-    _need(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    _need(bool((units.penalty_scale > 0).all()), "the share of the penalty")
+    _require(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    _require(bool((units.penalty_scale > 0).all()), "the scale of the penalty")
     for moments in (state.features, state.target):
-        _need(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
-    _need(bool((state.features.var >= 0).all()), "the variance")
+        _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
+    _require(bool((state.features.var >= 0).all()), "the variance")
 
 
-def _need(good: bool, what: str) -> None:
+def _require(good: bool, what: str) -> None:
     if not good:
-        raise MismatchError(f"{what} cannot be right")
+        raise InvalidContentError(f"{what} cannot be right")
