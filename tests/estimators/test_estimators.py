@@ -131,13 +131,13 @@ def test_columns_of_float32_far_from_zero_keep_what_they_say(form, streamed):
     expected = exact.predict(X.astype(float), return_std=not streamed)
     np.testing.assert_allclose(predicted, expected, rtol=2e-3, atol=2e-3)
     assert "constant" not in own.diagnose()
-    assert np.max(np.abs(np.asarray(own._fitted.current.units.rest))) > 0.05  # as the test means
+    assert np.max(np.abs(np.asarray(own.fitted_.state.units.rest))) > 0.05  # as the test means
 
 
 def test_what_fit_leaves_out_diagnose_calls_constant():
     X = np.column_stack([X0, np.full(60, 1e7), 1e-39 * X0[:, 0]]).astype(np.float32)
     model = fitted(X, Y0)
-    left_out = np.flatnonzero(np.asarray(model._fitted.current.units.scale) == 0)
+    left_out = np.flatnonzero(np.asarray(model.fitted_.state.units.scale) == 0)
     assert left_out.tolist() == [4, 5]
     assert "2 constant (x4, x5)" in model.diagnose()
 

@@ -84,7 +84,9 @@ def test_a_field_that_was_renamed_is_read_under_its_former_name(tmp_path, monkey
     with pytest.raises(FileFormatError, match="does not have the parts of Units"):
         load(tmp_path / "model")
     monkeypatch.setitem(
-        serialise.FORMER_NAMES, type(load(EARLIER)._fitted.current.units), {"former": "mean"}
+        serialise.FORMER_NAMES,
+        type(load(EARLIER).fitted_.state.units),
+        {"former": "mean", "burden": "penalty_scale"},
     )
     load(tmp_path / "model")
 

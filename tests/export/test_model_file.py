@@ -3,6 +3,7 @@ import json
 import os
 import re
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -256,10 +257,10 @@ def test_columns_whose_names_are_no_text_are_loaded(path, names):
 
 def test_what_load_would_refuse_is_not_written(tmp_path):
     model = SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
-    model._fitted.squared_weight = np.inf
+    model.fitted_.stream.tally = replace(model.fitted_.stream.tally, squared_weight=np.inf)
     with pytest.raises(ValueError, match=r"'state.squared_weight'.*too large"):
         save(model, tmp_path / "model")
-    model._fitted.squared_weight = 1e160
+    model.fitted_.stream.tally = replace(model.fitted_.stream.tally, squared_weight=1e160)
     with pytest.raises(ValueError, match="a weight of rows"):
         save(model, tmp_path / "model")
     assert os.listdir(tmp_path) == []
@@ -314,7 +315,7 @@ def test_the_reader_in_the_docs_predicts_from_encoded_text(path):
     frame, y = table()
     model = SecondOrderRegressor(rank=2, random_state=0).fit(frame, y)
     save(model, path)
-    X, _ = model._encoder.encode(frame)
+    X, _ = model.encoder_.encode(frame)
     np.testing.assert_allclose(reader()(path, X.toarray()), model.predict(frame), rtol=1e-10)
 
 
@@ -422,7 +423,7 @@ def test_arrays_of_another_shape_or_type_or_value_are_refused(path, honest, whic
 def test_a_model_and_its_telling_in_raw_units_must_agree(path, honest):
     tensors, header = honest[0]
     for part in ("U", "s", "w"):
-        name = f"state.learned.model.{part}"
+        name = f"state.state.model.{part}"
         refused(path, {**tensors, name: 1.01 * tensors[name]}, header, "contradicts itself")
 
 
@@ -477,7 +478,7 @@ def test_whatever_a_header_says_it_is_loaded_or_refused(path, honest, data):
         warnings.simplefilter("ignore")
         assert model.diagnose()
         assert isinstance(json.dumps(model.get_params(), default=str), str)
-        if model._encoder is None:
+        if model.encoder_ is None:
             assert model.predict(np.zeros((1, model.n_features_in_))).shape == (1,)
 
 

@@ -87,12 +87,11 @@ def test_the_curvature_of_the_ridge_is_that_of_the_penalty():
     with_ridge, p, move = task(5)
     without, q, _ = task(5, alpha=(0.0, 0.0))
     gained = move.dot(with_ridge.curvature(p, move)) - move.dot(without.curvature(q, move))
-    step, rho = with_ridge._pushed_forward(p, move), with_ridge.units.penalty_scale
-    dM = step.E @ step.H.T + step.H @ step.E.T
+    step, rho = with_ridge.coordinates.steps(p.model, p.U, move), with_ridge.units.penalty_scale
+    H, w = step.H[:, 0, :], step.w[:, 0]
+    dM = step.E @ H.T + H @ step.E.T
     first, second = with_ridge.options.alpha
-    penalty = first * np.sum((rho * step.w) ** 2) + 2 * second * np.sum(
-        (np.outer(rho, rho) * dM) ** 2
-    )
+    penalty = first * np.sum((rho * w) ** 2) + 2 * second * np.sum((np.outer(rho, rho) * dM) ** 2)
     assert gained == pytest.approx(penalty / p.sums.weight)
 
 
@@ -117,11 +116,12 @@ def test_full_whitening_whitens():
     X = rng.standard_normal((2000, 8)) @ rng.standard_normal((8, 8))
     m = Moments.of(X)
     units = units_of(m, m.tau >= 0.05, Target(0.0, 1.0, 0.0, 1.0), np.float64)
-    white, passes = whitener(MemorySource(X), units, "full", 0.0, rng)
+    rows = Rows.of(MemorySource(X))
+    white = whitener(rows, units, "full", 0.0, rng)
     Z = Block(X, units).matmul(white.apply(np.eye(8)))
     S = Z.T @ Z / 2000
     # Shrunk: an eigenvalue e of the correlation becomes e/(e + 0.01), and the smallest is small.
-    assert passes == 1
+    assert rows.walks == 1
     assert np.all(np.linalg.eigvalsh(S) <= 1)
     assert np.linalg.cond(S) < np.linalg.cond(np.corrcoef(X.T)) / 2
 

@@ -38,17 +38,17 @@ def same(a, b):
 @pytest.fixture
 def passes(monkeypatch):
     """How many sums were carried out, not read back; a number a row is not recorded."""
-    from quadlin.core import engine
+    from quadlin.core import rows
 
     count = []
-    original = engine._carried
+    original = rows.Rows._carried
 
-    def counted(fn, *rest):
-        if fn is not engine._listed:
+    def counted(self, fn, *rest):
+        if fn is not rows._listed:
             count.append(1)
-        return original(fn, *rest)
+        return original(self, fn, *rest)
 
-    monkeypatch.setattr(engine, "_carried", counted)
+    monkeypatch.setattr(rows.Rows, "_carried", counted)
     return count
 
 
@@ -272,9 +272,9 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_an_interrupted_fit_goes_on(tmp_path, monkeypatch):
     # Ctrl-C in the tenth pass.
-    from quadlin.core import engine
+    from quadlin.core.rows import Rows
 
-    original, count = engine._carried, []
+    original, count = Rows._carried, []
 
     def interrupted(*args):
         count.append(1)
@@ -282,10 +282,10 @@ def test_an_interrupted_fit_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(engine, "_carried", interrupted)
+    monkeypatch.setattr(Rows, "_carried", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "journal")
-    monkeypatch.setattr(engine, "_carried", original)
+    monkeypatch.setattr(Rows, "_carried", original)
     same(fit(tmp_path / "journal"), fit())
 
 
@@ -386,18 +386,18 @@ def test_a_checkpoint_of_a_stream_that_lies_is_refused_in_words(tmp_path, lie):
 
 
 def test_a_fit_within_a_fit_is_no_part_of_its_journal(tmp_path, monkeypatch):
-    from quadlin.estimators import regressor
+    from quadlin.estimators import fitting
 
-    original = regressor.choose_rank
+    original = fitting.choose_rank
     inner = []
 
     def with_another_fit(*args):
         inner.append(fit(rank=1))
         return original(*args)
 
-    monkeypatch.setattr(regressor, "choose_rank", with_another_fit)
+    monkeypatch.setattr(fitting, "choose_rank", with_another_fit)
     first = fit(tmp_path / "journal", rank="auto")
     size = os.path.getsize(tmp_path / "journal")
-    monkeypatch.setattr(regressor, "choose_rank", original)
+    monkeypatch.setattr(fitting, "choose_rank", original)
     same(fit(tmp_path / "journal", rank="auto"), first)
     assert os.path.getsize(tmp_path / "journal") == size

@@ -207,7 +207,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 
 def test_a_failure_after_recorded_sums_names_the_journal(tmp_path, monkeypatch):
-    from quadlin.core import engine
+    from quadlin.core.rows import Rows
 
     fit(tmp_path / "journal")
     data = (tmp_path / "journal").read_bytes()
@@ -216,7 +216,7 @@ def test_a_failure_after_recorded_sums_names_the_journal(tmp_path, monkeypatch):
     def fail(*args):
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
-    monkeypatch.setattr(engine, "_carried", fail)
+    monkeypatch.setattr(Rows, "_carried", fail)
     with pytest.raises(
         CheckpointError, match=r"continued from .*journal.*Delete it to start again"
     ):

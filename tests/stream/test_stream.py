@@ -355,19 +355,19 @@ def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path,
     options = {"rank": 1, "batch_size": 250, "random_state": 0}
     whole = SecondOrderRegressor(**options).partial_fit(source)
     monkeypatch.setattr("quadlin.storage.stream_checkpoint.WRITE_SECONDS", -1.0)
-    feed, calls = Stream.feed, []
+    fed, calls = Stream.fed, []
 
     def torn(self, chunk):
         calls.append(chunk)
         if len(calls) == 17:
-            feed(self, Chunk(chunk.X[:50], chunk.y[:50], None))
+            fed(self, Chunk(chunk.X[:50], chunk.y[:50], None))
             raise KeyboardInterrupt
-        feed(self, chunk)
+        return fed(self, chunk)
 
-    monkeypatch.setattr(Stream, "feed", torn)
+    monkeypatch.setattr(Stream, "fed", torn)
     with pytest.raises(KeyboardInterrupt):
         SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
-    monkeypatch.setattr(Stream, "feed", feed)
+    monkeypatch.setattr(Stream, "fed", fed)
     again = SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
     np.testing.assert_array_equal(again.coef_, whole.coef_)
     assert again.n_samples_seen_ == 3000
