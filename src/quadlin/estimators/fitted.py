@@ -88,6 +88,11 @@ class Fitted:
         return self._learned("moments_").features
 
     @property
+    def target_moments_(self) -> Moments:
+        """Return the moments of the target, as those of one feature."""
+        return self._learned("target_moments_").target
+
+    @property
     def rank_(self) -> int:
         """Return the rank that was fitted."""
         return int(self._learned("rank_").model.s.shape[0])

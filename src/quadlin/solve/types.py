@@ -20,7 +20,7 @@ class Status(Enum):
     """How a fit ended; the value is advice."""
 
     converged = Message(
-        "A step no longer lowers the loss by more than {tol} of it.", tol=Option("tol")
+        "A step no longer lowers the loss by more than the fraction {tol}.", tol=Option("tol")
     )
     out_of_steps = Message(
         "{max_iter} steps were used up while still improving. Raise {max_iter}.",
