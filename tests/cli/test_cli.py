@@ -106,6 +106,49 @@ def test_each_command_has_help_with_an_example(quadlin, command):
     assert f"quadlin {command}" in text.split("╭")[0].split("Usage")[1].split("\n", 1)[1]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_list_of_commands_repeats_the_first_line_of_their_help(command):
+    module, summary = COMMANDS[command]
+    assert getattr(importlib.import_module(module), command).__doc__.splitlines()[0] == summary
+
+
+def test_help_does_not_load_the_libraries_of_the_commands():
+    code = (
+        "import sys; from quadlin.cli import main; main(['--help']); "
+        "sys.exit(repr({'numpy', 'scipy', 'sklearn', 'pyarrow', 'pandas'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.stderr.decode().strip() == "set()"
+
+
+def closed_pipe(*argv):
+    """Run a command whose output nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        return subprocess.run(
+            [sys.executable, "-m", "quadlin", *argv],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+
+
+def test_output_that_nobody_reads_is_no_error(folder):
+    for argv in (["--help"], ["inspect", str(folder / "model.safetensors")]):
+        done = closed_pipe(*argv)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("module", ["cyclopts", "numpy", "sklearn"])
+def test_ctrl_c_during_imports_exits_silently(tmp_path, module):
+    code = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('too late')\n"
+    (tmp_path / f"{module}.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = shell("fit", "rows.csv", "--target", "y", env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_without_its_dependencies_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cyclopts", None)
     assert main(["--help"]) == 1
@@ -358,6 +401,65 @@ def test_a_model_is_shown_with_names_and_errors(quadlin):
     assert said["history"][-1]["passes"] > 1
 
 
+EVIL = "a\x1b[31mb\nc\x9bd\u202ee\u2028f"
+SAFE = r"a\x1b[31mb\nc\x9bd\u202ee\u2028f"
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
+
+
+def test_control_characters_of_names_levels_and_files_are_never_printed(quadlin):
+    table = frame(300)
+    levels = [EVIL if city == "Rome" else city for city in table["city"]]
+    rows = {EVIL: table["area"], "level": levels, "y": table["price"]}
+    file = f"{EVIL}.parquet"
+    pa.parquet.write_table(pa.table(rows), file)
+
+    def outputs(*argv):
+        code = main([str(part) for part in argv])
+        out, err = quadlin.capsys.readouterr()
+        assert not UNSAFE.search(out + err), argv
+        assert all(len(line) < 400 for line in err.splitlines())
+        return code, out, err
+
+    code, out, _ = outputs("check", file, "--target", "y")
+    assert code == 0
+    assert f"file {SAFE}.parquet" in out
+    assert f"level={SAFE}" in out
+    assert outputs("fit", file, "--target", "y", "--rank", 1, "-o", f"{EVIL}.st")[0] == 0
+    _, out, _ = outputs("inspect", f"{EVIL}.st", "--html", "page.html")
+    assert SAFE in out
+    assert f"level={SAFE}" in out
+    page = Path("page.html").read_text()
+    assert not UNSAFE.search(page)
+    assert SAFE in page
+    _, out, _ = outputs("inspect", f"{EVIL}.st", "--json")
+    assert EVIL in [term["feature"] for term in json.loads(out)["linear"]]
+    for argv, words in (
+        (["fit", file, "--target", EVIL + "?"], "has no column"),
+        (["fit", EVIL + ".csv", "--target", "y"], "No file matches"),
+        (["fit", file], "with --target"),
+        (["predict", f"{EVIL}.st", file, "--keep", EVIL + "!", "-o", "p.csv"], "has no column"),
+        (["inspect", EVIL], "There is no model"),
+        (["fit", file, EVIL], "Unexpected argument"),
+        (["fit", file, "--target", "y", "--config", EVIL], "no configuration file"),
+    ):
+        code, out, err = outputs(*argv)
+        assert code in (1, 2)
+        assert words in err
+        assert err.count("\n") == 1
+
+
+def test_the_bars_of_a_page_grow_to_their_own_side(quadlin):
+    quadlin("inspect F/model.safetensors --html page.html -q")
+    page = Path("page.html").read_text()
+    model = json.loads(quadlin("inspect F/model.safetensors --json"))
+    signs = [term["strength"] for kind in ("interactions", "linear") for term in model[kind]]
+    signs += model["eigenvalues"]
+    bars = re.findall(r'class="bar (positive|negative)"\s+style="width: ([\d.]+)%"', page)
+    assert [side == "positive" for side, _ in bars] == [value > 0 for value in signs]
+    assert max(float(width) for _, width in bars) == 50  # half of the track, from its centre
+    assert "lowers the prediction" in page
+
+
 def test_a_page_of_a_model_stands_alone_and_escapes_names(quadlin):
     evil = "<script>alert(1)</script>&"
     table = frame(300)
@@ -477,7 +579,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
         ("fit F/houses.csv", "with --target; the columns are id, city", 2),
-        ("fit F/houses.csv --target city", "must be numbers", 1),
+        ("fit F/houses.csv --target city", "must be numbers. Choose a numeric column", 1),
         ("fit F/houses.csv --target price --rank many", "not a whole number or auto", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),

@@ -1,4 +1,8 @@
-"""The command line: `quadlin check | fit | predict | inspect | evaluate | export | …`."""
+"""The command line: `quadlin check | fit | predict | inspect | evaluate | export | …`.
+
+Imports every room below; nothing imports it. Each command is one file that parses, calls the library
+and prints; `options`, `reading`, `progress` and `printing` are what commands share.
+"""
 
 import os
 import signal

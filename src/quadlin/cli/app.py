@@ -79,6 +79,8 @@ def _run(argv: Sequence[str]) -> int:
         told = error if error.args else KeyboardInterrupt("Stopped; nothing was written.")
         return _failed(told, STOPPED, debug)
     except Exception as error:
+        if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
+            error = error.__cause__  # cyclopts only says that the command cannot be imported
         return _failed(error, FAILED, debug)
 
 

@@ -262,6 +262,8 @@ def _report(
         warnings.warn(f"The target is {value} in every row, and so is the model.", stacklevel=2)
     elif r2 is None:
         r2 = 1 - history[-1].loss / float(target.var[0])
+    if answer.quiet and not answer.json:
+        return
     passes = 1 if streamed else getattr(model, "n_passes_", history[-1].passes)
     content = {
         "model": str(output),
@@ -288,7 +290,7 @@ def _report(
         ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
-    print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
+    print_answer(content, aligned(table, ""), answer.json)
 
 
 def _some(values: Any) -> str:

@@ -17,6 +17,7 @@ th { vertical-align: bottom; overflow-wrap: normal; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { white-space: normal; }
 .bars { width: 30%; min-width: 4.5rem; }
+.index { width: 3rem; }
 .track { position: relative; height: .8rem; }
 .track::before { content: ""; position: absolute; left: 50%; top: -.2rem; bottom: -.2rem;
   border-left: 1px solid currentColor; opacity: .5; }
@@ -30,8 +31,11 @@ th.number { white-space: normal; }
   body { padding: .5rem .75rem 2rem; }
   table { font-size: .78rem; }
   th, td { padding: .25rem .25rem; }
-  dl { grid-template-columns: 1fr; }
-  dd { margin-bottom: .4rem; }
+  .terms tr { display: flex; flex-wrap: wrap; border-bottom: 1px solid var(--line); }
+  .terms th, .terms td { flex: 1; border: 0; }
+  .terms th:first-child, .terms td:first-child { flex: 1 0 100%; }  /* a name on its own line */
+  .terms .bars { align-self: center; }
+  .terms th { align-self: end; }
 }
 """
 TEMPLATE = """
@@ -51,7 +55,7 @@ TEMPLATE = """
 <h2>{{ heading }}</h2>
 {% if rows %}
 {{ legend("raises the prediction", "lowers the prediction") }}
-<table>
+<table class="terms">
 <thead><tr><th>{{ head }}</th><th class="number">coefficient</th>
 {% if rows[0].std_error is not none %}
 <th class="number">standard error</th>
@@ -82,7 +86,7 @@ each feature, so that features of different units can be compared.</p>
 <dt>rank of M</dt><dd>{{ model.rank }}</dd>
 <dt>intercept</dt><dd>{{ "%.4g"|format(model.intercept) }}</dd>
 {% if model.noise is not none %}
-<dt>standard deviation of the noise</dt><dd>{{ "%.4g"|format(model.noise) }}</dd>
+<dt>noise (sd)</dt><dd>{{ "%.4g"|format(model.noise) }}</dd>
 {% endif %}
 <dt>status</dt><dd>{{ model.status }}. {{ model.advice }}</dd>
 </dl>
@@ -92,8 +96,8 @@ each feature, so that features of different units can be compared.</p>
 {% if model.eigenvalues %}
 {{ legend("positive", "negative") }}
 <table>
-<thead><tr><th class="number"></th><th class="number">eigenvalue</th><th class="bars"></th></tr>
-</thead>
+<thead><tr><th class="number index"></th><th class="number">eigenvalue</th><th class="bars"></th>
+</tr></thead>
 <tbody>
 {% set largest = model.eigenvalues|map("abs")|max %}
 {% for value in model.eigenvalues %}

@@ -133,8 +133,8 @@ TEMPLATE = """
 <header>
 <h1>{{ title }}</h1>
 <p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model</cite>,
-measured with quadlin. Of {{ sections|length }} claims {{ tally }} Where the measurement differs from
-the paper, the text says so.</p>
+measured with quadlin. Of {{ sections|length }} claims {{ tally }} Where the measurement differs
+from the paper, the text says so.</p>
 {% for note in notes %}
 <p>{{ note }}</p>
 {% endfor %}
