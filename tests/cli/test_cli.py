@@ -353,7 +353,7 @@ def test_levels_that_the_model_does_not_know_are_told(quadlin):
     assert said == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
     main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
     assert (
-        "warning: Levels that were absent from the rows of fit" in quadlin.capsys.readouterr().err
+        "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
     )
 
 

@@ -1,7 +1,7 @@
 """The command line: `quadlin check | fit | predict | inspect | evaluate | export | …`.
 
-Imports every room below; nothing imports it. Each command is one file that parses, calls the library
-and prints; `options`, `reading`, `progress` and `printing` are what commands share.
+Imports every room below; no room imports it.
+Gives users a command per file, which parses, calls the library and prints.
 """
 
 import os

@@ -196,7 +196,7 @@ def check_weights(tally: Tally, dtype: Any) -> None:
 def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
     """Warn of levels that were not there when the encoder was made; while it `learns`, say how."""
     counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    text = f"Levels that were absent from the rows of fit are treated as none of its own: {counts}."
+    text = f"Levels that fit did not see are treated as none of the known levels: {counts}."
     advice = Phrase(
         " To learn them from a stream, name all of them when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open what follows with "
