@@ -352,9 +352,7 @@ def test_levels_that_the_model_does_not_know_are_told(quadlin):
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
     assert said == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
     main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
-    assert (
-        "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
-    )
+    assert "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
 
 
 def test_evaluation_agrees_with_scikit_learn(quadlin, folder):
