@@ -1,5 +1,6 @@
 """The command line, as a user meets it."""
 
+import importlib
 import io
 import json
 import os
@@ -20,12 +21,11 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.cli import main
-from quadlin.cli.messages import columns, plain, spoken
-from quadlin.cli.options import joined, split
+from quadlin.cli.app import COMMANDS
+from quadlin.cli.options import join_names, split_names
+from quadlin.cli.printing import aligned, json_value, message_text
 from quadlin.data import open_source
 from quadlin.export.model_file import load
-
-COMMANDS = ("check", "fit", "predict", "evaluate", "inspect", "export", "demo", "reproduce")
 
 
 def frame(n=1200, seed=0):
@@ -106,6 +106,49 @@ def test_each_command_has_help_with_an_example(quadlin, command):
     assert f"quadlin {command}" in text.split("╭")[0].split("Usage")[1].split("\n", 1)[1]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_list_of_commands_repeats_the_first_line_of_their_help(command):
+    module, summary = COMMANDS[command]
+    assert getattr(importlib.import_module(module), command).__doc__.splitlines()[0] == summary
+
+
+def test_help_does_not_load_the_libraries_of_the_commands():
+    code = (
+        "import sys; from quadlin.cli import main; main(['--help']); "
+        "sys.exit(repr({'numpy', 'scipy', 'sklearn', 'pyarrow', 'pandas'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.stderr.decode().strip() == "set()"
+
+
+def closed_pipe(*argv):
+    """Run a command whose output nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        return subprocess.run(
+            [sys.executable, "-m", "quadlin", *argv],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+
+
+def test_output_that_nobody_reads_is_no_error(folder):
+    for argv in (["--help"], ["inspect", str(folder / "model.safetensors")]):
+        done = closed_pipe(*argv)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("module", ["cyclopts", "numpy", "sklearn"])
+def test_ctrl_c_during_imports_exits_silently(tmp_path, module):
+    code = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('too late')\n"
+    (tmp_path / f"{module}.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = shell("fit", "rows.csv", "--target", "y", env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_without_its_dependencies_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cyclopts", None)
     assert main(["--help"]) == 1
@@ -177,7 +220,7 @@ def test_a_fit_warns_of_columns_that_number_the_rows(quadlin, options):
     for chosen, warned in (("", True), ("--columns id,area", False)):
         assert main(f"fit few.csv --target price {chosen} {options} -q".split()) == 0
         err = capsys.readouterr().err
-        assert ("warning: id: whole numbers that rise" in err) == warned
+        assert ("warning: id: whole numbers that increase" in err) == warned
         assert (f"--columns {COLUMNS}\n" in err) == warned
 
 
@@ -264,7 +307,7 @@ def test_columns_are_kept_beside_the_predictions(quadlin):
 
 def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
     monkeypatch.setattr("quadlin.data.source.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
-    monkeypatch.setattr("quadlin.cli.outputs.ROW_GROUP", 150)
+    monkeypatch.setattr("quadlin.cli.prediction_files.ROW_GROUP", 150)
     quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
     groups = pa.parquet.ParquetFile("p.parquet").metadata
     assert {groups.row_group(i).num_rows for i in range(groups.num_row_groups)} == {200}
@@ -294,7 +337,7 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
     for line, words in (
         ("m.st text.csv", "area holds text, but the model knows numbers only."),
         ("m.st gap.csv", "--missing drop"),
-        ("F/model.safetensors three.npy", "the model has text columns: city, area"),
+        ("F/model.safetensors three.npy", "the model has text columns: it needs city, area"),
     ):
         assert main([*f"predict {line} -o {output}".split()]) == 1
         out, err = quadlin.capsys.readouterr()
@@ -309,7 +352,7 @@ def test_levels_that_the_model_does_not_know_are_told(quadlin):
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
     assert said == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
     main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
-    assert "warning: Levels that fit did not see" in quadlin.capsys.readouterr().err
+    assert "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
 
 
 def test_evaluation_agrees_with_scikit_learn(quadlin, folder):
@@ -356,6 +399,65 @@ def test_a_model_is_shown_with_names_and_errors(quadlin):
     assert said["history"][-1]["passes"] > 1
 
 
+EVIL = "a\x1b[31mb\nc\x9bd\u202ee\u2028f"
+SAFE = r"a\x1b[31mb\nc\x9bd\u202ee\u2028f"
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
+
+
+def test_control_characters_of_names_levels_and_files_are_never_printed(quadlin):
+    table = frame(300)
+    levels = [EVIL if city == "Rome" else city for city in table["city"]]
+    rows = {EVIL: table["area"], "level": levels, "y": table["price"]}
+    file = f"{EVIL}.parquet"
+    pa.parquet.write_table(pa.table(rows), file)
+
+    def outputs(*argv):
+        code = main([str(part) for part in argv])
+        out, err = quadlin.capsys.readouterr()
+        assert not UNSAFE.search(out + err), argv
+        assert all(len(line) < 400 for line in err.splitlines())
+        return code, out, err
+
+    code, out, _ = outputs("check", file, "--target", "y")
+    assert code == 0
+    assert f"file {SAFE}.parquet" in out
+    assert f"level={SAFE}" in out
+    assert outputs("fit", file, "--target", "y", "--rank", 1, "-o", f"{EVIL}.st")[0] == 0
+    _, out, _ = outputs("inspect", f"{EVIL}.st", "--html", "page.html")
+    assert SAFE in out
+    assert f"level={SAFE}" in out
+    page = Path("page.html").read_text()
+    assert not UNSAFE.search(page)
+    assert SAFE in page
+    _, out, _ = outputs("inspect", f"{EVIL}.st", "--json")
+    assert EVIL in [term["feature"] for term in json.loads(out)["linear"]]
+    for argv, words in (
+        (["fit", file, "--target", EVIL + "?"], "has no column"),
+        (["fit", EVIL + ".csv", "--target", "y"], "No file matches"),
+        (["fit", file], "with --target"),
+        (["predict", f"{EVIL}.st", file, "--keep", EVIL + "!", "-o", "p.csv"], "has no column"),
+        (["inspect", EVIL], "There is no model"),
+        (["fit", file, EVIL], "Unexpected argument"),
+        (["fit", file, "--target", "y", "--config", EVIL], "no configuration file"),
+    ):
+        code, out, err = outputs(*argv)
+        assert code in (1, 2)
+        assert words in err
+        assert err.count("\n") == 1
+
+
+def test_the_bars_of_a_page_grow_to_their_own_side(quadlin):
+    quadlin("inspect F/model.safetensors --html page.html -q")
+    page = Path("page.html").read_text()
+    model = json.loads(quadlin("inspect F/model.safetensors --json"))
+    signs = [term["strength"] for kind in ("interactions", "linear") for term in model[kind]]
+    signs += model["eigenvalues"]
+    bars = re.findall(r'class="bar (positive|negative)"\s+style="width: ([\d.]+)%"', page)
+    assert [side == "positive" for side, _ in bars] == [value > 0 for value in signs]
+    assert max(float(width) for _, width in bars) == 50  # half of the track, from its centre
+    assert "lowers the prediction" in page
+
+
 def test_a_page_of_a_model_stands_alone_and_escapes_names(quadlin):
     evil = "<script>alert(1)</script>&"
     table = frame(300)
@@ -384,8 +486,8 @@ def test_an_onnx_graph_predicts_the_same(quadlin, folder):
 
 def test_a_table_is_checked_in_words_and_the_advice_runs(quadlin):
     text = quadlin("check F/gaps.csv --target price")
-    assert "24 of 1,200 rows miss a value (area 24)" in text
-    assert "id: only names or numbers of the rows" in text
+    assert "24 of 1,200 rows have a missing value (area 24)" in text
+    assert "id: names or numbers of the rows, or empty." in text
     command = text.splitlines()[-1].split("quadlin ")[1]
     assert "--columns city,area,age,garden" in command
     assert "--missing drop" in command
@@ -459,7 +561,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
     model = str(tmp_path / "m.st")
     done = shell("fit", "-", "--format", "csv", "--target", "price", "-o", model, input=data)
     assert done.returncode == 0, done.stderr
-    assert b"the rank is not chosen but 5" in done.stderr
+    assert b"The rank cannot be chosen in one pass, so it is 5." in done.stderr
     done = shell("predict", model, "-", "--format", "csv", "-o", "-", input=data)
     assert done.returncode == 0, done.stderr
     y = np.array(done.stdout.decode().split()[1:], dtype=float)
@@ -474,52 +576,64 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit nothing.csv --target y", "nothing.csv is not there", 1),
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
-        ("fit F/houses.csv", "by --target; it has the columns id, city", 2),
-        ("fit F/houses.csv --target city", "must be numbers", 1),
-        ("fit F/houses.csv --target price --rank many", "not a whole number, nor auto", 2),
+        ("fit F/houses.csv", "with --target; the columns are id, city", 2),
+        ("fit F/houses.csv --target city", "must be numbers. Choose a numeric column", 1),
+        ("fit F/houses.csv --target price --rank many", "not a whole number or auto", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
         ("fit F/houses.csv --target price --alpha 1,2,3", "--alpha 1,2,3", 2),
         ("fit F/houses.csv --target price --format xls", "--format xls", 2),
-        ("fit F/houses.csv --target price --delimiter ;;", "--delimiter ';;' must be", 2),
-        ("fit F/houses.csv --target price --decimal x", "--decimal 'x' must be", 2),
-        ("fit F/houses.csv --target price --encoding x", "--encoding 'x' is not known", 2),
+        ("fit F/houses.csv --target price --delimiter ;;", '--delimiter ";;" must be', 2),
+        ("fit F/houses.csv --target price --decimal x", "--decimal x must be", 2),
+        ("fit F/houses.csv --target price --encoding x", "--encoding x is unknown", 2),
         ("fit F/houses.csv --target price --delimiter ;", "say what separates them", 1),
-        ("fit F/houses.parquet --target price --delimiter ;", "is no CSV: --delimiter,", 1),
-        ("fit F/houses.csv --target price --weight price", "the target and the weight as well", 1),
+        ("fit F/houses.parquet --target price --delimiter ;", "is not CSV: --delimiter,", 1),
+        (
+            "fit F/houses.csv --target price --weight price",
+            "cannot be both the target and the weight",
+            1,
+        ),
         (
             "fit F/houses.csv --target price --columns area,price",
-            "'price' cannot be a feature and the target as well. Leave it out of --columns.",
+            "'price' cannot be both a feature and the target. Leave it out of --columns.",
             1,
         ),
         (
             "fit F/houses.csv --target price --columns area --weight area",
-            "'area' cannot be a feature and the weight as well. Leave it out of --columns.",
+            "'area' cannot be both a feature and the weight. Leave it out of --columns.",
             1,
         ),
         (
             "evaluate F/model.safetensors F/houses.csv --target area",
-            "'area' cannot be a feature and the target as well. Name another --target.",
+            "'area' cannot be both a feature and the target. Name another --target.",
             1,
         ),
         ("fit F/houses.csv --target price --engine fast", "--engine fast", 2),
         ("fit F/houses.csv --target price -o no/m.st", "no folder no", 1),
         ("fit F/houses.csv --target price -o F", "is a folder", 1),
-        ("fit F/houses.csv --target price -o F/houses.csv", "is used by this command", 2),
-        ("fit F/houses.csv --target price -o m.st --checkpoint m.st", "is used by this", 2),
-        ("predict F/model.safetensors F/*.csv -o F/houses.csv", "is used by this", 2),
+        ("fit F/houses.csv --target price -o F/houses.csv", "is an input of this command", 2),
+        ("fit F/houses.csv --target price -o m.st --checkpoint m.st", "is an input of this", 2),
+        ("predict F/model.safetensors F/*.csv -o F/houses.csv", "is an input of this", 2),
+        ("fit F/houses.csv --target price -o m.pkl", "Use -o m.safetensors.", 2),
+        ("fit F/houses.csv --target price -o m.onnx", "use quadlin export", 2),
+        ("fit F/model.safetensors --target price", "is a model, not a table of rows", 2),
+        ("evaluate F/model.safetensors F/model.safetensors", "is a model, not a table", 2),
         ("fit F/houses.csv --target price --hold 2.5", "'2.5' is not a whole number", 2),
         ("fit F/houses.csv --target price --features 0", "--features 0 must be", 2),
         ("inspect F/model.safetensors --top 2.5", "'2.5' is not a whole number", 2),
-        ("fit F/houses.csv --target price --cv --one-pass", "--cv goes without", 2),
-        ("fit F/houses.csv --target price --cv --rank 2", "--cv goes without --rank", 2),
+        ("fit F/houses.csv --target price --cv --one-pass", "--cv cannot be combined with", 2),
+        (
+            "fit F/houses.csv --target price --cv --rank 2",
+            "--cv cannot be combined with --rank.",
+            2,
+        ),
         ("fit F/houses.csv --target price --one-pass --rank auto", "--rank auto needs", 2),
         ("fit F/houses.csv --target price --one-pass --uncertainty", "--uncertainty needs", 2),
         ("fit F/houses.csv --targt price", "Did you mean --target?", 2),
         ("fit - --target price", "needs --format", 2),
         ("fit", "requires an argument", 2),
         ("fitt", 'Unknown command "fitt"', 2),
-        ("predict F/houses.csv F/houses.csv -o p.csv", "not a file of quadlin", 1),
+        ("predict F/houses.csv F/model.safetensors -o p.csv", "is a table of rows, not a model", 2),
         ("predict nothing.st F/houses.csv -o p.csv", "There is no model nothing.st", 1),
         ("predict F/model.safetensors F/houses.csv -o p.xls", "must end in .parquet", 2),
         ("predict F/model.safetensors F/houses.csv -o - --json", "both print", 2),
@@ -527,11 +641,11 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
         ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
         ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
-        ("evaluate F/model.safetensors F/houses.csv", "the target by --target. See", 2),
-        ("inspect F/houses.parquet", "not a file of quadlin", 1),
+        ("evaluate F/model.safetensors F/houses.csv", "the target column with --target. See", 2),
+        ("inspect F/houses.parquet", "is a table of rows, not a model file", 2),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
         ("check - --format csv --target y", "several times", 2),
-        ("fit a.csv b.csv --target y", "no place for 'b.csv': put patterns of files", 2),
+        ("fit a.csv b.csv --target y", "Unexpected argument 'b.csv': quote patterns of files", 2),
         ("fit F/houses.csv --target price -o -", "writes to a file", 2),
         ("inspect F/model.safetensors --html -", "writes to a file", 2),
         ("fit F/houses.csv --target price --config no.toml", "no configuration file no.toml", 2),
@@ -580,7 +694,7 @@ def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin
     os.mkdir("locked", 0o500)
     if os.access("locked", os.W_OK):
         return  # root may write anywhere
-    assert "may not be written" in quadlin("fit F/houses.csv --target price -o locked/m.st", 1)
+    assert "is not writable" in quadlin("fit F/houses.csv --target price -o locked/m.st", 1)
 
 
 def test_standard_deviations_need_a_model_that_knows_them(quadlin):
@@ -596,9 +710,9 @@ def test_an_empty_path_is_not_the_folder_at_hand(quadlin):
 
 def test_names_with_commas_quotes_and_spaces_go_through_the_options():
     names = ["area", "size, net", " old", 'the "new"', '"quoted"', "größe m²", 'a",b']
-    assert split(joined(names)) == names
-    assert split(' area , "size, net",,year built,') == ["area", "size, net", "year built"]
-    assert split("") == split(" , ") == []
+    assert split_names(join_names(names)) == names
+    assert split_names(' area , "size, net",,year built,') == ["area", "size, net", "year built"]
+    assert split_names("") == split_names(" , ") == []
 
 
 def test_letters_that_a_terminal_does_not_know_are_escaped(folder):
@@ -638,11 +752,11 @@ def test_a_configuration_file_gives_options_and_the_command_line_wins(quadlin):
     assert "bad.toml" in err
     Path("bad.toml").write_text("[fitt]\nrank = 1\n")
     err = quadlin("fit F/numbers.csv --target price --config bad.toml", 2)
-    assert "'fitt', which is no command" in err
+    assert "'fitt', which is not a command" in err
     for text, words in (
-        ("[fit\n", "bad.toml is no TOML"),
-        ("fit = 3\n", "'fit', which is no command"),
-        ("[fit]\ncolumns = [[1]]\n", "columns is a list of more than names and numbers"),
+        ("[fit\n", "bad.toml is not valid TOML"),
+        ("fit = 3\n", "'fit', which is not a command"),
+        ("[fit]\ncolumns = [[1]]\n", "columns may list names and numbers only"),
         ("[fit]\nrank = [1, 2]\n", "'1,2' is not a whole number"),
     ):
         Path("bad.toml").write_text(text)
@@ -694,7 +808,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path
     assert process.returncode == 130, err
     assert err.decode().count("\n") == 1
     assert not (tmp_path / "m.st").exists()
-    again = err.decode().split("To go on: ")[1]
+    again = err.decode().split("To continue: ")[1]
     assert "'it'\"'\"'s.ckpt'" in again
     size = checkpoint.stat().st_size
     assert shell(*line, cwd=tmp_path).returncode == 0
@@ -755,14 +869,14 @@ def test_a_stream_that_was_stopped_goes_on_with_the_same_rows(quadlin, monkeypat
     assert run(None, "-o whole.st") == 0
     assert run(len(data) * 49 // 50, "-o m.st --checkpoint s.ckpt") == 130
     err = quadlin.capsys.readouterr().err
-    assert "To go on with the same rows: quadlin" in err
+    assert "To continue with the same rows: quadlin" in err
     assert os.path.exists("s.ckpt")
     assert not os.path.exists("m.st")
     assert run(None, "-o m.st --checkpoint s.ckpt") == 0
     assert not os.path.exists("s.ckpt")
     np.testing.assert_array_equal(load("m.st").coef_, load("whole.st").coef_)
     assert run(len(data) * 49 // 50, "-o n.st") == 130
-    assert "With --checkpoint FILE a fit can go on" in quadlin.capsys.readouterr().err
+    assert "With --checkpoint FILE a fit can be continued" in quadlin.capsys.readouterr().err
 
 
 def test_the_demo_is_that_of_the_library(quadlin, monkeypatch):
@@ -793,11 +907,15 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
         ("quick", ["a", "b"], "r", "cpu", None, True, "written"),
         ("full", None, "results/full", "cuda", 3, False, "written"),
     ]
-    assert "the same command goes on" in quadlin("reproduce --device slow", 130)
+    assert "the same command continues" in quadlin("reproduce --device slow", 130)
     assert "no study 'z'" in quadlin("reproduce --only z", 2)
 
+    real = importlib.import_module
+
     def lacking(name):
-        raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
+        if name.startswith("quadlin.paper"):
+            raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
+        return real(name)
 
     monkeypatch.setattr("quadlin.cli.demonstrations.importlib.import_module", lacking)
     assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
@@ -841,18 +959,15 @@ def words(text):
     return re.sub(r"[-+]?[\d.,]+(e[-+]\d+)?|\s+", " ", text).split()
 
 
-def test_what_is_said_is_json_and_english():
-    assert plain({"a": np.float64("nan"), "b": (np.int64(3), np.inf), 1: np.arange(2)}) == {
+def test_answers_are_json_and_messages_are_one_line():
+    assert json_value({"a": np.float64("nan"), "b": (np.int64(3), np.inf), 1: np.arange(2)}) == {
         "a": None,
         "b": [3, None],
         "1": [0, 1],
     }
-    assert columns([["a", "1.5"], ["bb", "10"]]) == ["  a   1.5", "  bb   10"]
-    assert spoken('Use missing="drop", or columns= without it.') == (
-        "Use --missing drop, or --columns without it."
-    )
-    assert spoken(FileNotFoundError(2, "No such file", "x")) == "x: No such file."
-    assert "unexpected ZeroDivisionError" in spoken(ZeroDivisionError("x"))
+    assert aligned([["a", "1.5"], ["bb", "10"]]) == ["  a   1.5", "  bb   10"]
+    assert message_text(FileNotFoundError(2, "No such file", "x")) == "x: No such file."
+    assert "unexpected ZeroDivisionError" in message_text(ZeroDivisionError("x"))
 
 
 def test_svmlight_rows_tell_where_their_features_begin(quadlin):

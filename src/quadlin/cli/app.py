@@ -1,4 +1,4 @@
-"""The program: its commands, its configuration file, and what becomes of errors."""
+"""The program: its commands, its configuration file, and how errors become exit codes."""
 
 import os
 import sys
@@ -7,7 +7,6 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,18 +14,9 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
-from quadlin.cli.check import check
-from quadlin.cli.demonstrations import demo, reproduce
-from quadlin.cli.evaluate import evaluate
-from quadlin.cli.export import export
-from quadlin.cli.fit import fit
-from quadlin.cli.inspection import inspect
-from quadlin.cli.interrupt import Interrupted, interruptible
-from quadlin.cli.messages import STANDARD, UsageError, spoken
-from quadlin.cli.options import joined
-from quadlin.cli.predict import predict
+from quadlin import __version__
+from quadlin.cli.options import STANDARD, UsageError, join_names
 
-COMMANDS = (check, fit, predict, evaluate, inspect, export, demo, reproduce)
 HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.
 
 DATA is a CSV, TSV, Parquet, Arrow, .npy, .npz, svmlight or libffm file, a
@@ -38,48 +28,103 @@ folder or a quoted pattern of such files, or - for the standard input (with
   quadlin inspect houses.safetensors
   quadlin predict houses.safetensors new.csv -o prices.csv
 
-A file that a command writes replaces one of that name, at once, and only when
-the new one is complete.
+An output file replaces an existing file of that name in one step, when the
+new one is complete.
 
-Exit codes: 0 done; 1 something is wrong with the data, the model or a file;
-2 the command line makes no sense; 130 stopped by Ctrl-C.
+Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
+2 the command line is wrong; 130 stopped by Ctrl-C.
 """
-ALWAYS = Group("With every command", sort_key=100)
+# The module of each command is imported when the command is called; the list needs its first line.
+COMMANDS = {
+    "check": ("quadlin.cli.check", "Check whether a table suits the model, and how to fit it."),
+    "fit": ("quadlin.cli.fit", "Fit a model to a table and save it."),
+    "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
+    "evaluate": ("quadlin.cli.evaluate", "Measure how well a model predicts rows with a target."),
+    "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),
+    "export": ("quadlin.cli.export", "Write a model as an ONNX graph."),
+    "demo": ("quadlin.cli.demonstrations", "Show the method on problems with a known answer."),
+    "reproduce": ("quadlin.cli.demonstrations", "Run the experiments of the paper."),
+}
+COMMON = Group("Common options", sort_key=100)
 OK, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 
 
-def build() -> App:
+def run(argv: Sequence[str]) -> int:
+    """Run a command and return the exit code; errors become a sentence on stderr."""
+    _print_anywhere()
+    try:
+        with _plain_warnings():
+            code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _run(argv: Sequence[str]) -> int:
+    debug = "--debug" in argv
+    try:
+        build(argv).meta(list(argv), result_action="return_value")
+        return OK
+    except BrokenPipeError:
+        raise
+    except SystemExit as error:  # how rich ends where the reader of its output is gone
+        if isinstance(error.__context__, BrokenPipeError):
+            return OK
+        raise
+    except (CycloptsError, UsageError) as error:
+        return _failed(error, USAGE, debug, _hint(argv))
+    except KeyboardInterrupt as error:
+        told = error if error.args else KeyboardInterrupt("Stopped; nothing was written.")
+        return _failed(told, STOPPED, debug)
+    except Exception as error:
+        if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
+            error = error.__cause__  # cyclopts only says that the command cannot be imported
+        return _failed(error, FAILED, debug)
+
+
+def build(argv: Sequence[str]) -> App:
     """Return the program, with a `meta` that takes the options of every command."""
     app = App(
         name="quadlin",
         help=HELP,
         help_format="plaintext",
-        version=_version,
+        version=__version__,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         exit_on_error=False,
         print_error=False,
     )
-    for command in COMMANDS:
-        app.command(command)
+    for name, (module, summary) in COMMANDS.items():
+        # A summary would replace the whole help of a command that is loaded.
+        app.command(f"{module}:{name}", name=name, help=None if name in argv else summary)
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        config: Annotated[Path | None, Parameter(group=ALWAYS)] = None,
-        debug: Annotated[bool, Parameter(group=ALWAYS, negative="", show_default=False)] = False,
-    ) -> Any:
+        config: Annotated[Path | None, Parameter(group=COMMON)] = None,
+        debug: Annotated[bool, Parameter(group=COMMON, negative="", show_default=False)] = False,
+    ) -> None:
         """Take what every command takes.
 
         Parameters
         ----------
         config
-            A TOML file of options, a table for each command. The command line goes before it.
+            A TOML file with a table of options per command. The command line overrides it.
         debug
-            Show where in the code an error arose.
+            Show where in the code an error occurred.
         """
         app.config = () if config is None else (_configuration(config),)
         # A lone hyphen would be taken for an option.
-        return app([STANDARD if token == "-" else token for token in tokens])
+        given = [STANDARD if token == "-" else token for token in tokens]
+        command, bound, _ = app.parse_args(given)
+        if command == app.help_print or command == app.version_print:
+            command(*bound.args, **bound.kwargs)
+            return
+        from quadlin.cli.progress import interruptible
+
+        with interruptible():
+            command(*bound.args, **bound.kwargs)
 
     app.meta.suppress_keyboard_interrupt = False
     app.meta.default(launch)
@@ -92,82 +137,62 @@ def _configuration(path: Path) -> Any:
         tables = tomllib.loads(path.read_text(encoding="utf8"))
     except FileNotFoundError:
         raise UsageError(f"There is no configuration file {path}.") from None
-    except ValueError as error:  # no TOML, or not even text
-        raise UsageError(f"{path} is no TOML: {error}.") from None
-    commands = [command.__name__ for command in COMMANDS]
+    except ValueError as error:  # not TOML, or not even text
+        raise UsageError(f"{path} is not valid TOML: {error}.") from None
     for name, table in tables.items():
-        if name not in commands or not isinstance(table, dict):
+        if name not in COMMANDS or not isinstance(table, dict):
             raise UsageError(
-                f"{path} has {name!r}, which is no command. It takes a table for each of "
-                f"{', '.join(commands)}, such as [fit]."
+                f"{path} contains {name!r}, which is not a command. It takes a table for each of "
+                f"{', '.join(COMMANDS)}, such as [fit]."
             )
     options = {
-        name: {option: _in_words(value, option, path) for option, value in table.items()}
+        name: {option: _as_text(value, option, path) for option, value in table.items()}
         for name, table in tables.items()
     }
     return Dict(options, source=str(path))
 
 
-def _in_words(value: Any, option: str, path: Path) -> Any:
+def _as_text(value: Any, option: str, path: Path) -> Any:
     """Return a list as the command line has it, with commas between the names."""
     if not isinstance(value, list):
         return value
     if not all(isinstance(item, str | int | float) for item in value):
-        raise UsageError(f"{path}: {option} is a list of more than names and numbers.")
-    return joined(map(str, value))
-
-
-def run(argv: Sequence[str]) -> int:
-    """Run a command and return the exit code; errors become a sentence on stderr."""
-    debug = "--debug" in argv
-    _print_anywhere()
-    try:
-        with _plain_warnings(), interruptible():
-            code = build().meta(list(argv), result_action="return_value")
-        sys.stdout.flush()
-        return code if isinstance(code, int) else OK
-    except (CycloptsError, UsageError) as error:
-        return _said(error, USAGE, debug, _hint(argv))
-    except BrokenPipeError:  # whoever reads what we print has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except Interrupted as error:
-        return _said(error, STOPPED, debug)
-    except KeyboardInterrupt:
-        return _said(Interrupted("Stopped; nothing was written."), STOPPED, debug)
-    except Exception as error:
-        return _said(error, FAILED, debug)
+        raise UsageError(f"{path}: {option} may list names and numbers only.")
+    return join_names(map(str, value))
 
 
 def _print_anywhere() -> None:
-    """Let letters that a terminal does not know be escaped, where they would be an error."""
+    """Let letters that a terminal cannot show be escaped, where they would be an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _said(error: BaseException, code: int, debug: bool, hint: str = "") -> int:
+def _failed(error: BaseException, code: int, debug: bool, hint: str = "") -> int:
+    from quadlin.cli.printing import message_text
+
     if debug:
         traceback.print_exception(error)
-    sys.stderr.write(f"quadlin: {spoken(error)}{hint}\n")
+    sys.stderr.write(f"quadlin: {message_text(error)}{hint}\n")
     return code
 
 
 def _hint(argv: Sequence[str]) -> str:
-    names = [command.__name__ for command in COMMANDS]
-    command = next((f" {token}" for token in argv if token in names), "")
+    command = next((f" {token}" for token in argv if token in COMMANDS), "")
     return f" See: quadlin{command} --help"
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Print each warning once, as a line for people."""
-    seen: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Any, *where: Any, **more: Any) -> None:
-        text = spoken(message)
-        if text not in seen:
-            seen.add(text)
+        from quadlin.cli.printing import message_text
+
+        text = message_text(message)
+        if text not in shown:
+            shown.add(text)
             sys.stderr.write(f"warning: {text}\n")
 
     with warnings.catch_warnings():
@@ -176,10 +201,3 @@ def _plain_warnings() -> Iterator[None]:
             warnings.simplefilter("ignore", kind)
         warnings.showwarning = show
         yield
-
-
-def _version() -> str:
-    try:
-        return version("quadlin")
-    except PackageNotFoundError:  # run from a folder
-        return "unknown"

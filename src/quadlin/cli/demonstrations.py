@@ -1,4 +1,4 @@
-"""`quadlin demo` and `quadlin reproduce`: what the method does, on problems with a known answer."""
+"""`quadlin demo` and `quadlin reproduce`: the method on problems with a known answer."""
 
 import importlib
 import importlib.util
@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from quadlin.cli.interrupt import Interrupted
-from quadlin.cli.messages import UsageError, emit, note
-from quadlin.cli.options import SAY, WHOLE, Say, split
+from quadlin.cli.options import WHOLE, OutputOptions, UsageError, split_names
+from quadlin.cli.printing import print_answer, print_note
+from quadlin.cli.progress import Interrupted
 
 
 def demo() -> None:
-    """Recover known models, explain a real table, and draw the convergence (demo/convergence.png).
+    """Show the method on problems with a known answer.
 
-    quadlin demo
+    Recovers known models, explains a real table, and draws the convergence to
+    demo/convergence.png.
+
+      quadlin demo
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError('The demo draws with matplotlib: pip install "quadlin[plot]".')
@@ -30,9 +33,11 @@ def reproduce(
     device: str = "cpu",
     jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
-    say: Say = SAY,
+    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
 ) -> None:
-    """Run the experiments of the paper; what is finished is kept, and the same command goes on.
+    """Run the experiments of the paper.
+
+    Finished experiments are kept: after an interruption the same command continues.
 
       quadlin reproduce
       quadlin reproduce --only a,b --folder results
@@ -42,30 +47,31 @@ def reproduce(
     Parameters
     ----------
     full
-        The paper's sizes, for hours; --quick, the default, takes minutes.
+        Use the sizes of the paper, which takes hours; --quick, the default, takes minutes.
     only
-        Some of the experiments, with commas between them.
+        Names of experiments, separated by commas. Default: all.
     folder
-        Where results go; results/quick or results/full by default.
+        The folder of the results. Default: results/quick or results/full.
     device
-        cpu, or a device of torch such as cuda.
+        cpu, or a torch device such as cuda.
     jobs
-        Tasks at a time; by default one for each core if --quick, else one.
+        Number of tasks to run at a time. Default: one per core with --quick, otherwise one.
     report_only
-        Run nothing, and write the report of the results that are there.
+        Run nothing; only write the report of the existing results.
     """
     runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
     folder = folder or Path("results") / size
     if report_only:
         page = _imported("quadlin.paper.report").write_report(folder)
-        emit({"report": str(page)}, [f"The report is {page}."], say.json)
+        print_answer({"report": str(page)}, [f"The report is {page}."], answer.json)
         return
     report = None
     if importlib.util.find_spec("matplotlib") is None:
-        note('Without matplotlib there is no report: pip install "quadlin[plot]".', say.still)
+        text = 'Without matplotlib there is no report: pip install "quadlin[plot]".'
+        print_note(text, answer.silent)
     else:
         report = _imported("quadlin.paper.report").write_report
-    names = None if only is None else split(only)
+    names = None if only is None else split_names(only)
     try:
         outcome = runner.reproduce(
             size,
@@ -74,16 +80,16 @@ def reproduce(
             device,
             jobs=jobs,
             report=report,
-            progress=not say.still,
-            say=lambda line: note(line, say.still),
+            progress=not answer.silent,
+            say=lambda line: print_note(line, answer.silent),
         )
     except runner.UnknownNameError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(error.args[0]) from None
     except KeyboardInterrupt:
-        raise Interrupted("Stopped; the same command goes on from there.") from None
+        raise Interrupted("Stopped; the same command continues from here.") from None
     content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
     lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
-    emit(content, [] if say.quiet else lines, say.json)
+    print_answer(content, [] if answer.quiet else lines, answer.json)
     if outcome.left:
         raise RuntimeError(f"{len(outcome.left)} of the experiments are not complete.")
 

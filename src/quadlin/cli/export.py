@@ -1,19 +1,20 @@
-"""`quadlin export`: a model for runtimes that know no Python."""
+"""`quadlin export`: a model for runtimes without Python."""
 
 from pathlib import Path
 from typing import Literal
 
-from quadlin.cli.messages import UsageError, emit
-from quadlin.cli.options import SAY, Output, Say, loaded, writable
+from quadlin.cli.options import OutputOptions, OutputPath, UsageError
+from quadlin.cli.printing import print_answer
+from quadlin.cli.reading import check_output, load_model
 from quadlin.export.onnx import to_onnx
 
 
 def export(
     model: Path,
     *,
-    output: Output = Path("model.onnx"),
+    output: OutputPath = Path("model.onnx"),
     dtype: Literal["float32", "float64"] | None = None,
-    say: Say = SAY,
+    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Write a model as an ONNX graph.
 
@@ -22,17 +23,18 @@ def export(
     Parameters
     ----------
     model
-        A file that quadlin fit wrote.
+        A model file written by quadlin fit.
     output
-        The graph's file. One that is there is replaced when the new one is complete.
+        The ONNX file. An existing one is replaced when the new one is complete.
     dtype
-        Type of the numbers that come in and go out; that of the rows fitted by default.
+        Type of the inputs and outputs. Default: the type of the fitted rows.
     """
     if output.suffix.lower() != ".onnx":
         raise UsageError(f"-o {output} must end in .onnx.")
-    writable(output, model)
-    graph = to_onnx(loaded(model), output, dtype=dtype).graph
+    check_output(output, model)
+    graph = to_onnx(load_model(model), output, dtype=dtype).graph
     inputs = [node.name for node in graph.input]
     content = {"output": str(output), "inputs": inputs, "outputs": [n.name for n in graph.output]}
     shown = ", ".join(inputs[:8]) + (" …" if len(inputs) > 8 else "")
-    emit(content, [] if say.quiet else [f"{output}: from {shown} to y"], say.json)
+    lines = [] if answer.quiet else [f"{output}: from {shown} to y"]
+    print_answer(content, lines, answer.json)

@@ -1,13 +1,14 @@
-"""What a table says about how to fit it: findings in words, and the options they lead to."""
+"""Findings about a table, in words, and the options of `fit` that they recommend."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.cli.messages import amount, number
-from quadlin.cli.missing_values import NUMBERED, Gaps
-from quadlin.cli.options import joined
+from quadlin.cli.column_scan import ColumnScan
+from quadlin.cli.options import join_names
+from quadlin.cli.printing import byte_count, number
+from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import mip_report
 from quadlin.core.rows import Rows
@@ -26,11 +27,11 @@ from quadlin.solve.whitening import (
     covariance,
 )
 
-FEW_FEATURES = 1000  # up to which all correlations are looked at
+FEW_FEATURES = 1000  # up to which all correlations are computed
 CORRELATED = 0.95  # a pair of features worth naming
 HEAVY = 20.0  # kurtosis, 3 for a normal distribution, above which a few rows decide
 RANKS = range(1, 11)
-PLENTY, ENOUGH = 10, 4  # rows a parameter: with noise, and with little of it
+PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
 IN_MEMORY = 10**8  # bytes of rows up to which cross-validation is advised
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 RARE = 5  # rows of a level
@@ -47,8 +48,8 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the complete rows tell."""
+class TableSummary:
+    """Statistics of the complete rows."""
 
     survey: Survey
     energy: tuple[float, float]  # of the correlations, and of independent features
@@ -56,18 +57,18 @@ class Look:
     pairs: list[tuple[str, str, float]]  # that are nearly the same
 
     @classmethod
-    def at(cls, source: Source) -> "Look":
-        """Take two walks over the rows, a third where features are few."""
+    def of(cls, source: Source) -> "TableSummary":
+        """Take two walks over the rows, and a third where features are few."""
         rows = Rows.of(source)
-        known = survey(rows)
+        surveyed = survey(rows)
         make = UnitsMaker("auto", True, source.dtype, list(source.names), source.fields)
-        units = make(known.features, known.target)
+        units = make(surveyed.features, surveyed.target)
         energy = correlation_energy(rows, units, np.random.default_rng(0))
         condition: float | None = None
         pairs: list[tuple[str, str, float]] = []
         if source.width <= FEW_FEATURES:
             condition, pairs = _correlations(source, units)
-        return cls(known, energy, condition, pairs)
+        return cls(surveyed, energy, condition, pairs)
 
     @property
     def correlated(self) -> bool:
@@ -76,7 +77,7 @@ class Look:
         return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
 
     def heavy(self, source: Source) -> list[str]:
-        """Return the features in which a few rows decide."""
+        """Return the features in which a few rows dominate."""
         phi, tau = to_numpy(self.survey.features.phi), to_numpy(self.survey.features.tau)
         free = np.ones(len(phi), dtype=bool)
         for field in source.fields:
@@ -87,7 +88,7 @@ class Look:
         ]
 
     def numbers(self, source: Source) -> dict[str, Any]:
-        """Return what the findings are made of."""
+        """Return the numbers behind the findings."""
         report = mip_report(self.survey.features, source.names)
         kinds = {kind: report.kind.count(kind) for kind in dict.fromkeys(report.kind)}
         target = self.survey.target
@@ -107,35 +108,38 @@ class Look:
         }
 
 
-def findings(source: Source, gaps: Gaps, look: Look | None, useless: list[str]) -> list[Finding]:
-    """Return all there is to say, in order."""
-    found = [_missing(gaps), *_columns(useless)]
-    if look is None:
-        return [*found, Finding("warning", "rows", "none is complete, so nothing else is known.")]
-    found += [*_target(look), *_features(source, look), *_levels(source, look)]
-    found += [_correlation(look), *_tails(source, look), *_rows(source, look)]
-    return [*found, _memory(source, look)]
+def findings(
+    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
+) -> list[Finding]:
+    """Return all findings, in order."""
+    lines = [_missing(scan), *_columns(useless)]
+    if summary is None:
+        text = "no row is complete, so nothing else is known."
+        return [*lines, Finding("warning", "rows", text)]
+    lines += [*_target(summary), *_features(source, summary), *_levels(source, summary)]
+    lines += [_correlation(summary), *_tails(source, summary), *_rows(source, summary)]
+    return [*lines, _memory(source, summary)]
 
 
 def recommended(
-    source: Source, gaps: Gaps, look: Look | None, useless: list[str]
+    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
 ) -> dict[str, str]:
     """Return the options of `fit` that suit the table; an empty value is a flag."""
     options: dict[str, str] = {}
-    reader: Any = source.reader
     if useless:
-        options["columns"] = joined(str(name) for name in reader.columns)
-    gone = [name for name in gaps.missing if name not in useless]
-    if gone:
-        labelled = not {"target", "weight", str(getattr(reader, "target", None))} & set(gone)
-        few = gaps.complete >= (1 - SCARCE) * gaps.rows
+        options["columns"] = join_names(input_columns(source))
+    incomplete = [name for name in scan.missing if name not in useless]
+    if incomplete:
+        target = str(getattr(source.reader, "target", None))
+        labelled = not {"target", "weight", target} & set(incomplete)
+        few = scan.complete >= (1 - SCARCE) * scan.rows
         options["missing"] = "drop" if few or not labelled else "mean"
-    if look is None:
+    if summary is None:
         return options
-    n, d = look.survey.tally.counting, source.width
-    if look.survey.target.phi[0] > HEAVY:
-        most = [k for k in RANKS if n >= PLENTY * degrees_of_freedom(d, k)]
-        return options | {"loss": "huber", "rank": str(min(most[-1] if most else 1, 5))}
+    n, d = summary.survey.tally.counting, source.width
+    if summary.survey.target.phi[0] > HEAVY:
+        ranks = [k for k in RANKS if n >= PLENTY * degrees_of_freedom(d, k)]
+        return options | {"loss": "huber", "rank": str(min(ranks[-1] if ranks else 1, 5))}
     if n < PLENTY * degrees_of_freedom(d, 1):
         if source.dtype.itemsize * n * d <= IN_MEMORY:
             return options | {"cv": ""}
@@ -155,7 +159,7 @@ def _correlations(
     R = R[np.ix_(varies, varies)]
     R /= np.sqrt(np.outer(np.diag(R), np.diag(R)))
     field = numbered(source.fields, source.width)[varies]
-    apart = (field[:, None] != field) | (field < 0)  # levels of one column are no news
+    apart = (field[:, None] != field) | (field < 0)  # levels of one column always correlate
     values = np.linalg.eigvalsh(R)
     values = values[values > COLLINEAR]  # one-hot groups always depend on each other
     pairs = [
@@ -166,43 +170,43 @@ def _correlations(
     return float(values[-1] / values[0]), pairs[:20]
 
 
-def useless_columns(source: Source, gaps: Gaps) -> list[str]:
-    """Return columns that name or number the rows, or hold nothing."""
-    found = [name for name, count in gaps.missing.items() if count == gaps.rows]
-    found += list(gaps.rising) if gaps.rows >= NUMBERED else []
+def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
+    """Return columns that name or number the rows, or are empty."""
+    useless = [name for name, count in scan.missing.items() if count == scan.rows]
+    useless += scan.row_numbers
     encoder = source.encoder
     if encoder is not None:
-        for name, known in zip(encoder.input_names, encoder.levels, strict=True):
-            if known is not None and 2 * len(known) > gaps.complete > 0:
-                found.append(name)
-    inputs = [str(name) for name in getattr(source.reader, "columns", ())]
-    return [name for name in inputs if name in found] if set(inputs) - set(found) else []
+        for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
+            if levels is not None and 2 * len(levels) > scan.complete > 0:
+                useless.append(name)
+    inputs = input_columns(source)
+    return [name for name in inputs if name in useless] if set(inputs) - set(useless) else []
 
 
-def _missing(gaps: Gaps) -> Finding:
-    if not gaps.missing:
+def _missing(scan: ColumnScan) -> Finding:
+    if not scan.missing:
         return Finding("good", "missing", "no value is missing.")
-    worst = sorted(gaps.missing.items(), key=lambda item: -item[1])
-    said = listed([f"{name} {count:,}" for name, count in worst])
+    worst = sorted(scan.missing.items(), key=lambda item: -item[1])
+    counts = listed([f"{name} {count:,}" for name, count in worst])
     return Finding(
         "warning",
         "missing",
-        f"{gaps.rows - gaps.complete:,} of {gaps.rows:,} rows miss a value ({said}). All else is "
-        "judged by the complete rows.",
+        f"{scan.rows - scan.complete:,} of {scan.rows:,} rows have a missing value ({counts}). The "
+        "other findings are about the complete rows.",
     )
 
 
-def _target(look: Look) -> list[Finding]:
-    target = look.survey.target
+def _target(summary: TableSummary) -> list[Finding]:
+    target = summary.survey.target
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return [Finding("warning", "target", text)]
     if bool(target.two_valued[0]):
-        text = "takes two values; the model fits them by squares, as numbers."
+        text = "takes two values, which the model fits as numbers, by least squares."
         return [Finding("note", "target", text)]
     phi = float(target.phi[0])
     if phi > HEAVY:
-        text = f"has heavy tails (kurtosis {number(phi)}): --loss huber, or its logarithm."
+        text = f"has heavy tails (kurtosis {number(phi)}): use --loss huber, or its logarithm."
         return [Finding("warning", "target", text)]
     return [Finding("good", "target", f"kurtosis {number(phi)}.")]
 
@@ -210,81 +214,82 @@ def _target(look: Look) -> list[Finding]:
 def _columns(useless: list[str]) -> list[Finding]:
     if not useless:
         return []
-    text = (
-        f"{listed(useless)}: only names or numbers of the rows, or nothing at all. Left out here."
-    )
+    text = f"{listed(useless)}: names or numbers of the rows, or empty. Ignored here."
     return [Finding("warning", "columns", text)]
 
 
-def _features(source: Source, look: Look) -> list[Finding]:
-    report = mip_report(look.survey.features, source.names)
-    says = {
-        "constant": ("warning", "constant: they say nothing"),
-        "two-valued": ("note", "two-valued: no squares of their own"),
-        "nearly two-valued": ("note", "nearly two-valued: squares hard to tell from them"),
+def _features(source: Source, summary: TableSummary) -> list[Finding]:
+    report = mip_report(summary.survey.features, source.names)
+    meanings = {
+        "constant": ("warning", "constant, without information"),
+        "two-valued": ("note", "two-valued, without a square of their own"),
+        "nearly two-valued": ("note", "nearly two-valued, with squares that are hard to estimate"),
     }
     lines = []
-    for kind, (mark, meaning) in says.items():
+    for kind, (mark, meaning) in meanings.items():
         names = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
         if names:
             lines.append(Finding(mark, "features", f"{len(names)} {meaning} ({listed(names)})."))
     return lines or [Finding("good", "features", "all vary and have squares of their own.")]
 
 
-def _levels(source: Source, look: Look) -> list[Finding]:
+def _levels(source: Source, summary: TableSummary) -> list[Finding]:
     if not len(source.fields):
         return []
     levels = np.concatenate(source.fields)
-    seen = to_numpy(look.survey.features.mean)[levels] * look.survey.features.weight
-    rare = [source.names[j] for j in levels[seen < RARE + 0.5]]
+    features = summary.survey.features
+    counts = to_numpy(features.mean)[levels] * features.weight
+    rare = [source.names[j] for j in levels[counts < RARE + 0.5]]
     if not rare:
-        return [Finding("good", "levels", f"all {len(levels)} are seen in more than {RARE} rows.")]
-    text = f"{len(rare)} of {len(levels)} are seen in at most {RARE} rows ({listed(rare)})."
-    return [Finding("warning", "levels", f"{text} Merge them, or shrink them: --alpha 1.")]
+        return [Finding("good", "levels", f"all {len(levels)} occur in more than {RARE} rows.")]
+    text = f"{len(rare)} of {len(levels)} occur in at most {RARE} rows ({listed(rare)})."
+    return [Finding("warning", "levels", f"{text} Merge them, or shrink them with --alpha 1.")]
 
 
-def _correlation(look: Look) -> Finding:
-    energy, independent = look.energy
+def _correlation(summary: TableSummary) -> Finding:
+    energy, independent = summary.energy
     text = f"energy {number(energy)}, {number(independent)} for independent features"
-    if look.condition is not None:
-        text += f"; condition number {look.condition:.1e}"
-    if look.pairs:
-        first, second, r = look.pairs[0]
+    if summary.condition is not None:
+        text += f"; condition number {summary.condition:.1e}"
+    if summary.pairs:
+        first, second, r = summary.pairs[0]
         return Finding("warning", "correlation", f"{text}; {first} and {second} have r = {r:.3f}.")
-    if look.correlated:
-        return Finding("note", "correlation", f"{text}: fit will decorrelate.")
+    if summary.correlated:
+        return Finding("note", "correlation", f"{text}; fit will decorrelate them.")
     return Finding("good", "correlation", f"{text}.")
 
 
-def _tails(source: Source, look: Look) -> list[Finding]:
-    heavy = look.heavy(source)
+def _tails(source: Source, summary: TableSummary) -> list[Finding]:
+    heavy = summary.heavy(source)
     if not heavy:
         return []
     text = f"{len(heavy)} with kurtosis above {HEAVY:.0f} ({listed(heavy)}): try their logarithms."
     return [Finding("warning", "tails", text)]
 
 
-def _rows(source: Source, look: Look) -> list[Finding]:
-    n, d = look.survey.tally.counting, source.width
+def _rows(source: Source, summary: TableSummary) -> list[Finding]:
+    n, d = summary.survey.tally.counting, source.width
     ratios = {k: n / degrees_of_freedom(d, k) for k in RANKS if k <= max(d, 1)}
-    shown = ", ".join(f"{k} {number(r)}" for k, r in ratios.items() if k in (1, 2, 5, 10))
-    most = [k for k, ratio in ratios.items() if ratio >= PLENTY]
-    text = f"{n:,}; for each parameter, at rank {shown}."
-    if most:
-        return [Finding("good", "rows", f"{text} Enough up to rank {most[-1]}.")]
+    shown = ", ".join(f"{number(r)} at rank {k}" for k, r in ratios.items() if k in (1, 2, 5, 10))
+    ranks = [k for k, ratio in ratios.items() if ratio >= PLENTY]
+    text = f"{n:,}, or per parameter {shown}."
+    if ranks:
+        return [Finding("good", "rows", f"{text} Enough up to rank {ranks[-1]}.")]
     if ratios and max(ratios.values()) >= ENOUGH:
-        return [Finding("note", "rows", f"{text} Few where there is noise: --alpha or --cv.")]
-    return [Finding("warning", "rows", f"{text} Too few: --cv, or fewer columns.")]
+        return [Finding("note", "rows", f"{text} Few for noisy data: use --alpha or --cv.")]
+    return [Finding("warning", "rows", f"{text} Too few: use --cv, or fewer columns.")]
 
 
-def _memory(source: Source, look: Look) -> Finding:
+def _memory(source: Source, summary: TableSummary) -> Finding:
     d, k, size = source.width, 16, source.dtype.itemsize  # auto tries ranks up to 16
-    square = 3 * d * d if look.correlated and d <= FULL_LIMIT else 50 * d
-    chunk = 4 * source.chunk_rows * max(1, len(getattr(source.reader, "columns", source.names)))
+    square = 3 * d * d if summary.correlated and d <= FULL_LIMIT else 50 * d
+    inputs = len(input_columns(source) or source.names)
+    chunk = 4 * source.chunk_rows * max(1, inputs)
     work = 8 * (3 * (k + 8) * d + square) + size * chunk
-    inputs = len(getattr(source.reader, "columns", source.names))
-    rows = look.survey.tally.rows * inputs * (size + 4 * source.sparse)
-    told = f"and {amount(rows)} of rows" if rows <= HELD else "rows are read in every pass"
-    text = f"about {amount(PROGRAM + work + (rows <= HELD) * rows)} for the fit: "
-    text += f"{amount(PROGRAM)} the program and its reader, {amount(work)} work, {told}."
+    rows = summary.survey.tally.rows * inputs * (size + 4 * source.sparse)
+    held = f"and {byte_count(rows)} for the rows"
+    if rows > HELD:
+        held, rows = "while the rows are read again in every pass", 0
+    text = f"about {byte_count(PROGRAM + work + rows)} to fit: {byte_count(PROGRAM)} for the "
+    text += f"program and its reader, {byte_count(work)} for the work, {held}."
     return Finding("good", "memory", text)

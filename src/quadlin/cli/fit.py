@@ -6,19 +6,28 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from cyclopts import Group, Parameter, validators
+from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.interrupt import Interrupted, gently
-from quadlin.cli.messages import UsageError, columns, emit, note, number, spoken
-from quadlin.cli.missing_values import numbering
-from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, joined, opened, writable
-from quadlin.cli.progress import waiting, watched
+from quadlin.cli.column_scan import row_number_columns
+from quadlin.cli.options import (
+    WHOLE,
+    Flag,
+    ModelOptions,
+    OutputOptions,
+    OutputPath,
+    TableOptions,
+    UsageError,
+    join_names,
+)
+from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
+from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
+from quadlin.cli.reading import check_model_output, check_output, input_columns, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import held
@@ -29,67 +38,30 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
-MODEL = Group("The model", sort_key=5)
 RANK = 5  # where the rows cannot choose it
 LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
-
-
-@Parameter(name="*", group=MODEL)
-@dataclass(frozen=True)
-class Learn:
-    """The options of the estimator."""
-
-    rank: Annotated[int | Literal["auto"] | None, WHOLE] = None
-    """Rank of M; auto (the default but for one pass): chosen by rows held out."""
-    alpha: str = "0"
-    """Ridge penalty; two numbers with a comma are for w and for M."""
-    diagonal: Literal["auto", "free", "zero"] = "auto"
-    """Squares: auto where they can be told from the feature; zero for a factorization machine."""
-    loss: Literal["squared", "huber"] = "squared"
-    """huber is for gross errors in y."""
-    fit_linear: Annotated[bool, Parameter(name="--linear")] = True
-    """Fit w, else it is zero."""
-    fit_intercept: Annotated[bool, Parameter(name="--intercept")] = True
-    """Fit b, else it is zero."""
-    psd: Flag = False
-    """Hold the low-rank part positive semi-definite."""
-    whiten: Literal["auto", "full", "lowrank", "none"] = "auto"
-    """How correlated features are decorrelated inside."""
-    polish: bool = True
-    """Go on from the moment estimates to the least-squares optimum."""
-    max_iter: Annotated[int, WHOLE] = 50
-    """Most steps."""
-    tol: float = 1e-6
-    """Stop when a step promises less than this share of the objective."""
-    batch_size: Annotated[int | Literal["auto"], WHOLE] = "auto"
-    """Rows of a step, with --one-pass."""
-    random_state: Annotated[int, WHOLE] = 0
-    """Seed: the same command gives the same model."""
-    uncertainty: Flag = False
-    """Find standard errors as well, for predict --std."""
-
-
-LEARN = Learn()
+NOT_WITH_CV = ("rank", "alpha", "loss", "polish", "batch_size")  # it chooses them, or lacks them
+DEFAULTS = ModelOptions()
 
 
 def fit(
     data: str,
     *,
-    output: Output = Path("model.safetensors"),
-    read: Read = READ,
-    learn: Learn = LEARN,
+    output: OutputPath = Path("model.safetensors"),
+    read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
+    model: ModelOptions = DEFAULTS,
     one_pass: Flag = False,
     cv: Flag = False,
     engine: str = "serial",
     checkpoint: Path | None = None,
     hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
-    say: Say = SAY,
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. Tables that take more than --hold stay on
-    disk and are read in every pass.
+    Text columns become one-hot columns. Tables larger than --hold stay on disk
+    and are read again in every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
@@ -101,87 +73,90 @@ def fit(
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
-        The model's file. One that is there is replaced when the new one is complete.
+        The model file. An existing one is replaced when the new one is complete.
     one_pass
-        See every row once: one walk, O(rank × features) memory. Automatic for standard input.
+        Read every row only once, in O(rank × features) memory. Automatic for the standard input.
     cv
-        Choose rank and penalties by cross-validation. All rows are held in memory.
+        Choose rank and penalties by cross-validation. All rows are kept in memory.
     engine
-        Who adds up: serial, threads, a number of threads, or a Dask scheduler (tcp://host:8786).
+        Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
-        A file to note every pass in: the same command goes on after a kill. Removed at the end.
+        A file that records every pass, from which the same command can continue after a kill.
     hold
-        Megabytes of memory for rows, so that they are read once only; 0 reads them in every pass.
+        Megabytes of rows to keep in memory, so that they are read only once; 0 keeps none.
     """
-    writable(output, data)
+    check_model_output(output, data)
     if checkpoint is not None:
-        writable(checkpoint, data, output)
-    if cv and (one_pass or checkpoint is not None or engine != "serial"):
-        raise UsageError("--cv goes without --one-pass, --checkpoint and --engine.")
-    if one_pass and engine != "serial":
-        raise UsageError("--one-pass learns from row after row: it goes without --engine.")
-    source = opened(data, read, say)
+        check_output(checkpoint, data, output)
+    _check_combination(one_pass, cv, engine, checkpoint)
+    source = open_rows(data, read, answer)
     streamed = one_pass or not source.again
-    estimator = _estimator(learn, source, cv, streamed, say)
+    estimator = _estimator(model, source, cv, streamed, answer)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
-            r2 = _cross_validate(estimator, source, read, say)
+            r2 = _cross_validate(estimator, source, read, answer)
         elif streamed:
-            with gently(), watched(source, "learning", say.still) as rows:
+            with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
                 estimator.partial_fit(rows, checkpoint=checkpoint)
         else:
-            near = source if "://" in engine else _held(source, hold, say)
+            near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
-                with watched(near, "looking", say.still) as rows:
-                    _warn_of_numbers(rows, source, read)
-                with watched(near, "fitting", say.still, again=True) as rows:
+                with watched(near, "looking", answer.silent) as rows:
+                    _warn_of_row_numbers(rows, source, read)
+                with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
-                    if learn.loss != "squared" or any(alphas(estimator.alpha)):
+                    if model.loss != "squared" or any(alphas(estimator.alpha)):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
-        raise Interrupted(_farewell(checkpoint, source.again)) from None
+        raise Interrupted(_how_to_continue(checkpoint, source.again)) from None
     if source.dropped:
-        note(f"{source.dropped:,} rows with missing values were left out.", say.still)
+        print_note(f"{source.dropped:,} rows with missing values were left out.", answer.silent)
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    if not _varies(estimator):
-        mean = number(float(estimator.intercept_))
-        warnings.warn(f"The target is {mean} in every row; so is the model.", stacklevel=2)
-    _report(estimator, source, output, streamed, r2, time.perf_counter() - start, say)
+    _report(estimator, source, output, streamed, r2, time.perf_counter() - start, answer)
 
 
-def _estimator(learn: Learn, source: Source, cv: bool, streamed: bool, say: Say) -> Any:
-    params = {**asdict(learn), "alpha": _alpha(learn.alpha)}
+def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path | None) -> None:
+    if cv and (one_pass or checkpoint is not None or engine != "serial"):
+        raise UsageError("--cv cannot be combined with --one-pass, --checkpoint or --engine.")
+    if one_pass and engine != "serial":
+        raise UsageError("--one-pass reads the rows in order, so it cannot use another --engine.")
+
+
+def _estimator(
+    model: ModelOptions, source: Source, cv: bool, streamed: bool, answer: OutputOptions
+) -> Any:
+    params = {**asdict(model), "alpha": _alpha(model.alpha)}
     if cv:
         if not source.again:
-            raise UsageError("--cv needs rows that can be walked again: save them to a file first.")
-        given = [name for name in CV_LACKS if getattr(learn, name) != getattr(LEARN, name)]
+            raise UsageError("--cv reads the rows several times: save them to a file first.")
+        given = [name for name in NOT_WITH_CV if getattr(model, name) != getattr(DEFAULTS, name)]
         if given:
-            raise UsageError(f"--cv goes without --{given[0].replace('_', '-')}.")
-        return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in CV_LACKS})
+            raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
+        return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
     if streamed:
-        wrong = {"--rank auto": learn.rank == "auto", "--loss huber": learn.loss == "huber"}
-        wrong["--uncertainty"] = learn.uncertainty
-        for option, asked in wrong.items():
-            if asked:
-                raise UsageError(f"{option} needs several passes, so it does not go with one pass.")
-    if learn.rank is None:
-        chosen = not streamed and learn.loss == "squared"
+        asked = {
+            "--rank auto": model.rank == "auto",
+            "--loss huber": model.loss == "huber",
+            "--uncertainty": model.uncertainty,
+        }
+        for option in [name for name, value in asked.items() if value]:
+            raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
+    if model.rank is None:
+        chosen = not streamed and model.loss == "squared"
         params["rank"] = "auto" if chosen else RANK
         if not chosen:
-            why = "rows seen once" if streamed else "--loss huber"
-            note(f"With {why} the rank is not chosen but {RANK}; --rank sets it.", say.still)
+            why = "in one pass" if streamed else "with --loss huber"
+            text = f"The rank cannot be chosen {why}, so it is {RANK}. Set it with --rank."
+            print_note(text, answer.silent)
     estimator = SecondOrderRegressor(**params)
     try:
         check_options(estimator)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(error.args[0]) from None
     return estimator
-
-
-CV_LACKS = ("rank", "alpha", "loss", "polish", "batch_size")  # options that --cv does not take
 
 
 def _alpha(text: str) -> float | tuple[float, float]:
@@ -190,7 +165,7 @@ def _alpha(text: str) -> float | tuple[float, float]:
     except ValueError:
         values = []
     if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
-        raise UsageError(f"--alpha {text} is neither a number ≥ 0 nor two with a comma.")
+        raise UsageError(f"--alpha {text} must be a number ≥ 0, or two separated by a comma.")
     return values[0] if len(values) == 1 else (values[0], values[1])
 
 
@@ -216,59 +191,61 @@ def _engine(text: str) -> Iterator[Any]:
         raise UsageError(f"--engine {text} is not serial, threads, a number or tcp://host:port.")
 
 
-def _held(source: Source, megabytes: int, say: Say) -> Source:
+def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
     """Read the rows once, where they fit: 100,000 mixed rows of CSV take 13 s to fit, not 30."""
     if megabytes <= 0:
         return source
-    with watched(source, "reading", say.still) as rows:
+    with watched(source, "reading", answer.silent) as rows:
         near = held(rows, megabytes * 1e6)
     return source if near is rows else near
 
 
-def _warn_of_numbers(rows: Iterable[Chunk], source: Source, read: Read) -> None:
+def _warn_of_row_numbers(rows: Iterable[Chunk], source: Source, read: TableOptions) -> None:
     """Warn of columns that only number the rows, unless --columns names them."""
-    columns = [str(name) for name in getattr(source.reader, "columns", ())]
+    columns = input_columns(source)
     if read.columns is not None or not columns:
         return
-    found = numbering(rows, source)
-    kept = [name for name in columns if name not in found]
-    if found and kept:
-        names = shlex.quote(joined(kept)) if len(kept) <= LISTED else "with all other names"
+    numbers = row_number_columns(rows, source)
+    kept = [name for name in columns if name not in numbers]
+    if numbers and kept:
+        names = shlex.quote(join_names(kept)) if len(kept) <= LISTED else "with all other names"
         warnings.warn(
-            f"{listed(found)}: whole numbers that rise from row to row, as those do that only "
-            f"name the rows. To leave them out: --columns {names}",
+            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. "
+            f"To leave them out: --columns {names}",
             stacklevel=2,
         )
 
 
-def _cross_validate(estimator: Any, source: Source, read: Read, say: Say) -> float:
-    """Bring all rows to memory, for they are walked by folds; return R² of them."""
-    note("--cv holds all rows in memory.", say.still)
-    with watched(source, "reading", say.still) as rows:
+def _cross_validate(
+    estimator: Any, source: Source, read: TableOptions, answer: OutputOptions
+) -> float:
+    """Read all rows into memory, to split them into folds; return R² of them."""
+    print_note("--cv keeps all rows in memory.", answer.silent)
+    with watched(source, "reading", answer.silent) as rows:
         chunks = list(rows)
-    _warn_of_numbers(chunks, source, read)
-    X = [chunk.X for chunk in chunks]
+    _warn_of_row_numbers(chunks, source, read)
+    blocks = [chunk.X for chunk in chunks]
     weight = None
     if chunks[0].weight is not None:
         weight = np.concatenate([chunk.weight for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
-    whole = csr_array(vstack(X, "csr")) if source.sparse else np.vstack(X)
+    X = csr_array(vstack(blocks, "csr")) if source.sparse else np.vstack(blocks)
     estimator.fields = [field.tolist() for field in source.fields] or "auto"
-    with waiting("cross-validating", say.still):
-        estimator.fit(whole, y, weight)
-        r2 = float(estimator.score(whole, y, weight))
+    with waiting("cross-validating", answer.silent):
+        estimator.fit(X, y, weight)
+        r2 = float(estimator.score(X, y, weight))
     estimator.fields = "auto"
     columns = Columns.of_source(source)
     estimator.adopt(replace(estimator.fitted_, columns=columns))
     return r2
 
 
-def _farewell(checkpoint: Path | None, again: bool) -> str:
+def _how_to_continue(checkpoint: Path | None, again: bool) -> str:
     if checkpoint is None or not checkpoint.exists():
-        return "Stopped; nothing was saved. With --checkpoint FILE a fit can go on later."
+        return "Stopped; nothing was saved. With --checkpoint FILE a fit can be continued."
     command = shlex.join(["quadlin", *sys.argv[1:]])
     rows = "" if again else " with the same rows"
-    return f"Stopped; what is done so far is in {checkpoint}. To go on{rows}: {command}"
+    return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
 
 
 def _report(
@@ -278,45 +255,44 @@ def _report(
     streamed: bool,
     r2: float | None,  # None where the objective is the mean squared error
     seconds: float,
-    say: Say,
+    answer: OutputOptions,
 ) -> None:
-    state, history = model.fitted_.state, model.history_
-    varies = _varies(model)
+    history, target = model.history_, model.target_moments_
+    varies = bool(target.varies(np.float64)[0])
     if not varies:
-        r2 = None
+        r2, value = None, number(float(target.mean[0]))
+        warnings.warn(f"The target is {value} in every row, and so is the model.", stacklevel=2)
     elif r2 is None:
-        r2 = 1 - history[-1].loss / float(state.target.var[0])
+        r2 = 1 - history[-1].loss / float(target.var[0])
+    if answer.quiet and not answer.json:
+        return
+    passes = 1 if streamed else getattr(model, "n_passes_", history[-1].passes)
     content = {
         "model": str(output),
         "rows": model.n_samples_seen_,
         "dropped": source.dropped,
-        "features": len(model.fitted_.names),
+        "features": len(model.coef_),
         "rank": model.rank_,
-        "alpha": getattr(model, "alpha_", model.alpha if hasattr(model, "alpha") else None),
+        "alpha": getattr(model, "alpha_", getattr(model, "alpha", None)),
         "eigenvalues": model.eigenvalues_,
         "status": model.status_.name,
-        "advice": spoken(model.status_.value),
+        "advice": message_text(model.status_.value),
         "steps": model.n_iter_,
-        "passes": 1 if streamed else getattr(model, "n_passes_", history[-1].passes),
+        "passes": passes,
         "loss": history[-1].loss,
         "r2_last_batch" if streamed else "r2_train": r2,
         "seconds": round(seconds, 3),
     }
-    passes = "1 pass" if streamed else f"{content['passes']:,} passes"
-    said = [
+    walks = "1 pass" if passes == 1 else f"{passes:,} passes"
+    table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model.eigenvalues_)}"],
         ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
-        ["status", f"{model.status_.name}, {passes} in {seconds:.1f} s"],
+        ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
-    emit(content, [] if say.quiet else columns(said, ""), say.json)
-
-
-def _varies(model: Any) -> bool:
-    """Tell whether the target takes more than one value."""
-    return bool(model.fitted_.state.target.varies(np.float64)[0])
+    print_answer(content, aligned(table, ""), answer.json)
 
 
 def _some(values: Any) -> str:

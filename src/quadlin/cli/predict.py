@@ -1,41 +1,40 @@
 """`quadlin predict`: rows in, predictions out, a chunk at a time."""
 
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from quadlin.cli.messages import STANDARD, UsageError, emit, note
 from quadlin.cli.options import (
-    ROWS,
-    SAY,
+    STANDARD,
     Flag,
-    Output,
-    Rows,
-    Say,
-    loaded,
-    opened_for,
-    split,
-    writable,
+    OutputOptions,
+    OutputPath,
+    RowOptions,
+    UsageError,
+    split_names,
 )
-from quadlin.cli.outputs import SUFFIXES, writer
+from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
+from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
+from quadlin.cli.reading import check_output, load_model, open_rows_for
 
 
 def predict(
     model: Path,
     data: str,
     *,
-    output: Output,
+    output: OutputPath,
     std: Flag = False,
     keep: str | None = None,
-    read: Rows = ROWS,
-    say: Say = SAY,
+    read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Predict the rows of a table, in their order.
 
     Memory does not grow with the number of rows. Columns that are neither the
-    model's nor named by --keep are not read. ±1.96 standard deviations are a 95% interval.
+    model's nor named by --keep are not read. A prediction ± 1.96 standard deviations
+    is a 95% interval.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.csv --keep id,city -o predictions.csv
@@ -45,53 +44,57 @@ def predict(
     Parameters
     ----------
     model
-        A file that quadlin fit wrote.
+        A model file written by quadlin fit.
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
-        A .parquet, .csv or .npy file, replaced if it is there; - is CSV on the standard output.
+        A .parquet, .csv or .npy file, which replaces an existing one; - prints CSV.
     std
-        Also the standard deviation of a new observation. The model needs fit --uncertainty.
+        Add the standard deviation of a new observation. The model needs fit --uncertainty.
     keep
-        Columns to copy beside the predictions, with commas between them, such as identifiers.
+        Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
     to_stdout = str(output) == STANDARD
     if not to_stdout:
         if output.suffix.lower() not in SUFFIXES:
             raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
-        writable(output, model, data)
-    elif say.json:
+        check_output(output, model, data)
+    elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
-    fitted = loaded(model)
-    if std and fitted.fitted_.law is None:
+    fitted = load_model(model)
+    if std and not hasattr(fitted, "noise_"):
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
-    source = opened_for(fitted, data, read, say, keep=kept)
-    along = getattr(source.reader, "along", None)
+    source = open_rows_for(fitted, data, read, answer, keep=kept)
     rows = 0
-    with (
-        watched(source, "predicting", say.still or to_stdout) as walked,
-        writer(output, names, along) as write,
-    ):
-        for chunk, y, deviation in fitted.predict_chunks(walked, return_std=std):
-            parts = [y] if deviation is None else [y, deviation]
-            block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
-            write(block, chunk.along)
-            rows += len(y)
+    with watched(source, "predicting", answer.silent or to_stdout) as walked:
+        predicted = fitted.predict_chunks(walked, return_std=std)
+        first = next(predicted)  # rows that do not fit the model are refused before a file exists
+        along = getattr(source.reader, "along", None)
+        with prediction_writer(output, names, along) as write:
+            for chunk, y, deviation in chain([first], predicted):
+                parts = [y] if deviation is None else [y, deviation]
+                block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
+                write(block, chunk.along)
+                rows += len(y)
     if source.dropped:
-        beside = "" if kept else ", so predictions do not stand line by line beside the rows"
-        lost = f"{source.dropped:,} rows with missing values were dropped"
-        note(f"warning: {lost}{beside}.", quiet=False)
-    content: dict[str, Any] = {"output": str(output), "rows": rows, "dropped": source.dropped}
-    content["unseen_levels"] = dict(source.unseen)
-    lines = [] if say.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
-    emit(content, lines, say.json)
+        aside = "" if kept else ", so the predictions do not line up with the rows"
+        text = f"{source.dropped:,} rows with missing values were dropped{aside}."
+        print_note(f"warning: {text}", quiet=False)
+    content = {
+        "output": str(output),
+        "rows": rows,
+        "dropped": source.dropped,
+        "unseen_levels": dict(source.unseen),
+    }
+    lines = [] if answer.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
+    print_answer(content, lines, answer.json)
 
 
 def _kept(keep: str | None, names: list[str], output: Path) -> list[str]:
     """Return the columns to copy, where the output can hold them."""
-    kept = split(keep or "")
+    kept = split_names(keep or "")
     if keep is not None and not kept:
         raise UsageError("--keep is empty: name at least one column.")
     if kept and output.suffix.lower() == ".npy":

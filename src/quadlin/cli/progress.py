@@ -1,5 +1,7 @@
-"""How far a walk over the rows is: rows a second and the time left, on a terminal."""
+"""A walk over the rows as the user sees it: how far it is, and how Ctrl-C ends it."""
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -7,17 +9,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from quadlin.cli.interrupt import check_interrupt
 from quadlin.data import Source
+from quadlin.data.prefetch import read_ahead
 
-SAMPLE = 1 << 20  # bytes of a CSV file that tell how long its lines are
+SAMPLE = 1 << 20  # bytes of a CSV file that show how long its lines are
+PATIENCE = 3  # the signal after which the process ends wherever it is
 
 
 @contextmanager
 def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Iterator[Source]:
-    """Yield the source, with a bar that follows it; `again` if it is walked many times."""
+    """Yield the source with a progress bar that follows it; `again` if it is walked many times."""
     if quiet or not sys.stderr.isatty():
         yield replace(source, watch=lambda n: check_interrupt())
         return
@@ -32,7 +36,7 @@ class _Follower:
         self.bar, self.doing, self.again = bar, doing, again
         self.rows, self.passes, self.seen, self.total = source.rows, 1, 0, 0
         self.lock = threading.Lock()
-        self.task = bar.add_task(doing, total=self.rows or _estimated(source), seen=0)
+        self.task = bar.add_task(doing, total=self.rows or _estimated_rows(source), seen=0)
 
     def __call__(self, n: int) -> None:
         check_interrupt()
@@ -42,15 +46,15 @@ class _Follower:
             if n == 0 or (self.rows and self.again and self.seen > self.rows):
                 self.rows = self.rows or self.seen
                 self.passes, self.seen = self.passes + 1, n
-            told = f"{self.doing}, pass {self.passes}" if self.again else self.doing
+            doing = f"{self.doing}, pass {self.passes}" if self.again else self.doing
             total = {} if self.rows is None else {"total": self.rows}
             done = self.seen if self.again or n else self.total
-            self.bar.update(self.task, completed=done, seen=self.total, description=told, **total)
+            self.bar.update(self.task, completed=done, seen=self.total, description=doing, **total)
 
 
 @contextmanager
 def waiting(doing: str, quiet: bool) -> Iterator[None]:
-    """Show that something is going on whose end is not known."""
+    """Show that something is going on that takes an unknown time."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -65,7 +69,7 @@ def _bar() -> Any:
     from rich.text import Text
 
     class Pace(ProgressColumn):
-        """Rows a second over all passes, the time so far and that to the end of the walk.
+        """Rows per second over all passes, the time so far and the time left in this pass.
 
         Rich's own columns stop at the end of the first pass.
         """
@@ -78,22 +82,22 @@ def _bar() -> Any:
 
 
 def pace(seen: int, done: float, total: float | None, elapsed: float) -> str:
-    """Return rows a second, the time so far and the time left, as far as they are known.
+    """Return rows per second, the time so far and the time left, as far as they are known.
 
     Examples
     --------
     >>> pace(3000, 1000, 2000, 10.0)
     '300 rows/s, 0:00:10, 0:00:03 left'
     """
-    words = [f"{seen / elapsed:,.0f} rows/s"] if seen and elapsed > 0 else []
-    words.append(str(timedelta(seconds=int(elapsed))))
-    if words[1:] and total is not None:
+    parts = [f"{seen / elapsed:,.0f} rows/s"] if seen and elapsed > 0 else []
+    parts.append(str(timedelta(seconds=int(elapsed))))
+    if parts[1:] and total is not None:
         left = max(0.0, total - done) * elapsed / seen
-        words.append(f"{timedelta(seconds=int(left))} left")
-    return ", ".join(words)
+        parts.append(f"{timedelta(seconds=int(left))} left")
+    return ", ".join(parts)
 
 
-def _estimated(source: Source) -> int | None:
+def _estimated_rows(source: Source) -> int | None:
     """Estimate the rows of plain CSV files by the length of the first lines."""
     units = getattr(source.feed, "units", None)
     if getattr(source.feed, "format", None) not in ("csv", "tsv") or not units:
@@ -105,3 +109,64 @@ def _estimated(source: Source) -> int | None:
         head = file.read(SAMPLE)
     lines = head.count(b"\n")
     return int(sum(unit.file.size for unit in units) * lines / len(head)) or None
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what to tell the user."""
+
+
+class _Signals:
+    """The signals of the command under way."""
+
+    count = 0
+    deferred = False
+
+
+_signals = _Signals()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Count Ctrl-C during a command; the first raises KeyboardInterrupt, unless deferred."""
+    _signals.count, _signals.deferred = 0, False
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread alone
+        return
+    before = signal.signal(signal.SIGINT, _handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[None]:
+    """Let the first Ctrl-C wait for `check_interrupt`, where a stream would be torn."""
+    _signals.deferred = True
+    try:
+        yield
+    finally:
+        _signals.deferred = False
+
+
+def check_interrupt() -> None:
+    """Raise if Ctrl-C came: between chunks, and again where a solver took it as a wish to stop."""
+    if _signals.count:
+        raise KeyboardInterrupt
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    _signals.count += 1
+    if _signals.count >= PATIENCE:
+        os._exit(130)  # a thread may be waiting for a stream that never ends
+    if not (_signals.deferred and _signals.count == 1) or _waits_for_rows(frame):
+        raise KeyboardInterrupt
+
+
+def _waits_for_rows(frame: FrameType | None) -> bool:
+    """Tell whether the interrupt came while the command only waited for the next chunk."""
+    while frame is not None:
+        if frame.f_code is read_ahead.__code__:
+            return True
+        frame = frame.f_back
+    return False

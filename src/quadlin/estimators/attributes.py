@@ -82,6 +82,11 @@ class FittedAttributes:
         return self._fitted("moments_").state.features
 
     @property
+    def target_moments_(self) -> Moments:
+        """Return the moments of the target, as those of one feature."""
+        return self._fitted("target_moments_").state.target
+
+    @property
     def rank_(self) -> int:
         """Return the rank that was fitted."""
         return int(self._fitted("rank_").state.model.s.shape[0])

@@ -268,8 +268,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
 
     def _warn_of_status(self) -> None:
         if self.status_ not in (Status.converged, Status.stopped):
-            template = f"{self.status_.name}: {{advice}}"
-            warn(Message(template, advice=self.status_.value), ConvergenceWarning)
+            status, advice = self.status_.name, self.status_.value
+            warn(Message("{status}: {advice}", status=status, advice=advice), ConvergenceWarning)
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from; other levels are other features."""

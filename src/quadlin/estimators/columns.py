@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.encoder import TableEncoder, check_frame
@@ -203,10 +203,9 @@ def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
     """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
     counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
     text = f"Levels that fit did not see are treated as an average level: {counts}."
-    if learns:
-        text += (
-            " To learn them from a stream, name all levels when it begins: partial_fit("
-            "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
-            "encoder=model.encoder_."
-        )
-    warn(text)
+    advice = Phrase(
+        " To learn them from a stream, name all levels when it begins: partial_fit("
+        "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
+        "encoder=model.encoder_."
+    )
+    warn(Message("{text}{advice}", text=text, advice=advice if learns else ""))

@@ -102,6 +102,8 @@ class SecondOrderRegressor(SecondOrderModel):
         by the coefficient that x_i·x_j has in y, which is 2 M_ij.
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
+    target_moments_ : Moments
+        The same of the target.
     history_ : tuple of Record
         The objective after each step (mean squared error plus penalty; in a stream the error on
         each new batch) and the passes taken so far.

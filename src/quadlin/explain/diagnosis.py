@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
 from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
@@ -38,19 +39,19 @@ def diagnosis(
     """
     penalised = any(options.alpha)
     dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
-    lines = [f"status: {state.status.name}. {state.status.value}"]
+    lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
     lines += _features(state, names)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
     lines += _correlation(state, names, groups)
     if groups:
         lines.append(
             f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
-            "their levels are told from the mean."
+            "their levels are measured from the mean."
         )
     lines += _levels(state, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised)
     lines += _rank(state, rows, penalised, residual_edge)
-    return "\n".join(lines)
+    return Message.joined(lines, "\n")
 
 
 def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> tuple[float, float]:
@@ -89,7 +90,7 @@ def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndar
         return ["correlation: found, and whitened by a low-rank model of it."]
     values, vectors = to_numpy(state.white.values), to_numpy(state.white.V)
     condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
-    lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
+    lines: list[str] = [f"correlation: found and whitened; condition number {condition:.1e}."]
     null = varies[:, None] * vectors[:, values < COLLINEAR]
     for group in groups:
         own = np.sqrt(to_numpy(state.features.var)[group])
@@ -101,9 +102,14 @@ def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndar
         first = found[:, 0]
         heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
         lines.append(
-            f"collinear: {found.shape[1]} linear dependence(s) among the features, e.g. between "
-            f"{listed(heavy)}. Predictions are fine; single coefficients there are not unique. "
-            "Drop a column, or use alpha > 0."
+            Message(
+                "collinear: {count} linear dependence(s) among the features, e.g. between {names}. "
+                "Predictions are fine; single coefficients there are not unique. Drop a column, or "
+                "set {alpha} above 0.",
+                count=found.shape[1],
+                names=listed(heavy),
+                alpha=Option("alpha"),
+            )
         )
     return lines
 
@@ -121,7 +127,8 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    return [line if penalised else line + " Merge them, or shrink them: alpha=1, say."]
+    advice = Message("Merge them, or shrink them by {alpha}, say.", alpha=Option("alpha", 1))
+    return [line if penalised else Message.joined([line, advice])]
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
@@ -129,9 +136,19 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
     weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
-        return [line + " Too few to determine them: lower `rank`, or use alpha > 0."]
+        advice = Message(
+            "Too few to determine them: lower {rank}, or set {alpha} above 0.",
+            rank=Option("rank"),
+            alpha=Option("alpha"),
+        )
+        return [Message.joined([line, advice])]
     if ratio < 4 and not penalised:
-        return [line + " Few when there is noise: try alpha > 0, or SecondOrderRegressorCV."]
+        advice = Message(
+            "Few when there is noise: try {alpha} above 0, or {cv}.",
+            alpha=Option("alpha"),
+            cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
+        )
+        return [Message.joined([line, advice])]
     return [line]
 
 
@@ -143,23 +160,36 @@ def _rank(
     sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     edge = sd * (d / rows) ** 0.5
     strong = int(xp.sum(xp.astype(xp.abs(state.model.s) > SIGNIFICANT * edge, xp.int64)))
-    lines = []
+    lines: list[str] = []
     exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
     if strong < k and not penalised:  # shrunk components say less
         lines.append(
-            f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "
-            f"Try rank={strong}, or alpha > 0."
+            Message(
+                "rank: {strong} of {k} components stand out from the noise; the rank may be too "
+                "high. Try {rank}, or {alpha} above 0.",
+                strong=strong,
+                k=k,
+                rank=Option("rank", strong),
+                alpha=Option("alpha"),
+            )
         )
     if residual_edge is not None and not exact:
         times = residual_edge[0] / residual_edge[1]
         if times > LEFT_OVER:
             lines.append(
-                f"rank: the residual still has a component of {times:.1f} times the noise level; "
-                f"the rank may be too low (or some features have heavy tails). Try rank={k + 1}."
+                Message(
+                    "rank: the residual still has a component of {times:.1f} times the noise "
+                    "level; the rank may be too low (or some features have heavy tails). Try "
+                    "{rank}.",
+                    times=times,
+                    rank=Option("rank", k + 1),
+                )
             )
-    return lines or [f"rank: all {k} components stand out of the noise."]
+    return lines or [f"rank: all {k} components stand out from the noise."]
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    """Return some names, safe to print, and how many more there are."""
+    return ", ".join(map(printable, names[:5])) + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )

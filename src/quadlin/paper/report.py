@@ -3,15 +3,16 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from quadlin.paper.results import FolderError, read_about, write_text
+from quadlin.explain.html import html_page
+from quadlin.paper.results import FolderError, read_about
 from quadlin.paper.studies import studies
 from quadlin.paper.study import Study, Verdict
+from quadlin.storage.atomic import atomic_write
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -69,7 +70,8 @@ def write_report(folder: str | Path) -> Path:
             pictures = _pictures(study, frame, folder / FIGURES)
             sections.append(Section(study, about, frame, study.verdict(frame), pictures))
     page = folder / PAGE
-    write_text(page, render(sections, damaged))
+    with atomic_write(page) as file:
+        file.write(render(sections, damaged).encode())
     return page
 
 
@@ -110,82 +112,75 @@ def render(sections: list[Section], damaged: list[str]) -> str:
     """Return the page."""
     sizes = sorted({section.about["size"] for section in sections})
     counts = [sum(s.verdict.holds == word for s in sections) for word in BADGES]
-    tally = f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not."
     notes = [SIZE_WORDS.get(size, "") for size in sizes]
     if damaged:
         notes.append(
             f"Results that cannot be read and are left out: {', '.join(damaged)}. "
             "Running the studies again repairs them."
         )
-    paragraphs = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
-    rows = "".join(map(_summary_row, sections))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>The Second Order Linear Model, reproduced</title>
-<style>{STYLE}</style>
-</head>
-<body>
+    values = {
+        "sections": [(section, _facts(section)) for section in sections],
+        "tally": f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not.",
+        "notes": [note for note in notes if note],
+        "badges": BADGES,
+    }
+    return html_page(TITLE, STYLE, TEMPLATE, values)
+
+
+TITLE = "The Second Order Linear Model, reproduced"
+TEMPLATE = """
+{% macro badge(holds) %}
+<span class="badge {{ holds|replace(" ", "-") }}">{{ badges.get(holds, holds) }}</span>
+{%- endmacro %}
 <header>
-<h1>The Second Order Linear Model, reproduced</h1>
+<h1>{{ title }}</h1>
 <p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model</cite>,
-measured with quadlin. Of {len(sections)} claims {tally} Where something else was seen than the
-paper says, it is said.</p>
-{paragraphs}
+measured with quadlin. Of {{ sections|length }} claims {{ tally }} Where the measurement differs
+from the paper, the text says so.</p>
+{% for note in notes %}
+<p>{{ note }}</p>
+{% endfor %}
 </header>
 <main>
 <h2 id="summary">Summary</h2>
 <table class="summary">
 <thead><tr><th>Claim</th><th>Measured</th><th>Holds?</th></tr></thead>
-<tbody>{rows}</tbody>
+<tbody>
+{% for section, facts in sections %}
+<tr><td data-label="Claim"><a href="#{{ section.study.name }}">{{ section.study.title }}</a>
+<br>{{ section.study.claim }}</td>
+<td data-label="Measured">{{ section.verdict.measured }}</td>
+<td data-label="Holds?">{{ badge(section.verdict.holds) }}</td></tr>
+{% endfor %}
+</tbody>
 </table>
-{"".join(map(_article, sections))}
-</main>
-</body>
-</html>
-"""
-
-
-def _badge(holds: str) -> str:
-    kind = holds.replace(" ", "-")
-    return f'<span class="badge {escape(kind)}">{escape(BADGES.get(holds, holds))}</span>'
-
-
-def _summary_row(section: Section) -> str:
-    study, verdict = section.study, section.verdict
-    return (
-        f'<tr><td data-label="Claim"><a href="#{escape(study.name)}">{escape(study.title)}</a>'
-        f"<br>{escape(study.claim)}</td>"
-        f'<td data-label="Measured">{escape(verdict.measured)}</td>'
-        f'<td data-label="Holds?">{_badge(verdict.holds)}</td></tr>\n'
-    )
-
-
-def _article(section: Section) -> str:
-    study, verdict = section.study, section.verdict
-    figures = "".join(
-        f'<figure><img alt="{escape(study.title)}, {escape(name)}" '
-        f'src="data:image/svg+xml;base64,{picture}"></figure>'
-        for name, picture in section.pictures.items()
-    )
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in _facts(section)
-    )
-    words = "".join(f"<p>{escape(part)}</p>" for part in verdict.words.split("\n\n"))
-    return f"""<article id="{escape(study.name)}">
-<h2>{escape(study.title)} {_badge(verdict.holds)}</h2>
-<p><strong>Claim.</strong> {escape(study.claim)}</p>
-<p><strong>Measured.</strong> {escape(verdict.measured)}</p>
-{words}
-<div class="figures">{figures}</div>
+{% for section, facts in sections %}
+{% set study, verdict = section.study, section.verdict %}
+<article id="{{ study.name }}">
+<h2>{{ study.title }} {{ badge(verdict.holds) }}</h2>
+<p><strong>Claim.</strong> {{ study.claim }}</p>
+<p><strong>Measured.</strong> {{ verdict.measured }}</p>
+{% for part in verdict.words.split("\n\n") %}
+<p>{{ part }}</p>
+{% endfor %}
+<div class="figures">
+{% for name, picture in section.pictures.items() %}
+<figure><img alt="{{ study.title }}, {{ name }}" src="data:image/svg+xml;base64,{{ picture }}">
+</figure>
+{% endfor %}
+</div>
 <details><summary>Setting, seeds, versions, time</summary>
-<p>{escape(study.setting)}</p>
-<dl>{facts}</dl>
+<p>{{ study.setting }}</p>
+<dl>
+{% for name, value in facts %}
+<dt>{{ name }}</dt><dd>{{ value }}</dd>
+{% endfor %}
+</dl>
 </details>
 <p class="back"><a href="#summary">Back to the summary</a></p>
 </article>
+{% endfor %}
+</main>
 """
 
 
@@ -203,17 +198,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
 
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0;
-  --link: #0059a3; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --paper: #16191d; --soft: #20252b;
-  --line: #3a424c; --link: #7cbcf2; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.2rem 0 .6rem; }
-h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .6rem; }
 header p, article > p { max-width: 48rem; }
-a { color: var(--link); }
 table.summary { border-collapse: collapse; width: 100%; font-size: .9rem; }
 .summary th, .summary td { text-align: left; vertical-align: top; padding: .55rem .7rem;
   border-bottom: 1px solid var(--line); }
@@ -230,12 +215,6 @@ article { margin-top: 2.5rem; padding-top: 1.2rem; border-top: 2px solid var(--l
 figure { margin: 0; }
 figure img { width: 100%; max-width: 40rem; height: auto; background: #fff;
   border: 1px solid var(--line); border-radius: .4rem; }
-details { margin-top: .8rem; padding: .5rem .8rem; background: var(--soft); border-radius: .4rem;
-  font-size: .9rem; }
-summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0; }
-dt { font-weight: 600; }
-dd { margin: 0; }
 .back { font-size: .85rem; }
 @media (max-width: 44rem) {
   .summary thead { display: none; }

@@ -6,7 +6,7 @@ from enum import Enum
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums
@@ -17,7 +17,9 @@ from quadlin.solve import step_length
 class Status(Enum):
     """How a fit ended; the value is advice."""
 
-    converged = "A step no longer lowers the objective by more than `tol` of it."
+    converged = Message(
+        "A step no longer lowers the objective by more than the fraction {tol}.", tol=Option("tol")
+    )
     out_of_steps = Message(
         "All {max_iter} steps were used while the objective was still falling. Raise {max_iter}.",
         max_iter=Option("max_iter"),
@@ -30,12 +32,12 @@ class Status(Enum):
     )
     diverged = Message(
         "The steps diverged, and the best model on the way was kept. "
-        "Use {step} or more rows, and look for wrong units in X and y.",
-        step=Option("step", "guarded"),
+        "Use {more}, and look for wrong units in X and y.",
+        more=Phrase('step="guarded" or more rows', "more rows"),
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower {rank} or use more rows.",
+        "Lower {rank} or add rows.",
         rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."

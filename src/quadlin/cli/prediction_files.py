@@ -10,33 +10,33 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.cli.messages import STANDARD
+from quadlin.cli.options import STANDARD
 from quadlin.data import SourceError
 from quadlin.storage.atomic import atomic_write
 
 # Takes an array (n, 1), or (n, 2) with standard deviations, and an Arrow table beside it or None.
 Write = Callable[[np.ndarray, Any], None]
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
-ROW_GROUP = 1 << 17  # rows of a Parquet row group: chunks alone would be too small
+ROW_GROUP = 1 << 17  # rows of a Parquet row group: a chunk alone would be too small
 GROUP_BYTES = 1 << 26  # or bytes, where long texts are kept
 
 
-def writer(output: Path, names: list[str], along: Any) -> AbstractContextManager[Write]:
+def prediction_writer(output: Path, names: list[str], along: Any) -> AbstractContextManager[Write]:
     """Open an output for predictions.
 
     Parameters
     ----------
     output : path
-        Its suffix says the format; a lone hyphen is CSV on the standard output.
+        Its suffix gives the format; a lone hyphen is CSV on the standard output.
     names : list of str
-        Of the columns of predictions.
+        The names of the columns of predictions.
     along : Arrow table or None
-        Without rows: the columns that come before them.
+        A table without rows: the columns that come before the predictions.
 
     Returns
     -------
     context manager
-        Of a function that writes a block. The file is there when the last one is written.
+        It gives a function that writes a block. The file appears when the last one is written.
     """
     suffix = output.suffix.lower()
     if str(output) == STANDARD:
@@ -74,7 +74,7 @@ def _header(names: list[str], along: Any) -> str:
     for field in along.schema:
         if str(field.type).startswith(("list", "large_list", "struct", "map", "binary", "large_b")):
             raise SourceError(
-                f"Column {field.name!r} holds {field.type}, which CSV has no place for. Write a "
+                f"Column {field.name!r} holds {field.type}, which CSV cannot hold. Write a "
                 ".parquet file."
             )
     return _lines([[*along.column_names, *names]])
@@ -108,36 +108,36 @@ def _parquet(path: Path, names: list[str], along: Any) -> Iterator[Write]:
     schema = pa.schema([(name, pa.float64()) for name in names])
     if along is not None:
         schema = pa.schema([*along.schema, *schema])
-    held: list[Any] = []
+    waiting: list[Any] = []
 
     def write(block: np.ndarray, beside: Any) -> None:
         kept = [] if beside is None else beside.columns
         numbers = [pa.array(column) for column in np.ascontiguousarray(block.T)]
-        held.append(pa.table([*kept, *numbers], schema=schema))
-        if sum(map(len, held)) >= ROW_GROUP or sum(t.nbytes for t in held) >= GROUP_BYTES:
+        waiting.append(pa.table([*kept, *numbers], schema=schema))
+        if sum(map(len, waiting)) >= ROW_GROUP or sum(t.nbytes for t in waiting) >= GROUP_BYTES:
             flush()
 
     def flush() -> None:
-        writer.write_table(pa.concat_tables(held))
-        held.clear()
+        writer.write_table(pa.concat_tables(waiting))
+        waiting.clear()
 
     with atomic_write(path) as file, ParquetWriter(file, schema) as writer:
         yield write
-        if held:
+        if waiting:
             flush()
 
 
 @contextmanager
 def _numpy(path: Path, names: list[str]) -> Iterator[Write]:
-    """Write one column, or two beside each other; the head is written again with the rows."""
+    """Write one or two columns; the header is written again when the number of rows is known."""
     total, shape = 0, () if len(names) == 1 else (len(names),)
 
-    def head() -> None:
-        said = {"descr": "<f8", "fortran_order": False, "shape": (total, *shape)}
-        np.lib.format.write_array_header_1_0(file, said)  # leaves room for more rows
+    def write_header() -> None:
+        layout = {"descr": "<f8", "fortran_order": False, "shape": (total, *shape)}
+        np.lib.format.write_array_header_1_0(file, layout)  # leaves room for more rows
 
     with atomic_write(path) as file:
-        head()
+        write_header()
 
         def write(block: np.ndarray, beside: Any) -> None:
             nonlocal total
@@ -146,4 +146,4 @@ def _numpy(path: Path, names: list[str]) -> Iterator[Write]:
 
         yield write
         file.seek(0)
-        head()
+        write_header()

@@ -1,0 +1,200 @@
+"""Opening what a command names: rows, models, and the files it is going to write."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quadlin.cli.options import (
+    STANDARD,
+    LabelledRowOptions,
+    OutputOptions,
+    RowOptions,
+    TableOptions,
+    UsageError,
+    split_names,
+)
+from quadlin.cli.progress import waiting
+from quadlin.data import Source, SourceError, open_source
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.files import FORMATS, find, format_of
+from quadlin.explain.diagnosis import listed
+from quadlin.export.model_file import load
+
+TABLES = ("csv", "tsv", "parquet", "arrow")
+TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
+MODEL_SUFFIX = ".safetensors"
+
+
+def open_rows(
+    data: str,
+    read: RowOptions,
+    output: OutputOptions,
+    *,
+    missing: str = "error",
+    need_target: bool = True,
+    encoder: TableEncoder | None = None,
+    columns: list[str] | None = None,
+    fill: Mapping[str, float] | None = None,
+    keep: Sequence[str] = (),
+) -> Source:
+    """Open rows as the options say."""
+    delimiter = TABS.get(read.delimiter or "", read.delimiter)
+    _check_row_options(data, read, delimiter)
+    if isinstance(read, TableOptions) and read.columns is not None:
+        columns = split_names(read.columns)
+    labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
+    with waiting("looking at the columns", output.silent):
+        source = open_source(
+            "-" if data == STANDARD else data,
+            target=labels.target,
+            weight=labels.weight,
+            columns=None if encoder is not None else columns,
+            missing=read.missing or missing,
+            format=read.format,
+            encoder=encoder,
+            fill=fill,
+            n_features=read.features,
+            zero_based="auto" if read.zero_based is None else read.zero_based,
+            delimiter=delimiter,
+            decimal=read.decimal,
+            encoding=read.encoding,
+            keep=keep,
+        )
+    if need_target and not source.has_target:
+        chosen = encoder is not None or columns is not None  # these do not include the target
+        names = [] if chosen else input_columns(source)
+        has = f"; the columns are {', '.join(names[:12])}" if names else ""
+        raise UsageError(f"Name the target column with --target{has}.")
+    return source
+
+
+def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> None:
+    if data == STANDARD and read.format is None:
+        raise UsageError("The standard input needs --format, such as --format csv.")
+    if read.format is None and data.endswith(MODEL_SUFFIX):
+        raise UsageError(
+            f"{data} is a model, not a table of rows. The model comes before the data."
+        )
+    if read.format is not None and read.format not in FORMATS:
+        raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
+    if read.features is not None and read.features < 1:
+        raise UsageError(f"--features {read.features} must be a whole number ≥ 1.")
+    try:
+        Dialect.of(delimiter, read.decimal, read.encoding)
+    except SourceError as error:
+        raise UsageError(error.args[0]) from None
+
+
+def input_columns(source: Source) -> list[str]:
+    """Return the columns of a table that become features; none where rows have no names."""
+    return [str(name) for name in getattr(source.reader, "columns", ())]
+
+
+def open_rows_for(
+    model: Any,
+    data: str,
+    read: RowOptions,
+    output: OutputOptions,
+    need_target: bool = False,
+    keep: Sequence[str] = (),
+) -> Source:
+    """Open rows for a fitted model: its columns, its levels, its means for missing values."""
+    fill, encoder = model.fill_, model.encoder_
+    missing = read.missing or ("error" if fill is None else "mean")
+    if missing == "mean" and fill is None:
+        levels = set() if encoder is None else set(encoder.names) - set(encoder.input_names)
+        means = zip(model.interactions_.names, model.moments_.mean.tolist(), strict=True)
+        fill = {name: mean for name, mean in means if name not in levels}
+    format = None if data.endswith(MODEL_SUFFIX) else _format(data, read)
+    if encoder is not None and format is not None and format not in TABLES:
+        raise SourceError(
+            f"{data} has no named columns, but the model has text columns: it needs "
+            f"{listed(encoder.input_names)}."
+        )
+    named = hasattr(model, "feature_names_in_") and format in TABLES  # arrays have no names
+    source = open_rows(
+        data,
+        read,
+        output,
+        missing=missing,
+        need_target=need_target,
+        encoder=encoder,
+        columns=[str(name) for name in model.feature_names_in_] if named else None,
+        fill=fill if missing == "mean" else None,
+        keep=keep,
+    )
+    if encoder is None and source.encoder is not None:
+        text = sorted(map(str, getattr(source.reader, "text", ())))
+        raise SourceError(
+            f"{source.feed.title}: {listed(text)} holds text, but the model knows numbers only. "
+            "Correct the column, or fit a model to rows with that text."
+        )
+    return source
+
+
+def _format(data: str, read: RowOptions) -> str | None:
+    return read.format if data == STANDARD else find(data, read.format).format
+
+
+def load_model(path: Path) -> Any:
+    """Read a model, or say why there is none."""
+    if str(path) == STANDARD:
+        raise UsageError("A model is read from a file, not from the standard input.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is no model {path}. Make one with: quadlin fit DATA -o {path}"
+        )
+    if path.is_dir() or format_of(path.name) is not None:
+        raise UsageError(
+            f"{path} is a table of rows, not a model file. The model comes before the data."
+        )
+    return load(path)
+
+
+def check_output(path: Path, *inputs: Any) -> Path:
+    """Refuse an output that cannot be written, before an hour is spent on its content."""
+    if str(path) == STANDARD:
+        raise UsageError("This command writes to a file, not to the standard output. Name a file.")
+    folder = path.parent
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder. Give the name of a file in it.")
+    if not folder.is_dir():
+        raise SourceError(f"There is no folder {folder} to write {path.name} to. Create it first.")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"The folder {folder} is not writable. Choose another one for {path}.")
+    for given in inputs:
+        if any(_same(path, other) for other in _files(str(given))):
+            raise UsageError(f"{path} is an input of this command, so it cannot be the output too.")
+    return path
+
+
+def check_model_output(path: Path, *inputs: Any) -> None:
+    """Refuse a name that promises another format than that of a model file."""
+    check_output(path, *inputs)
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        raise UsageError(f"-o {path}: write a model first, then use quadlin export for ONNX.")
+    if suffix in FOREIGN_MODELS or format_of(path.name) is not None:
+        raise UsageError(
+            f"-o {path}: a model is written in the safetensors format, so its name cannot end in "
+            f"{suffix}. Use -o {path.with_suffix(MODEL_SUFFIX)}."
+        )
+
+
+FOREIGN_MODELS = (".pkl", ".pickle", ".joblib", ".json", ".h5", ".pt", ".pth", ".skops")
+
+
+def _files(given: str) -> list[Path]:
+    """Return the files that an argument of a command stands for."""
+    try:
+        return [Path(file.path) for file in find(given, None).files]
+    except SourceError:  # reported when it is opened
+        return [Path(given)]
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()
