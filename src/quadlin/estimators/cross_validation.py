@@ -29,10 +29,10 @@ from quadlin.core.moments import Moments
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.data import Source, is_dask
+from quadlin.data.names import Name
 from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.interactions import Name
 from quadlin.solve.exact import Alpha, rows_of
 from quadlin.solve.fit_state import Learned
 from quadlin.solve.levels import settled

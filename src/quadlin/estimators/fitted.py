@@ -6,7 +6,9 @@ from sklearn.exceptions import NotFittedError
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.moments import Moments
 from quadlin.data.encoder import TableEncoder
-from quadlin.explain.interactions import Interactions, Name, numbered, positions
+from quadlin.data.fields import field_numbers
+from quadlin.data.names import Name, position_of
+from quadlin.explain.interactions import Interactions
 from quadlin.solve.fit_state import Learned
 from quadlin.solve.types import Record, Status
 from quadlin.solve.uncertainty import Uncertainty
@@ -37,7 +39,7 @@ class Fitted:
         Needs ``uncertainty=True``.
         """
         law, names = self._known_law(), self._names()
-        i, j = positions(names, first), positions(names, second)
+        i, j = position_of(names, first), position_of(names, second)
         return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
 
     @property
@@ -122,7 +124,7 @@ class Fitted:
             to_numpy(model.U) * scale[:, None],
             to_numpy(model.s) * learned.units.target.scale,
             to_numpy(learned.units.free) > 0,
-            numbered(self._fields, len(scale)),
+            field_numbers(self._fields, len(scale)),
             np.sqrt(to_numpy(learned.features.var)),
             self._names(),
         )

@@ -1,6 +1,7 @@
 """How rows come to an estimator: checked, encoded, and compared with those it knows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -11,15 +12,15 @@ from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, canonical, is_numpy, moved, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import reduce
 from quadlin.core.messages import warn
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.encoder import TableEncoder, check_frame
-from quadlin.data.fields import counting, fields_among
+from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
-from quadlin.explain.interactions import check_one_hot, given_fields
 from quadlin.stream.stream import Stream
 
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
@@ -157,12 +158,11 @@ class Incoming(Fitted):
                 return source.fields
             # The first rows of a stream prove nothing.
             found = not streamed and (isinstance(source, Source) or is_numpy(source.X))
-            return fields_among(source, source.width) if found else ()
+            return fields_among(partial(_summed, source), source.width) if found else ()
         names = self._names()
         given = given_fields(self.fields, names)
-        for chunk in source if source.again else ():
-            for group in given:
-                check_one_hot(names, group, counting(chunk, group))
+        if source.again:
+            check_one_hot(partial(_summed, source), given, names)
         return given
 
     @unflagged
@@ -178,6 +178,10 @@ class Incoming(Fitted):
                 f"{own.device}, but they are {xp.__name__} on {here}."
             )
         return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
+
+
+def _summed(source: MemorySource | Source, fn: Callable[..., Any], *params: Any) -> Any:
+    return reduce(fn, source, *params)
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:

@@ -22,11 +22,12 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import carried
+from quadlin.data.fields import given_fields
+from quadlin.data.names import Name
 from quadlin.estimators.callbacks import CallbackSupportMixin, step_hook, with_callbacks
 from quadlin.estimators.input import Incoming, check_weights, warn_unseen
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options
 from quadlin.explain.diagnosis import diagnosis, residual_edge
-from quadlin.explain.interactions import Name, given_fields
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fit_state import Learned, learn_table
 from quadlin.solve.rank import choose_rank
