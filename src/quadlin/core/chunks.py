@@ -1,12 +1,13 @@
-"""Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
+"""What a source of rows is, and rows in memory, cut into views of a cache-friendly size."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, to_numpy
@@ -27,9 +28,70 @@ class Chunk:
     along: Any = None  # a frame of n rows that goes with them and is not looked at
 
 
+class RowSource(Protocol):
+    """Rows that are walked as chunks: everything that solvers and engines may ask of them.
+
+    A class that derives from it defines `__iter__`, `parts`, `width`, `dtype` and `fingerprint`;
+    the other members have defaults for rows in memory that are known to be complete.
+    """
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Walk all rows in order."""
+        ...
+
+    def parts(self, count_hint: int) -> "Sequence[RowSource]":
+        """Cut into about so many disjoint sources, in order; ``[self]`` where that is impossible.
+
+        Parts can be pickled, and their row counts add up to those of the source.
+        """
+        ...
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        ...
+
+    def fingerprint(self) -> str | None:
+        """Return an identity of the rows and of how they are read, None where there is none."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Tell whether the rows can be walked more than once."""
+        return True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known without a walk."""
+        return None
+
+    @property
+    def fields(self) -> tuple[Array, ...]:
+        """Return the one-hot groups that are known beforehand, such as those of text columns."""
+        return ()
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Return how many rows of the last walk had an unknown level, by column."""
+        return {}
+
+    def absorb(self, parts: "Sequence[RowSource]") -> None:
+        """Take over what walks of its parts have counted; called once all of them have ended."""
+        return None
+
+    def client(self) -> Any:
+        """Return the `distributed.Client` of the cluster that holds the rows, if there is one."""
+        return None
+
+
 @dataclass(frozen=True)
-class MemorySource:
-    """Rows of one table in memory, walked as blocks of views.
+class MemorySource(RowSource):
+    """Rows of one table in memory, walked as blocks of views; nothing is copied.
 
     Examples
     --------
@@ -44,8 +106,6 @@ class MemorySource:
     weight: Array | None = None
     block_rows: int | None = None
 
-    again = True  # can be walked more than once
-
     @property
     def width(self) -> int:
         """Return the number of features."""
@@ -56,20 +116,37 @@ class MemorySource:
         """Return the dtype of the features."""
         return self.X.dtype
 
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return int(self.X.shape[0])
+
     def __iter__(self) -> Iterator[Chunk]:
-        n = self.X.shape[0]
         step = self.block_rows or _block_rows(self.X)
-        for start in range(0, n, step):
-            yield self._cut(start, min(start + step, n))
+        for start in range(0, self.rows, step):
+            yield self.between(start, min(start + step, self.rows))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
         """Cut into so many runs of rows, none of them empty."""
-        n = self.X.shape[0]
-        cuts = [n * i // count_hint for i in range(count_hint + 1)]
-        chunks = (self._cut(a, b) for a, b in pairwise(cuts) if a < b)
+        chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
         return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
 
-    def _cut(self, start: int, stop: int) -> Chunk:
+    def fingerprint(self) -> str:
+        """Return a digest of all rows."""
+        digest = blake2b(digest_size=16)
+        X = self.X
+        stored = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+        digest.update(str(tuple(X.shape)).encode())
+        for values in (*stored, self.y, self.weight):
+            array = np.empty(0) if values is None else to_numpy(values)
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            step = max(1, (1 << 24) // max(1, array[:1].nbytes))
+            for start in range(0, len(array), step):  # without a second copy of X
+                digest.update(np.ascontiguousarray(array[start : start + step]).data)
+        return digest.hexdigest()
+
+    def between(self, start: int, stop: int) -> Chunk:
+        """Return the rows [start, stop), as views."""
         part = slice(start, stop)
         return Chunk(
             _rows(self.X, part),
@@ -156,6 +233,18 @@ def _reweighted(chunk: Chunk, own: _Own) -> Chunk:
 def _of_reweighted(pair: tuple[Chunk, _Own], fn: Callable[..., Any], *params: Any) -> Any:
     chunk, own = _reweighted(*pair), pair[1].more
     return fn(chunk if own is None else (chunk, own), *params)
+
+
+def even_cuts(n: int, count: int) -> list[tuple[int, int]]:
+    """Cut n rows into at most `count` runs of about the same length, none of them empty.
+
+    Examples
+    --------
+    >>> even_cuts(5, 2), even_cuts(2, 5)
+    ([(0, 2), (2, 5)], [(0, 1), (1, 2)])
+    """
+    ends = [n * i // count for i in range(count + 1)]
+    return [(a, b) for a, b in pairwise(ends) if a < b]
 
 
 def _block_rows(X: Array) -> int:
