@@ -1,8 +1,9 @@
 """Messages that name options as data, and warnings that point at the user's own line."""
 
 import sys
+import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -30,10 +31,29 @@ class Option:
         return f"{self.name}={shown}"
 
 
-class Message(str):
-    """A text whose ``{placeholders}`` are options: as a `str` it speaks Python.
+@dataclass(frozen=True)
+class Phrase:
+    """Words that only make sense in Python, with what to say on the command line instead.
 
-    Whoever speaks another language, such as the command line, renders the same options its own way.
+    Examples
+    --------
+    >>> cv = Phrase("SecondOrderRegressorCV", Option("cv", True))
+    >>> str(cv), cv.command_line
+    ('SecondOrderRegressorCV', Option(name='cv', value=True))
+    """
+
+    python: str
+    command_line: "str | Option" = ""
+
+    def __str__(self) -> str:
+        return self.python
+
+
+class Message(str):
+    """A text whose ``{placeholders}`` may be options: as a `str` it speaks Python.
+
+    Whoever speaks another language, such as the command line, renders the same options its own
+    way. Control characters of names and paths are escaped.
 
     Examples
     --------
@@ -43,28 +63,65 @@ class Message(str):
     Lower `rank`, or use alpha=1.
     >>> print(advice.rendered(lambda option: f"--{option.name}"))
     Lower --rank, or use --alpha.
+    >>> print(Message("{file} is empty. {advice}", file="a\\x1bb", advice=advice))
+    a\\x1bb is empty. Lower `rank`, or use alpha=1.
     """
 
     template: str
     values: dict[str, Any]
 
     def __new__(cls, template: str, **values: Any) -> "Message":
-        """Fill the placeholders with options, or with numbers and names as in `str.format`."""
-        message = super().__new__(cls, template.format(**values))
+        """Fill the placeholders with options, phrases, messages, or values as in `str.format`."""
+        shown = {name: _shown(value, str) for name, value in values.items()}
+        message = super().__new__(cls, template.format(**shown))
         message.template, message.values = template, values
         return message
 
+    @classmethod
+    def joined(cls, parts: Iterable[str], separator: str = " ") -> "Message":
+        """Return sentences, some of which may be messages, as one."""
+        values = {f"part{i}": part for i, part in enumerate(parts)}
+        return cls(separator.join(f"{{{name}}}" for name in values), **values)
+
     def rendered(self, show: Callable[[Option], str]) -> str:
-        """Return the text with every option as `show` writes it."""
-        shown = {k: show(v) if isinstance(v, Option) else v for k, v in self.values.items()}
-        return self.template.format(**shown)
+        """Return the text for the command line, with every option as `show` writes it."""
+        return self.template.format(**{k: _shown(v, show) for k, v in self.values.items()})
 
     def __reduce__(self) -> Any:
         return _message, (self.template, self.values)
 
 
+def _shown(value: Any, show: Callable[[Option], str]) -> Any:
+    if isinstance(value, Option):
+        return show(value)
+    if isinstance(value, Phrase):
+        return value.python if show is str else _shown(value.command_line, show)
+    if isinstance(value, Message):
+        return str(value) if show is str else value.rendered(show)
+    return printable(value) if isinstance(value, str) else value
+
+
 def _message(template: str, values: dict[str, Any]) -> Message:
     return Message(template, **values)
+
+
+def printable(text: str) -> str:
+    r"""Escape what could drive a terminal or turn the direction of a line: names are not trusted.
+
+    Examples
+    --------
+    >>> print(printable("re\x1b[31md\nline \u202eleft"))
+    re\x1b[31md\nline \u202eleft
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def _harmless(character: str) -> bool:
+    """Tell whether a character has no effect but its own picture; ZWJ and ZWNJ make words."""
+    kind = unicodedata.category(character)
+    return kind not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in "\u200c\u200d"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.messages import Message, Option
 from quadlin.core.moments import TAU_FREE, Moments
 from quadlin.core.units import Units, target_of, units_of
 
@@ -64,9 +65,15 @@ class UnitsMaker:
         names = [name for name, b in zip(self.names, to_numpy(bad), strict=True) if b]
         more = f" (and {len(names) - 1} more features)" if len(names) > 1 else ""
         raise ValueError(
-            f"Feature {names[0]!r}{more} takes two values, so its square is its own linear term "
-            "and the diagonal of M cannot be told from w. "
-            'Use diagonal="auto" (recommended) or "zero".'
+            Message(
+                "Feature {name!r}{more} takes two values, so its square is its own linear term and "
+                "the diagonal of M cannot be distinguished from w. Use {auto} (recommended) or "
+                "{zero}.",
+                name=names[0],
+                more=more,
+                auto=Option("diagonal", "auto"),
+                zero=Option("diagonal", "zero"),
+            )
         )
 
     def refuse_overflow(self, features: Moments, target: Moments) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.arrow_batches import ADVICE, arrow
 from quadlin.data.errors import SourceError, first_line
 
@@ -14,12 +15,13 @@ SEPARATORS = (";", "\t", "|")  # beside the comma
 # Numbers with commas or points anywhere: 1,5 and 1.234,5 and 1,234.5.
 COMMA_NUMBER = r"^[-+]?(\d+([.,]\d+)*|[.,]\d+)([eE][-+]?\d+)?$"
 SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
+UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
 NO_CSV = {
     b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
-    b"PAR1": "is a Parquet file. Give format='parquet'",
-    b"\xff\xfe": 'is not UTF-8 but UTF-16. Give encoding="utf-16"',
-    b"\xfe\xff": 'is not UTF-8 but UTF-16. Give encoding="utf-16"',
+    b"PAR1": Message("is a Parquet file. Give {parquet}", parquet=Option("format", "parquet")),
+    b"\xff\xfe": UTF16,
+    b"\xfe\xff": UTF16,
 }
 
 
@@ -36,15 +38,24 @@ class Dialect:
         """Check what the user asked for."""
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
         if delimiter is not None and (not single or delimiter in '"\r\n\0'):
-            raise SourceError(f'delimiter={delimiter!r} must be one character, such as ";".')
+            raise SourceError(
+                Message(
+                    '{delimiter} must be one character, such as ";".',
+                    delimiter=Option("delimiter", delimiter),
+                )
+            )
         if decimal not in (None, ".", ","):
-            raise SourceError(f'decimal={decimal!r} must be "." or ",".')
+            raise SourceError(
+                Message('{decimal} must be "." or ",".', decimal=Option("decimal", decimal))
+            )
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
             raise SourceError(
-                f'encoding={encoding!r} is not known. Give one such as "latin1", "cp1252" or '
-                '"utf-16".'
+                Message(
+                    '{encoding} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
+                    encoding=Option("encoding", encoding),
+                )
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
         return cls(delimiter, decimal, "utf8" if same else encoding)
@@ -72,9 +83,9 @@ def delimiter_of(head: bytes) -> str:
 
 def refuse_other(head: bytes, what: str) -> None:
     """Refuse what begins like something that is no CSV text."""
-    for start, said in NO_CSV.items():
+    for start, why in NO_CSV.items():
         if head.startswith(start):
-            raise SourceError(f"{_capital(what)} {said}.")
+            raise SourceError(Message("{what} {why}.", what=_capital(what), why=why))
 
 
 def in_utf8(file: Any, dialect: Dialect) -> Any:
@@ -133,7 +144,9 @@ def look_csv(
     try:
         opened.schema.names  # noqa: B018  the first to decode them
     except UnicodeDecodeError:
-        raise SourceError(f"The header of {what} is not UTF-8. {_encodings()}") from None
+        raise SourceError(
+            Message("The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS)
+        ) from None
     fields = [
         # Arrow takes what is no UTF-8 for bytes; as text it is refused where it is used.
         pa.field(field.name, pa.string())
@@ -188,22 +201,39 @@ def csv_error(error: BaseException, what: str, names: Sequence[str]) -> str:
         str(error),
     )
     if found is None or int(found[1]) >= len(names):
-        return f"{_capital(what)} cannot be read: {first_line(error)} {ADVICE['csv']}"
+        return Message(
+            "{what} cannot be read: {error} {advice}",
+            what=_capital(what),
+            error=first_line(error),
+            advice=ADVICE["csv"],
+        )
     name, kind = names[int(found[1])], {"double": "a number"}.get(found[3], found[3])
     row = f" in row {int(found[2]) - 2} (counted from 0)" if found[2] else ""
     if found[4] is None:
-        return f"Column {name!r} of {what} is not UTF-8{row}. {_encodings()}"
-    return (
-        f"Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
-        f"'{found[4][:80]}. Correct it, or give levels={{{name!r}: [...]}} if it is text."
+        return Message(
+            "Column {name!r} of {what} is not UTF-8{row}. {advice}",
+            name=name,
+            what=what,
+            row=row,
+            advice=ENCODINGS,
+        )
+    return Message(
+        "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
+        "'{value}. Correct it{python}.",
+        name=name,
+        what=what,
+        kind=kind,
+        row=row,
+        value=found[4][:80],
+        python=Phrase(f", or give levels={{{name!r}: [...]}} if it is text"),
     )
 
 
-def _encodings() -> str:
-    return (
-        'Give encoding="latin1" if it is Western text, as from older programs, or what else it '
-        "is; or convert it by iconv -f latin1 -t utf8."
-    )
+ENCODINGS = Message(
+    "Give {latin1} if it is Western text from an older program, or its own encoding; or convert it "
+    "with iconv -f latin1 -t utf8.",
+    latin1=Option("encoding", "latin1"),
+)
 
 
 def _capital(what: str) -> str:

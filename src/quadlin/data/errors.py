@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from quadlin.core.messages import Message
+
 
 class SourceError(ValueError):
     """Rows that cannot be read; the text says which, why, and what to do."""
@@ -28,10 +30,12 @@ def explained(what: str, advice: str) -> AbstractContextManager[None]:
         except MemoryError as error:
             said = first_line(error)
             raise SourceError(
-                f"{what} asks for more memory than there is: {said} {advice}"
+                Message.joined([f"{what} asks for more memory than there is: {said}", advice])
             ) from None
         except Exception as error:  # whatever the library thinks of broken bytes
-            raise SourceError(f"{what} cannot be read: {first_line(error)} {advice}") from None
+            raise SourceError(
+                Message.joined([f"{what} cannot be read: {first_line(error)}", advice])
+            ) from None
 
     return guard()
 

@@ -8,6 +8,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any
 
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.errors import SourceError, explained
 
 SUFFIXES = {
@@ -98,12 +99,23 @@ def find(given: Any, format: str | None) -> Found:
         paths, kind = _expanded(said, format)
     chosen = format or _common_format(paths, said)
     if chosen not in FORMATS:
-        raise SourceError(f"format={format!r} is not one of {', '.join(map(repr, FORMATS))}.")
+        raise SourceError(
+            Message(
+                "{format} is not one of {formats}.",
+                format=Option("format", format),
+                formats=", ".join(FORMATS),
+            )
+        )
     files = tuple(File.of(path) for path in paths)
     for file in files:
         if not Path(file.path).is_file():
             raise SourceError(
-                f"{file.path} is not a file. Give files of rows, or open it and give format=."
+                Message(
+                    "{path} is not a regular file. Give files of rows, or {stream} with {format}.",
+                    path=file.path,
+                    stream=Phrase("an open file", "read it from the standard input"),
+                    format=Option("format"),
+                )
             )
     title = f"{TITLES[chosen]} {kind} {said}"
     if kind != "file":
@@ -127,8 +139,11 @@ def _text(path: Any) -> str:
     text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if re.match(r"[a-zA-Z][a-zA-Z0-9+]+://", text):
         raise SourceError(
-            f"{text} is not a file on this machine. Fetch it first, or give a pyarrow.dataset or a "
-            "Dask frame that reads it."
+            Message(
+                "{path} is not a file on this machine. Download it first{python}.",
+                path=text,
+                python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
+            )
         )
     if not text:
         raise SourceError("The path is empty. Give that of a file or a folder.")
@@ -162,14 +177,27 @@ def _inside(folder: Path, format: str | None) -> list[str]:
             continue
         if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
             raise SourceError(
-                f"Folder {folder} keeps values in the names of its folders ({keyed[0]}). Give "
-                f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.'
+                Message(
+                    "Folder {folder} keeps values in the names of its folders ({key}). Give "
+                    "{python}",
+                    folder=str(folder),
+                    key=keyed[0],
+                    python=Phrase(
+                        f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.',
+                        "a folder without such folders, or write those values into a column.",
+                    ),
+                )
             )
         paths.append(str(path))
     if not paths:
         raise SourceError(
-            f"Folder {folder} holds no files of rows ({', '.join(SUFFIXES)}). Check the path, or "
-            "give format= when the files have other names."
+            Message(
+                "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
+                "{format} when the files have other names.",
+                folder=str(folder),
+                suffixes=", ".join(SUFFIXES),
+                format=Option("format"),
+            )
         )
     return paths
 
@@ -184,8 +212,12 @@ def _common_format(paths: Iterable[str], said: str) -> str:
         )
     if None in formats:
         raise SourceError(
-            f"The name of {formats[None]} does not tell its format. Give "
-            f"format= one of {', '.join(map(repr, FORMATS))}."
+            Message(
+                "The name of {path} does not tell its format. Give {format}: {formats}.",
+                path=str(formats[None]),
+                format=Option("format"),
+                formats=", ".join(FORMATS),
+            )
         )
     if len(formats) > 1:
         some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])

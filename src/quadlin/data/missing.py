@@ -8,10 +8,15 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError
 from quadlin.data.source import Counts, Piece
 
-REMEDY = 'Use missing="drop" or missing="mean", or fill it beforehand.'
+REMEDY = Message(
+    "Use {drop} or {mean}, or fill it beforehand.",
+    drop=Option("missing", "drop"),
+    mean=Option("missing", "mean"),
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,13 @@ class Rows:
             refuse_infinite(said, self.piece, np.isinf(values), values.dtype)
             if missing != "drop":
                 raise SourceError(
-                    f"{said} is missing in {self.piece.where(int(absent.argmax()))}. Use "
-                    'missing="drop", or take such rows out beforehand.'
+                    Message(
+                        "{what} is missing in {where}. Use {drop}, or take such rows out "
+                        "beforehand.",
+                        what=said,
+                        where=self.piece.where(int(absent.argmax())),
+                        drop=Option("missing", "drop"),
+                    )
                 )
             bad = absent if bad is None else bad | absent
         if self.weight is not None and (self.weight < 0).any():
@@ -121,16 +131,24 @@ def refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
 def _refuse_missing_entry(rows: Rows, names: Sequence[str]) -> None:
     if spot := _first_entry(rows.X, np.isnan):
         raise SourceError(
-            f"Column {names[spot[1]]!r} contains NaN (a missing value), first in "
-            f"{rows.piece.where(spot[0])}. {REMEDY}"
+            Message(
+                "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+                name=names[spot[1]],
+                where=rows.piece.where(spot[0]),
+                remedy=REMEDY,
+            )
         )
 
 
 def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
     """Refuse a text column in which a row is missing."""
     raise SourceError(
-        f"Column {str(name)!r} contains NaN (a missing value), first in "
-        f"{piece.where(int(null.argmax()))}. {REMEDY}"
+        Message(
+            "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+            name=str(name),
+            where=piece.where(int(null.argmax())),
+            remedy=REMEDY,
+        )
     )
 
 

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_collections import is_dask, is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.encoder import TableEncoder
@@ -69,20 +70,35 @@ class _Asked:
         wish = self.wish
         for option in ("columns", "encoder", "levels"):
             if getattr(wish, option) is not None:
-                raise SourceError(f"{title} has no named columns: {option}= is for tables.")
+                raise SourceError(_for_tables(title, option))
         if wish.keep:
-            raise SourceError(f"{title} has no named columns: keep= is for tables.")
+            raise SourceError(_for_tables(title, "keep"))
 
     def no_csv(self, title: str) -> None:
         """Refuse what makes sense for CSV only."""
         if self.dialect != Dialect():
-            raise SourceError(f"{title} is no CSV: delimiter=, decimal= and encoding= are for CSV.")
+            names = ("delimiter", "decimal", "encoding")
+            raise SourceError(
+                Message(
+                    "{title} is not CSV: {delimiter}, {decimal} and {encoding} are for CSV only.",
+                    title=title,
+                    **{name: Option(name) for name in names},
+                )
+            )
 
     def written(self, format: str) -> Dialect:
         """Return how CSV of a format is written."""
         if format == "tsv" and self.dialect.delimiter is None:
             return replace(self.dialect, delimiter="\t")
         return self.dialect
+
+
+def _for_tables(title: str, option: str) -> Message:
+    return Message(
+        "{title} has no named columns: {option} is for tables only.",
+        title=title,
+        option=Option(option),
+    )
 
 
 Opened = tuple[Feed, Reader, int | None]
@@ -247,7 +263,14 @@ def _open_path(given: Any, asked: _Asked) -> Opened:
     if found.format in ("svmlight", "libffm"):
         asked.no_table(found.title)
         if asked.target is not None or asked.weight is not None:
-            raise SourceError(f"{found.title} has its target built in: leave target= and weight=.")
+            raise SourceError(
+                Message(
+                    "{title} contains its own target: leave out {target} and {weight}.",
+                    title=found.title,
+                    target=Option("target"),
+                    weight=Option("weight"),
+                )
+            )
         return *open_lines(found, asked.n_features, asked.zero_based, wish.missing), None
     if found.format in ("npy", "npz"):
         asked.no_table(found.title)
@@ -279,8 +302,12 @@ def _open_handle(handle: Any, asked: _Asked) -> Opened:
         return *open_line_stream(handle, format, asked.n_features, asked.zero_based, missing), None
     if format not in ("csv", "tsv", "arrow"):
         raise SourceError(
-            "An open file needs format= 'csv', 'tsv', 'arrow' (a stream), 'svmlight' or 'libffm'"
-            + (f"; {format!r} needs a file with a path." if format in FORMATS else ".")
+            Message(
+                "{what} needs {format} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
+                what=Phrase("An open file", "The standard input"),
+                format=Option("format"),
+                else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".",
+            )
         )
     from quadlin.data.handles import open_stream
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder, level_codes
 from quadlin.data.errors import SourceError, first_line, some
 from quadlin.data.missing import Rows, cleaned, refuse_infinite_entry, refuse_missing, settled
@@ -205,8 +206,14 @@ def _columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarr
             )
         except Exception as error:  # each library has its own
             raise SourceError(
-                f"Column {str(name)!r}, from {piece.where(0)} on, does not hold numbers: "
-                f"{first_line(error)} Convert it, or leave it out by columns=."
+                Message(
+                    "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
+                    "or leave it out of {columns}.",
+                    name=str(name),
+                    where=piece.where(0),
+                    error=first_line(error),
+                    columns=Option("columns"),
+                )
             ) from None
 
     return values

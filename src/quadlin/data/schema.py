@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.encoder import LevelLearner, TableEncoder, is_text, number_dtype
 from quadlin.data.errors import SourceError, first_line, meant, some
 from quadlin.data.missing import Rows, refuse_infinite_entry
@@ -90,10 +91,14 @@ def table_reader(
 def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None and name not in found:
-            raise SourceError(f"{title} has no column {name!r} for the {role}{_has(name, found)}")
+            raise SourceError(_no_column(title, name, f" for the {role}", found))
     if wish.target is not None and wish.target == wish.weight:
         raise SourceError(
-            f"{wish.target!r} cannot be the target and the weight as well. Name another weight=."
+            Message(
+                "{name!r} cannot be both the target and the weight. Name another {weight}.",
+                name=wish.target,
+                weight=Option("weight"),
+            )
         )
     columns = wish.columns if wish.encoder is None else wish.encoder.input_names
     if columns is None:
@@ -103,15 +108,26 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
     if gone := [name for name in columns if name not in found]:
-        raise SourceError(f"{title} has no column {gone[0]!r}{_has(gone[0], found)}")
+        raise SourceError(_no_column(title, gone[0], "", found))
     if not columns:
-        raise SourceError("columns= is empty: name at least one column.")
+        raise SourceError(
+            Message("{columns} is empty: name at least one column.", columns=Option("columns"))
+        )
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
-        raise SourceError(f"columns= names {twice[0]!r} twice.")
+        raise SourceError(_twice("columns", twice[0]))
     for role, name in (("target", wish.target), ("weight", wish.weight)):
         if name is not None and name in columns:
-            remedy = "Leave it out of columns=" if wish.encoder is None else f"Name another {role}="
-            raise SourceError(f"{name!r} cannot be a feature and the {role} as well. {remedy}.")
+            remedy = (
+                "Leave it out of {option}." if wish.encoder is None else "Name another {option}."
+            )
+            raise SourceError(
+                Message(
+                    "{name!r} cannot be both a feature and the {role}. " + remedy,
+                    name=name,
+                    role=role,
+                    option=Option("columns" if wish.encoder is None else role),
+                )
+            )
     return columns
 
 
@@ -119,10 +135,24 @@ def _passed_on(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> An
     """Return a frame without rows of the columns that go along with the rows."""
     found = list(sample.columns)
     if gone := [name for name in keep if name not in found]:
-        raise SourceError(f"{title} has no column {gone[0]!r} to keep{_has(gone[0], found)}")
+        raise SourceError(_no_column(title, gone[0], " to keep", found))
     if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
-        raise SourceError(f"keep= names {twice[0]!r} twice.")
+        raise SourceError(_twice("keep", twice[0]))
     return sample.select(list(keep)).head(0).to_native() if keep else None
+
+
+def _twice(option: str, name: Any) -> Message:
+    return Message("{option} names {name!r} twice.", option=Option(option), name=name)
+
+
+def _no_column(title: str, name: Any, purpose: str, found: list[Any]) -> Message:
+    return Message(
+        "{title} has no column {name!r}{purpose}{columns}",
+        title=title,
+        name=name,
+        purpose=purpose,
+        columns=_has(name, found),
+    )
 
 
 def _has(name: Any, found: list[Any]) -> str:
@@ -131,11 +161,20 @@ def _has(name: Any, found: list[Any]) -> str:
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
         split = (str(column).split(separator) for column in found if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
-            return f"{said} If '{shown}' separates them, give delimiter=\"{shown}\"."
+            return Message(
+                "{columns} If '{shown}' separates them, give {delimiter}.",
+                columns=said,
+                shown=shown,
+                delimiter=Option("delimiter", shown),
+            )
     if all(re.fullmatch(r"[-+]?[\d.,]+", str(column)) for column in found):
         return f"{said} That looks like a row: write the names of the columns above it."
     if len(found) == 1:
-        return f"{said} If that is several columns, say what separates them by delimiter=."
+        return Message(
+            "{columns} If that is several columns, say what separates them with {delimiter}.",
+            columns=said,
+            delimiter=Option("delimiter"),
+        )
     return said + meant(name, found)
 
 
@@ -144,9 +183,16 @@ def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> 
     for name in wanted:
         if name in commas:
             raise SourceError(
-                f"{title}: column {name!r} holds numbers with commas, such as {commas[name]!r}. "
-                'Give decimal="," if that is the decimal point, decimal="." to take them as text; '
-                "take separators of thousands out."
+                Message(
+                    "{title}: column {name!r} holds numbers with commas, such as {example!r}. Give "
+                    "{comma} if the comma is the decimal point, or {point} to read them as text; "
+                    "remove separators of thousands.",
+                    title=title,
+                    name=name,
+                    example=commas[name],
+                    comma=Option("decimal", ","),
+                    point=Option("decimal", "."),
+                )
             )
 
 
@@ -253,18 +299,20 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader)
         raise
     except Exception as error:  # bytes that are no text, in the words of each library
         raise SourceError(
-            f"The levels of {some(learner.seen)} cannot be read: {first_line(error)} "
-            "Leave the column out by columns=, or write it as UTF-8."
+            Message(
+                "The levels of {names} cannot be read: {error} Leave the column out of {columns}, "
+                "or write it as UTF-8.",
+                names=some(learner.seen),
+                error=first_line(error),
+                columns=Option("columns"),
+            )
         ) from None
 
 
 def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
     """Learn the means of the features in one walk, zeros of sparse rows included."""
     if not feed.again:
-        raise SourceError(
-            f'{feed.title} can be walked only once, but missing="mean" needs the means first. Give '
-            'fill={name: value}, use missing="drop", or save the rows to a file.'
-        )
+        raise SourceError(_means_unknown(feed.title))
     means, probe = _Means(len(reader.names)), replace(reader, missing="mean", fill={})
     for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
         X = probe.raw(piece)
@@ -300,12 +348,24 @@ class _Means:
 def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
     if levels:
         named = some(sorted(reader.text, key=str))
-        return (
-            f"{title} can be walked only once, but the levels of its text columns ({named}) must "
-            "be known before. Give them by levels={column: [...]} or encoder=, leave the columns "
-            "out by columns=, or save the rows to a file first."
+        return Message(
+            "{title} can be walked only once, but the levels of its text columns ({names}) must be "
+            "known before. {python}eave the columns out of {columns}, or save the rows to a file "
+            "first.",
+            title=title,
+            names=named,
+            python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),
+            columns=Option("columns"),
         )
-    return (
-        f'{title} can be walked only once, but missing="mean" needs the means first. Give '
-        'fill={column: value}, use missing="drop", or save the rows to a file first.'
+    return _means_unknown(title)
+
+
+def _means_unknown(title: str) -> Message:
+    return Message(
+        "{title} can be walked only once, but {mean} needs the means first. {python}se {drop}, or "
+        "save the rows to a file first.",
+        title=title,
+        mean=Option("missing", "mean"),
+        python=Phrase("Give fill={column: value}, u", "U"),
+        drop=Option("missing", "drop"),
     )

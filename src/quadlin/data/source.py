@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk
+from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError
 from quadlin.data.prefetch import read_ahead
@@ -304,8 +305,14 @@ class Source:
     def _refuse_nothing(self) -> NoReturn:
         if self.dropped:
             raise SourceError(
-                f"{self.feed.title}: all {self.dropped} rows have missing values and were "
-                'dropped. Use missing="mean", or columns= without the incomplete columns.'
+                Message(
+                    "{title}: all {dropped} rows have missing values and were dropped. Use {mean}, "
+                    "or leave the incomplete columns out of {columns}.",
+                    title=self.feed.title,
+                    dropped=self.dropped,
+                    mean=Option("missing", "mean"),
+                    columns=Option("columns"),
+                )
             )
         raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
+from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError, explained, first_line
 from quadlin.data.files import File, Found
 from quadlin.data.readers import ArrayReader
@@ -139,8 +140,14 @@ def open_line_stream(
 
     if n_features is None or zero_based == "auto":
         raise SourceError(
-            f"A {format} stream is read once, so n_features= and zero_based= must be given. Give "
-            "them, or save the stream to a file."
+            Message(
+                "A {kind} stream is read once. Give {n_features} and {yes} or {no}, or save the "
+                "stream to a file.",
+                kind=format,
+                n_features=Option("n_features"),
+                yes=Option("zero_based", True),
+                no=Option("zero_based", False),
+            )
         )
     base, width = 0 if zero_based else 1, int(n_features)
 
@@ -201,7 +208,13 @@ class _Seen:
         if not rows:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
         if self.least is None and n_features is None:
-            raise SourceError(f"{feed.title} has no entries, so no features. Give n_features=.")
+            raise SourceError(
+                Message(
+                    "{title} has no entries, so no features. Give {n_features}.",
+                    title=feed.title,
+                    n_features=Option("n_features"),
+                )
+            )
         auto = zero_based == "auto"
         if auto and n_features is not None and not self.with_fields and self.least != 0:
             self._refuse_either(feed.title, int(n_features))
@@ -209,8 +222,14 @@ class _Seen:
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
             raise SourceError(
-                f"{feed.title}: feature {self.most} would make a model of {width:,} features. "
-                "Check that line, or give n_features= if it is meant."
+                Message(
+                    "{title}: feature {most} would make a model of {width:,} features. Check that "
+                    "line, or give {n_features} if it is meant.",
+                    title=feed.title,
+                    most=self.most,
+                    width=width,
+                    n_features=Option("n_features"),
+                )
             )
         members: dict[int, list[int]] = {}
         for feature, its in sorted(self.field_of.items()):
@@ -227,8 +246,16 @@ class _Seen:
         """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
         if self.least is not None and self.most < width:
             raise SourceError(
-                f"{title}: the indices {self.least} to {self.most} of {width} features may begin "
-                "at 0 or at 1. Give zero_based=True or zero_based=False."
+                Message(
+                    "{title}: the indices {least} to {most} of {width} features may start at 0 or "
+                    "at 1. Give {yes} or {no}.",
+                    title=title,
+                    least=self.least,
+                    most=self.most,
+                    width=width,
+                    yes=Option("zero_based", True),
+                    no=Option("zero_based", False),
+                )
             )
 
     def _files(self) -> list[Span]:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from quadlin.core.arrays import Array, canonical, is_numpy, moved, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import reduce
-from quadlin.core.messages import warn
+from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.encoder import TableEncoder, check_frame
@@ -59,7 +59,9 @@ class Incoming(Fitted):
     def _met(self, source: Source, reset: bool, target: bool = True) -> Source:
         """Learn the names of a source's features, or compare them with those known."""
         if target and not source.has_target:
-            raise ValueError("The source has no target. Open it with target=.")
+            raise ValueError(
+                Message("The source has no target. Open it with {target}.", target=Option("target"))
+            )
         encoder, names = source.encoder, source.names
         columns = names if encoder is None else encoder.input_names
         unnamed = all(name == f"x{j}" for j, name in enumerate(columns))
@@ -198,11 +200,10 @@ def check_weights(tally: Tally, dtype: Any) -> None:
 def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
     """Warn of levels that were not there when the encoder was made; while it `learns`, say how."""
     counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    text = f"Levels that fit did not see count as none of the known ones: {counts}."
-    if learns:
-        text += (
-            " To learn them from a stream, name all of them when it begins: partial_fit("
-            "open_source(frame, target=..., levels={column: [...]})), and open what follows with "
-            "encoder=model.encoder_."
-        )
-    warn(text)
+    text = f"Levels that were absent from the rows of fit are treated as none of its own: {counts}."
+    advice = Phrase(
+        " To learn them from a stream, name all of them when it begins: partial_fit("
+        "open_source(frame, target=..., levels={column: [...]})), and open what follows with "
+        "encoder=model.encoder_."
+    )
+    warn(Message("{text}{advice}", text=text, advice=advice if learns else ""))

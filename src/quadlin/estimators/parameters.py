@@ -12,6 +12,7 @@ from sklearn import get_config
 from sklearn.utils import check_array, check_consistent_length
 
 from quadlin.core.arrays import Array, moved, namespace
+from quadlin.core.messages import Message, Option
 
 
 def float_types(X: Any) -> tuple[Any, Any]:
@@ -46,7 +47,10 @@ def alphas(alpha: Any) -> tuple[float, float]:
     good = isinstance(pair, Sequence | np.ndarray) and len(pair) == 2
     if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
         raise ValueError(
-            f"alpha={alpha!r} must be a number ≥ 0, or a pair of them for w and for M."
+            Message(
+                "{alpha} must be a number ≥ 0, or a pair of them for w and for M.",
+                alpha=Option("alpha", alpha),
+            )
         )
     return float(pair[0]), float(pair[1])
 
@@ -60,17 +64,39 @@ def check_options(estimator: Any) -> None:
             return
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             other = ', or "auto"' if auto else ""
-            raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
+            raise ValueError(
+                Message(
+                    "{option} must be a whole number ≥ {least}{other}.",
+                    option=Option(name, value),
+                    least=least,
+                    other=other,
+                )
+            )
 
     whole("rank", 0, auto=True)
     whole("max_iter", 1, auto=False)
     whole("batch_size", 2, auto=True)
     if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
-        raise ValueError(f"tol={estimator.tol!r} must be a number in [0, 1).")
+        raise ValueError(
+            Message("{tol} must be a number in [0, 1).", tol=Option("tol", estimator.tol))
+        )
     if estimator.rank == "auto" and estimator.loss == "huber":
-        raise ValueError('rank="auto" judges by squared errors: give a rank with loss="huber".')
+        raise ValueError(
+            Message(
+                "{auto} compares squared errors, so it cannot be combined with {huber}. Give a "
+                "number.",
+                auto=Option("rank", "auto"),
+                huber=Option("loss", "huber"),
+            )
+        )
     if any(alphas(estimator.alpha)) and not estimator.polish:
-        raise ValueError("alpha > 0 needs polish=True: the moment estimates know no penalty.")
+        raise ValueError(
+            Message(
+                "{alpha} above 0 needs {polish}: the moment estimates have no penalty.",
+                alpha=Option("alpha"),
+                polish=Option("polish", True),
+            )
+        )
     words = {
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
@@ -86,19 +112,28 @@ def check_options(estimator: Any) -> None:
     for name, allowed in words.items():
         value = getattr(estimator, name)
         if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}.")
+            raise ValueError(
+                Message(
+                    "{option} is not one of {allowed}.",
+                    option=Option(name, value),
+                    allowed=", ".join(map(repr, allowed)),
+                )
+            )
 
 
 def check_one_pass(estimator: Any) -> None:
     """Refuse options that need rows to come back to."""
     wrong = {
-        'rank="auto"': estimator.rank == "auto",
-        'loss="huber"': estimator.loss == "huber",
-        "uncertainty=True": estimator.uncertainty,
+        Option("rank", "auto"): estimator.rank == "auto",
+        Option("loss", "huber"): estimator.loss == "huber",
+        Option("uncertainty", True): estimator.uncertainty,
     }
     for option, asked in wrong.items():
         if asked:
             raise ValueError(
-                f"{option} needs rows to come back to, and these can be walked only once. Write "
-                "them to a file first, or choose otherwise."
+                Message(
+                    "{option} needs several passes over the rows, but these can be read only once. "
+                    "Write them to a file first, or leave the option out.",
+                    option=option,
+                )
             )

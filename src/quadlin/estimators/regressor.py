@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.messages import warn
+from quadlin.core.messages import Message, warn
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.standardise import UnitsMaker
@@ -335,8 +335,8 @@ class SecondOrderRegressor(CallbackSupportMixin, RegressorMixin, Incoming, BaseE
         if interrupted:
             raise KeyboardInterrupt(self.status_.value)
         if self.status_ not in (Status.converged, Status.stopped):
-            message = f"{self.status_.name}: {self.status_.value}"
-            warn(message, ConvergenceWarning)
+            status, advice = self.status_.name, self.status_.value
+            warn(Message("{status}: {advice}", status=status, advice=advice), ConvergenceWarning)
         return self
 
     @unflagged

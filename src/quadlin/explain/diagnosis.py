@@ -6,6 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fit_state import Learned
@@ -38,19 +39,19 @@ def diagnosis(
     """
     penalised = any(options.alpha)
     dof = degrees_of_freedom(*learned.model.U.shape, **options.parts)
-    lines = [f"status: {learned.status.name}. {learned.status.value}"]
+    lines: list[str] = [Message.joined([f"status: {learned.status.name}.", learned.status.value])]
     lines += _features(learned, names)
     groups = whole(learned.units, fields) if options.loose else []
     lines += _correlation(learned, names, groups)
     if groups:
         lines.append(
             f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
-            "their levels are told from the mean."
+            "their levels are measured from the mean."
         )
     lines += _levels(learned, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised)
     lines += _rank(learned, rows, penalised, residual_edge)
-    return "\n".join(lines)
+    return Message.joined(lines, "\n")
 
 
 def residual_edge(
@@ -91,7 +92,7 @@ def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.nda
         return ["correlation: found, and whitened by a low-rank model of it."]
     values, vectors = to_numpy(learned.white.values), to_numpy(learned.white.V)
     condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
-    lines = [f"correlation: found and whitened; condition number {condition:.1e}."]
+    lines: list[str] = [f"correlation: found and whitened; condition number {condition:.1e}."]
     null = varies[:, None] * vectors[:, values < COLLINEAR]
     for group in groups:
         own = np.sqrt(to_numpy(learned.features.var)[group])
@@ -103,9 +104,14 @@ def _correlation(learned: Learned, names: Sequence[str], groups: Sequence[np.nda
         first = found[:, 0]
         heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
         lines.append(
-            f"collinear: {found.shape[1]} linear dependence(s) among the features, e.g. between "
-            f"{listed(heavy)}. Predictions are fine; single coefficients there are not unique. "
-            "Drop a column, or use alpha > 0."
+            Message(
+                "collinear: {count} linear dependence(s) among the features, e.g. between {names}. "
+                "Predictions are fine; single coefficients there are not unique. Drop a column, or "
+                "set {alpha} above 0.",
+                count=found.shape[1],
+                names=listed(heavy),
+                alpha=Option("alpha"),
+            )
         )
     return lines
 
@@ -123,7 +129,8 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    return [line if penalised else line + " Merge them, or shrink them: alpha=1, say."]
+    advice = Message("Merge them, or shrink them by {alpha}, say.", alpha=Option("alpha", 1))
+    return [line if penalised else Message.joined([line, advice])]
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
@@ -131,9 +138,19 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
     weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
-        return [line + " Too few to determine them: lower `rank`, or use alpha > 0."]
+        advice = Message(
+            "Too few to determine them: lower {rank}, or set {alpha} above 0.",
+            rank=Option("rank"),
+            alpha=Option("alpha"),
+        )
+        return [Message.joined([line, advice])]
     if ratio < 4 and not penalised:
-        return [line + " Few when there is noise: try alpha > 0, or SecondOrderRegressorCV."]
+        advice = Message(
+            "Few when there is noise: try {alpha} above 0, or {cv}.",
+            alpha=Option("alpha"),
+            cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
+        )
+        return [Message.joined([line, advice])]
     return [line]
 
 
@@ -145,23 +162,36 @@ def _rank(
     sd = learned.history[-1].loss ** 0.5 / learned.units.target.scale
     edge = sd * (d / rows) ** 0.5
     strong = int(xp.sum(xp.astype(xp.abs(learned.model.s) > SIGNIFICANT * edge, xp.int64)))
-    lines = []
+    lines: list[str] = []
     exact = learned.history[-1].loss <= NOTHING_LEFT * learned.history[0].loss
     if strong < k and not penalised:  # shrunk components say less
         lines.append(
-            f"rank: {strong} of {k} components stand out of the noise; the rank may be too high. "
-            f"Try rank={strong}, or alpha > 0."
+            Message(
+                "rank: {strong} of {k} components stand out from the noise; the rank may be too "
+                "high. Try {rank}, or {alpha} above 0.",
+                strong=strong,
+                k=k,
+                rank=Option("rank", strong),
+                alpha=Option("alpha"),
+            )
         )
     if residual_edge is not None and not exact:
         times = residual_edge[0] / residual_edge[1]
         if times > LEFT_OVER:
             lines.append(
-                f"rank: the residual still has a component of {times:.1f} times the noise level; "
-                f"the rank may be too low (or some features have heavy tails). Try rank={k + 1}."
+                Message(
+                    "rank: the residual still has a component of {times:.1f} times the noise "
+                    "level; the rank may be too low (or some features have heavy tails). Try "
+                    "{rank}.",
+                    times=times,
+                    rank=Option("rank", k + 1),
+                )
             )
-    return lines or [f"rank: all {k} components stand out of the noise."]
+    return lines or [f"rank: all {k} components stand out from the noise."]
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    """Return some names, safe to print, and how many more there are."""
+    return ", ".join(map(printable, names[:5])) + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )

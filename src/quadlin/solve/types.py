@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import reduce
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.model import Model
 from quadlin.core.sums import Sums, residual_sums
 from quadlin.core.units import Units
@@ -18,15 +19,22 @@ from quadlin.solve import step_length as guard
 class Status(Enum):
     """How a fit ended; the value is advice."""
 
-    converged = "A step no longer lowers the loss by more than `tol` of it."
-    out_of_steps = "`max_iter` steps were used up while still improving. Raise `max_iter`."
-    diverged = (
-        "The steps diverged and the best model on the way was kept. "
-        'Use step="guarded" or more rows, and look for wrong units in X and y.'
+    converged = Message(
+        "A step no longer lowers the loss by more than {tol} of it.", tol=Option("tol")
     )
-    too_few_rows = (
-        "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower `rank` or bring more rows."
+    out_of_steps = Message(
+        "{max_iter} steps were used up while still improving. Raise {max_iter}.",
+        max_iter=Option("max_iter"),
+    )
+    diverged = Message(
+        "The steps diverged and the best model on the way was kept. Use {more}, and look for wrong "
+        "units in X and y.",
+        more=Phrase('step="guarded" or more rows', "more rows"),
+    )
+    too_few_rows = Message(
+        "There are fewer rows than the model has parameters, so it may fit noise. Lower {rank} or "
+        "add rows.",
+        rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
