@@ -495,15 +495,17 @@ def test_columns_that_are_kept_go_along_with_the_rows(make, chunk_rows):
     source = open_source(make(KEPT), keep=["id", "y"], **wish)
     assert source.names == ("a", "s=x", "s=y")  # what is kept is no feature
     chunks = list(source)
-    frames = [chunk.along for chunk in chunks]
+    frames = [chunk.kept_columns for chunk in chunks]
     assert all(type(frame) is type(make(KEPT)) for frame in frames)
     assert [str(v) for frame in frames for v in frame["id"]] == ["007", "8", "10"]
     assert [int(v) for frame in frames for v in frame["y"].__array__()] == [1, 2, 4]
     assert held(source, 1e9) is source
     source = open_source(make(KEPT), columns=["a", "s"], keep="a", **wish)
     assert source.names == ("a", "s=x", "s=y")
-    assert all(len(chunk.along.columns) == 1 for chunk in source)
-    assert all(chunk.along is None for chunk in open_source(make(KEPT), columns=["a"], **wish))
+    assert all(len(chunk.kept_columns.columns) == 1 for chunk in source)
+    assert all(
+        chunk.kept_columns is None for chunk in open_source(make(KEPT), columns=["a"], **wish)
+    )
 
 
 def test_what_is_kept_of_csv_is_text_and_large_numbers_of_files_stay_whole(tmp_path):
@@ -512,13 +514,13 @@ def test_what_is_kept_of_csv_is_text_and_large_numbers_of_files_stay_whole(tmp_p
         source = open_source(place, format="csv", target="y", keep=["id", "a"], columns=["a"])
         source = pickle.loads(pickle.dumps(source)) if source.again else source
         (chunk,) = list(source)
-        assert chunk.along.to_pydict() == {"id": ["007", "8"], "a": [1.0, 2.0]}
+        assert chunk.kept_columns.to_pydict() == {"id": ["007", "8"], "a": [1.0, 2.0]}
     large = 2**60 + 1
     for name, ids in (("1", pa.array([5], pa.int32())), ("2", pa.array([large], pa.int64()))):
         pq.write_table(pa.table({"id": ids, "a": [1.0]}), tmp_path / f"{name}.parquet")
     source = open_source(tmp_path / "*.parquet", keep=["id"], chunk_rows=10)
     (chunk,) = list(source)
-    assert chunk.along["id"].to_pylist() == [5, large]
+    assert chunk.kept_columns["id"].to_pylist() == [5, large]
 
 
 def test_reading_ahead_stops_when_the_caller_does():

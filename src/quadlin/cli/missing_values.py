@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
-from quadlin.data.source import Piece
+from quadlin.data.feeds import Piece
 
 NUMBERED = 20  # rows after which numbers that rise by no accident number them
 

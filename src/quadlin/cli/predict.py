@@ -68,7 +68,7 @@ def predict(
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
     source = opened_for(fitted, data, read, say, keep=kept)
-    along = getattr(source.reader, "along", None)
+    along = source.reader.kept_columns
     rows = 0
     with (
         watched(source, "predicting", say.still or to_stdout) as walked,
@@ -77,7 +77,7 @@ def predict(
         for chunk, y, deviation in fitted.predict_chunks(walked, return_std=std):
             parts = [y] if deviation is None else [y, deviation]
             block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
-            write(block, chunk.along)
+            write(block, chunk.kept_columns)
             rows += len(y)
     if source.dropped:
         beside = "" if kept else ", so predictions do not stand line by line beside the rows"

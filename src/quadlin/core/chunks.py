@@ -25,15 +25,11 @@ class Chunk:
     X: Array  # (n, d), dense or CSR
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
-    along: Any = None  # a frame of n rows that goes with them and is not looked at
+    kept_columns: Any = None  # a frame of n rows of the columns that the user wants back
 
 
 class RowSource(Protocol):
-    """Rows that are walked as chunks: everything that solvers and engines may ask of them.
-
-    A class that derives from it defines `__iter__`, `parts`, `width`, `dtype` and `fingerprint`;
-    the other members have defaults for rows in memory that are known to be complete.
-    """
+    """Rows that are walked as chunks: everything that solvers and engines may ask of them."""
 
     def __iter__(self) -> Iterator[Chunk]:
         """Walk all rows in order."""
@@ -42,7 +38,7 @@ class RowSource(Protocol):
     def parts(self, count_hint: int) -> "Sequence[RowSource]":
         """Cut into about so many disjoint sources, in order; ``[self]`` where that is impossible.
 
-        Parts can be pickled, and their row counts add up to those of the source.
+        Parts can be pickled.
         """
         ...
 
@@ -56,9 +52,41 @@ class RowSource(Protocol):
         """Return the dtype of the features."""
         ...
 
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known without a walk."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Tell whether the rows can be walked more than once."""
+        ...
+
+    @property
+    def fields(self) -> tuple[Array, ...]:
+        """Return the one-hot groups that are known beforehand, such as those of text columns."""
+        ...
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Return how many rows of the last walk had an unknown level, by column."""
+        ...
+
     def fingerprint(self) -> str | None:
         """Return an identity of the rows and of how they are read, None where there is none."""
         ...
+
+    def absorb(self, parts: Any) -> None:
+        """Take over what walks of its parts, as `parts` returned them, have counted."""
+        ...
+
+    def client(self) -> Any:
+        """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
+        ...
+
+
+class BaseRows:
+    """The members of `RowSource` that have a default: rows that can be walked any time."""
 
     @property
     def again(self) -> bool:
@@ -66,13 +94,8 @@ class RowSource(Protocol):
         return True
 
     @property
-    def rows(self) -> int | None:
-        """Return the number of rows, where it is known without a walk."""
-        return None
-
-    @property
     def fields(self) -> tuple[Array, ...]:
-        """Return the one-hot groups that are known beforehand, such as those of text columns."""
+        """Return the one-hot groups that are known beforehand."""
         return ()
 
     @property
@@ -80,17 +103,20 @@ class RowSource(Protocol):
         """Return how many rows of the last walk had an unknown level, by column."""
         return {}
 
-    def absorb(self, parts: "Sequence[RowSource]") -> None:
-        """Take over what walks of its parts have counted; called once all of them have ended."""
+    def fingerprint(self) -> str | None:
+        """Return an identity of the rows, None where there is none."""
         return None
 
+    def absorb(self, parts: Any) -> None:
+        """Take over what walks of the parts have counted: nothing."""
+
     def client(self) -> Any:
-        """Return the `distributed.Client` of the cluster that holds the rows, if there is one."""
+        """Return the client of the cluster that holds the rows: there is none."""
         return None
 
 
 @dataclass(frozen=True)
-class MemorySource(RowSource):
+class MemorySource(BaseRows):
     """Rows of one table in memory, walked as blocks of views; nothing is copied.
 
     Examples

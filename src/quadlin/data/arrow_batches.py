@@ -9,8 +9,8 @@ import narwhals as nw
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.errors import explained
+from quadlin.data.feeds import BaseFeed, Piece
 from quadlin.data.files import File
-from quadlin.data.source import Piece
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
@@ -37,7 +37,7 @@ def arrow() -> Any:
 
 
 @dataclass(frozen=True)
-class BatchFeed:
+class BatchFeed(BaseFeed):
     """Batches of something that pyarrow or a frame library walks: a dataset, a stream."""
 
     walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
@@ -61,12 +61,16 @@ class BatchFeed:
                 yield Piece(table, start=start)
                 start += len(table)
 
+    def numbers_with_commas(self) -> Mapping[str, str]:
+        """Return the columns of text that look like numbers with commas, each with an example."""
+        return self.commas
+
     def parts(self, count: int) -> list["BatchFeed"]:
         """Return this feed: it cannot be cut."""
         return [self]
 
     def identity(self) -> Any:
-        """Return what the opener found to tell it from others."""
+        """Return what distinguishes it from others."""
         return self.key
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
-from quadlin.data.source import Counts, Feed, Piece, Reader, Source, spread
+from quadlin.data.feeds import BaseFeed, Feed, Piece, spread
+from quadlin.data.source import Counts, PieceReader, Source
 
 
 def held(source: Source, most: float) -> Source:
@@ -35,9 +36,7 @@ def held(source: Source, most: float) -> Source:
     >>> [chunk.X.shape for chunk in held(source, 1e6)], held(source, 10) is source
     ([(2, 1), (1, 1)], True)
     """
-    if getattr(source.reader, "along", None) is not None:
-        return source  # what goes along is not held
-    if not source.again or hasattr(source.feed, "X"):
+    if not source.again or source.feed.is_array or source.reader.kept_columns is not None:
         return source
     chunks, size = [], 0
     for chunk in source:
@@ -45,12 +44,12 @@ def held(source: Source, most: float) -> Source:
         size += _bytes(chunk)
         if size > most:
             return source
-    feed, reader = HeldFeed(tuple(chunks), source.feed), HeldReader(source.reader)
+    feed, reader = CachedFeed(tuple(chunks), source.feed), CachedReader(source.reader)
     return replace(source, feed=feed, reader=reader, rows=feed.rows, counts=Counts())
 
 
 @dataclass(frozen=True)
-class HeldFeed:
+class CachedFeed(BaseFeed):
     """Chunks that were read before."""
 
     chunks: tuple[Chunk, ...]
@@ -72,7 +71,7 @@ class HeldFeed:
         for chunk in self.chunks:
             yield Piece(chunk.X, chunk.y, chunk.weight, start=None)
 
-    def parts(self, count: int) -> list["HeldFeed"]:
+    def parts(self, count: int) -> list["CachedFeed"]:
         """Cut between chunks."""
         sizes = [chunk.X.shape[0] for chunk in self.chunks]
         return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
@@ -83,10 +82,10 @@ class HeldFeed:
 
 
 @dataclass(frozen=True)
-class HeldReader:
+class CachedReader:
     """What read them, with nothing left to read."""
 
-    origin: Reader
+    origin: PieceReader
 
     def __getattr__(self, name: str) -> Any:
         if name == "origin":  # while it is being unpickled

@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
-from quadlin.core.chunks import Chunk
+from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.engine import Threads, cut, folded, height, one_blas_thread, summed
+from quadlin.data.dask_collections import DaskFeed
+from quadlin.data.source import Source
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -20,12 +22,12 @@ class ChunkError(RuntimeError):
     """Rows that could not be summed: which ones, and why."""
 
 
-def carried(source: Any, engine: Any) -> Iterable[Chunk]:
+def carried(source: RowSource, engine: Any) -> Iterable[Chunk]:
     """Return the rows as an engine carries them.
 
     Parameters
     ----------
-    source : MemorySource or Source
+    source : RowSource
         Rows.
     engine : None, "serial", "threads", int or distributed.Client
         None takes the cluster that Dask's rows are on, if there is one, else this thread.
@@ -38,9 +40,9 @@ def carried(source: Any, engine: Any) -> Iterable[Chunk]:
     3
     """
     if engine is None:
-        engine = _client_of(source)
+        engine = source.client()
     if engine is None or engine == "serial":
-        return source  # type: ignore[no-any-return]
+        return source
     if engine == "threads":
         return Threads(source, os.cpu_count() or 1)
     if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
@@ -61,13 +63,13 @@ class OnCluster:
 
     Parameters
     ----------
-    source : MemorySource or Source
+    source : RowSource
         Rows; the parts are pickled, so files must be where the workers can read them.
     client : distributed.Client
         Of the cluster.
     """
 
-    def __init__(self, source: Any, client: Any) -> None:
+    def __init__(self, source: RowSource, client: Any) -> None:
         try:
             from dask import delayed
         except ImportError as error:  # pragma: no cover
@@ -112,9 +114,9 @@ class OnCluster:
 
 def _task(delayed: Any, number: int, part: Any) -> Any:
     """Return the task that reads a part, on a worker; Dask's own blocks are its inputs."""
-    feed: Any = getattr(part, "feed", None)
-    if not hasattr(feed, "blocks"):
+    if not (isinstance(part, Source) and isinstance(part.feed, DaskFeed)):
         return delayed(_read, pure=False)(number, part, None)
+    feed = part.feed
     blocks = [
         None if some is None else [_delayed_block(block) for block in some]
         for some in (feed.blocks, feed.targets, feed.weights)
@@ -179,15 +181,3 @@ def _keep_temporaries() -> None:
 
 def _total(sums: list[T | None]) -> T | None:
     return summed(sums)
-
-
-def _client_of(source: Any) -> Any:
-    """Return the client that Dask's rows belong to, where there is one."""
-    if not hasattr(getattr(source, "feed", None), "blocks"):
-        return None
-    try:
-        from distributed import default_client
-
-        return default_client()
-    except (ImportError, ValueError):
-        return None

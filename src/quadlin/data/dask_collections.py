@@ -9,10 +9,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from quadlin.data.digests import digest_of
 from quadlin.data.errors import SourceError, explained
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.names import NumberedNames
 from quadlin.data.readers import ArrayReader
-from quadlin.data.sliceable import digest_of
-from quadlin.data.source import Numbered, Piece, spread
 
 
 def is_dask(given: Any) -> bool:
@@ -26,7 +27,7 @@ def is_dask_frame(given: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class DaskFeed:
+class DaskFeed(BaseFeed):
     """Partitions of rows."""
 
     blocks: tuple[Any, ...]  # Dask collections of one partition each
@@ -79,6 +80,15 @@ class DaskFeed:
             for run in runs
         ]
 
+    def client(self) -> Any:
+        """Return the client that is current, None where there is none."""
+        try:
+            from distributed import default_client
+
+            return default_client()
+        except (ImportError, ValueError):
+            return None
+
     def identity(self) -> Any:
         """Return Dask's own names: they are hashes of what is computed."""
         parts = (self.blocks, self.targets or (), self.weights or ())
@@ -100,7 +110,7 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
         raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
     meta_sparse = hasattr(X._meta, "tocsr")
     single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
-    reader = ArrayReader(Numbered(d), single, meta_sparse, y is not None, (), missing)
+    reader = ArrayReader(NumberedNames(d), single, meta_sparse, y is not None, (), missing)
     blocks = tuple(X.blocks[i] for i in range(len(sizes)))
     return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
 

@@ -70,7 +70,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Found:
+class FileSet:
     """The files that a path means."""
 
     files: tuple[File, ...]
@@ -78,7 +78,7 @@ class Found:
     title: str  # "Parquet folder sales/, 12 files"
 
 
-def find(given: Any, format: str | None) -> Found:
+def find(given: Any, format: str | None) -> FileSet:
     """Return the files that a path, a folder, a pattern or a list of paths means.
 
     Parameters
@@ -90,7 +90,7 @@ def find(given: Any, format: str | None) -> Found:
 
     Returns
     -------
-    Found
+    FileSet
     """
     if isinstance(given, list | tuple):
         said, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
@@ -120,7 +120,7 @@ def find(given: Any, format: str | None) -> Found:
     title = f"{TITLES[chosen]} {kind} {said}"
     if kind != "file":
         title += f", {len(files)} file{'s' * (len(files) != 1)}"
-    return Found(files, chosen, title)
+    return FileSet(files, chosen, title)
 
 
 def format_of(path: str) -> str | None:

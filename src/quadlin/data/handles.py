@@ -9,7 +9,8 @@ import narwhals as nw
 from quadlin.data import csv_text
 from quadlin.data.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
 from quadlin.data.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv
-from quadlin.data.errors import SourceError, explained, some
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.names import shortened
 
 
 def open_stream(
@@ -27,7 +28,9 @@ def open_stream(
             schema, opened, commas = _looked_at(handle, what, text, dialect)
         names = schema.names
     if len(set(names)) < len(names):
-        raise SourceError(f"The stream has columns of the same name, of {some(names)}. Rename one.")
+        raise SourceError(
+            f"The stream has columns of the same name, of {shortened(names)}. Rename one."
+        )
     schema = without_index(schema, f"{format} stream")
     state = {"used": False}
 

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.errors import SourceError, first_line
-from quadlin.data.source import Piece
+from quadlin.data.feeds import BaseFeed, Piece
 
 
 class Once:
@@ -43,7 +43,7 @@ class Once:
 
 
 @dataclass(frozen=True)
-class IteratorFeed:
+class IteratorFeed(BaseFeed):
     """Items of an iterator, as pieces."""
 
     make: Callable[[], Iterator[Any]]
@@ -88,9 +88,9 @@ class IteratorFeed:
         """Return this feed: it cannot be cut."""
         return [self]
 
-    def identity(self) -> Any:
-        """Return nothing: what will come is not known."""
-        return None
+    def entries_per_row(self) -> float | None:
+        """Return the approximate number of entries of a sparse row."""
+        return self.per_row
 
     def _frame(self, X: Any, start: int) -> Any:
         frame = nw.from_native(X, eager_only=True, pass_through=True)

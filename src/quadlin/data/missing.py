@@ -10,7 +10,8 @@ from scipy.sparse import issparse
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError
-from quadlin.data.source import Counts, Piece
+from quadlin.data.feeds import Piece
+from quadlin.data.source import Counts
 
 REMEDY = Message(
     "Use {drop} or {mean}, or fill it beforehand.",
@@ -20,7 +21,7 @@ REMEDY = Message(
 
 
 @dataclass(frozen=True)
-class Rows:
+class UncheckedRows:
     """Numbers of a piece that have not been judged yet."""
 
     X: Any  # (n, d), dense or CSR
@@ -61,10 +62,10 @@ class Rows:
             bad = absent if bad is None else bad | absent
         return bad
 
-    def without(self, bad: np.ndarray) -> "Rows":
+    def without(self, bad: np.ndarray) -> "UncheckedRows":
         """Return the other rows."""
         y, weight = self.y, self.weight
-        return Rows(
+        return UncheckedRows(
             self.X[~bad],
             None if y is None else y[~bad],
             None if weight is None else weight[~bad],
@@ -74,7 +75,7 @@ class Rows:
         )
 
 
-def cleaned(rows: Rows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
+def cleaned(rows: UncheckedRows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
     """Apply what is to be done with missing values."""
     bad = rows.bad(reader.missing)
     if bad is not None:
@@ -84,7 +85,7 @@ def cleaned(rows: Rows, reader: Any, names: Sequence[str], counts: Counts) -> Ch
     return settled(rows, reader, names)
 
 
-def settled(rows: Rows, reader: Any, names: Sequence[str]) -> Chunk:
+def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
     """Fill or refuse what is missing, and refuse what is infinite."""
     if not finite(rows.X):
         refuse_infinite_entry(rows, names)
@@ -119,7 +120,7 @@ def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
     return i, int(X.indices[span][test(X.data[span]).argmax()])
 
 
-def refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
+def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     """Refuse an infinite entry by its column and row."""
     if spot := _first_entry(rows.X, np.isinf):
         raise SourceError(
@@ -128,7 +129,7 @@ def refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
         )
 
 
-def _refuse_missing_entry(rows: Rows, names: Sequence[str]) -> None:
+def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     if spot := _first_entry(rows.X, np.isnan):
         raise SourceError(
             Message(
@@ -160,7 +161,9 @@ def refuse_infinite(said: str, piece: Piece, bad: np.ndarray, dtype: Any) -> Non
         )
 
 
-def _filled(rows: Rows, fill: dict[str, float] | None, names: Sequence[str]) -> Rows:
+def _filled(
+    rows: UncheckedRows, fill: dict[str, float] | None, names: Sequence[str]
+) -> UncheckedRows:
     X, means = rows.X.copy(), np.array([(fill or {}).get(name, np.nan) for name in names])
     if issparse(X):
         bad = np.isnan(X.data)
@@ -170,4 +173,4 @@ def _filled(rows: Rows, fill: dict[str, float] | None, names: Sequence[str]) -> 
         X[row, column] = means[column]
     if spot := _first_entry(X, np.isnan):
         raise SourceError(f"Column {names[spot[1]]!r} has no value at all, so no mean. Drop it.")
-    return Rows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)
+    return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)

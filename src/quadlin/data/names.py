@@ -40,7 +40,7 @@ class NumberedNames(Sequence[str]):
         return hash(self.range)
 
     def __repr__(self) -> str:
-        return f"NumberedNames({len(self)})"
+        return f"Numbered({len(self)})"  # part of fingerprints, so that it must not change
 
 
 def position_of(names: Sequence[str], feature: Name) -> int:

@@ -11,9 +11,17 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder, level_codes
-from quadlin.data.errors import SourceError, first_line, some
-from quadlin.data.missing import Rows, cleaned, refuse_infinite_entry, refuse_missing, settled
-from quadlin.data.source import Counts, Piece
+from quadlin.data.errors import SourceError, first_line
+from quadlin.data.feeds import Piece
+from quadlin.data.missing import (
+    UncheckedRows,
+    cleaned,
+    refuse_infinite_entry,
+    refuse_missing,
+    settled,
+)
+from quadlin.data.names import shortened
+from quadlin.data.source import Counts
 
 POLICIES = ("error", "drop", "mean")
 MISSING_LEVEL = "missing"
@@ -32,6 +40,16 @@ class ArrayReader:
     fill: dict[str, float] | None = None
     encoder: TableEncoder | None = None
 
+    @property
+    def input_columns(self) -> tuple[Any, ...]:
+        """Return (): the features are no columns of a table."""
+        return ()
+
+    @property
+    def kept_columns(self) -> Any:
+        """Return None: there are no columns to pass on."""
+        return None
+
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
         X = self.raw(piece)
@@ -44,7 +62,7 @@ class ArrayReader:
                 f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
                 "target, unlike those before. Give a target with all rows or with none."
             )
-        return cleaned(Rows(X, y, weight, piece), self, self.names, counts)
+        return cleaned(UncheckedRows(X, y, weight, piece), self, self.names, counts)
 
     def raw(self, piece: Piece) -> Any:
         """Return the rows of a piece as numbers that have not been judged."""
@@ -71,13 +89,13 @@ class TableReader:
     columns: tuple[Any, ...]  # the features' input columns
     text: frozenset[Any]  # those that hold text
     dtype: np.dtype
-    target: Any = None  # a column's name; None where y comes beside the frame or not at all
+    target: Any = None  # a column's name; None where y comes apart from the frame or not at all
     weight: Any = None
-    beside: bool = False  # the target comes beside the frame
+    target_apart: bool = False  # the target comes as an array of its own
     encoder: TableEncoder | None = None
     missing: str = "error"
     fill: dict[str, float] | None = None
-    along: Any = field(default=None, compare=False)  # a frame without rows of columns to pass on
+    kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,17 +115,22 @@ class TableReader:
     @property
     def has_target(self) -> bool:
         """Tell whether there is a y."""
-        return self.target is not None or self.beside
+        return self.target is not None or self.target_apart
+
+    @property
+    def input_columns(self) -> tuple[Any, ...]:
+        """Return the columns of the table that are the features."""
+        return self.columns
 
     @property
     def numbers(self) -> tuple[Any, ...]:
         """Return the input columns that hold numbers."""
         return tuple(name for name in self.columns if name not in self.text)
 
-    def kept(self, piece: Piece, counts: Counts) -> tuple["Rows", nw.DataFrame[Any]]:
+    def kept(self, piece: Piece, counts: Counts) -> tuple["UncheckedRows", nw.DataFrame[Any]]:
         """Return the numbers of a piece and its frame, without the rows that are dropped."""
         frame, absent = self._known(piece)
-        values = _columns(frame, piece)
+        values = _numeric_columns(frame, piece)
         X = np.empty((len(frame), len(self.numbers)), self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for j, name in enumerate(self.numbers):
@@ -116,7 +139,9 @@ class TableReader:
         y = _vector(y if self.target is None else values(self.target), piece, "The target")
         if self.weight is not None:
             weight = values(self.weight)
-        rows = Rows(X, y, _vector(weight, piece, "The weight"), piece, self.target, self.weight)
+        rows = UncheckedRows(
+            X, y, _vector(weight, piece, "The weight"), piece, self.target, self.weight
+        )
         bad = rows.bad(self.missing)
         if bad is None and absent is None:
             return rows, frame
@@ -130,7 +155,7 @@ class TableReader:
         """Return the rows of a piece that are kept, as numbers."""
         rows, frame = self.kept(piece, counts)
         chunk = settled(rows, self, tuple(map(str, self.numbers)))
-        chunk = replace(chunk, along=self._passed_on(frame))
+        chunk = replace(chunk, kept_columns=self._passed_on(frame))
         if self.encoder is None:
             return chunk
         n, numbers, columns = len(frame), iter(chunk.X.T), []
@@ -144,24 +169,28 @@ class TableReader:
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
-        """Return the columns that go along with the rows, with the types of the whole source."""
-        if self.along is None:
+        """Return the columns to pass on, with the types of the whole source."""
+        if self.kept_columns is None:
             return None
-        columns = frame.select(nw.from_native(self.along, eager_only=True).columns).to_native()
+        columns = frame.select(
+            nw.from_native(self.kept_columns, eager_only=True).columns
+        ).to_native()
         # Files of one table may differ in the width of their numbers.
-        return columns.cast(self.along.schema) if hasattr(columns, "column_names") else columns
+        return (
+            columns.cast(self.kept_columns.schema) if hasattr(columns, "column_names") else columns
+        )
 
     def _known(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
         """Return the frame, and which rows lack a text (None where none does)."""
         frame = nw.from_native(piece.X, eager_only=True)
         wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
-        if self.along is not None:
-            wanted += nw.from_native(self.along, eager_only=True).columns
+        if self.kept_columns is not None:
+            wanted += nw.from_native(self.kept_columns, eager_only=True).columns
         found = frame.columns  # made anew each time it is asked for
         if gone := sorted(set(wanted) - set(found), key=str):
             raise SourceError(
                 f"Column {gone[0]!r} is not among those of the rows from {piece.where(0)} on: "
-                f"{some(found)}."
+                f"{shortened(found)}."
             )
         absent: np.ndarray | None = None
         for name in self.columns:
@@ -192,7 +221,7 @@ def codes(column: nw.Series[Any], known: dict[str, int], piece: Piece) -> np.nda
         ) from None
 
 
-def _columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
+def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
     """Return what makes a column numbers, with NaN where there are none."""
     native = frame.to_native()
     arrow = None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import narwhals as nw
@@ -11,10 +11,13 @@ from scipy.sparse import issparse
 
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.encoder import LevelLearner, TableEncoder, is_text, number_dtype
-from quadlin.data.errors import SourceError, first_line, meant, some
-from quadlin.data.missing import Rows, refuse_infinite_entry
+from quadlin.data.errors import SourceError, first_line
+from quadlin.data.feeds import Feed
+from quadlin.data.missing import UncheckedRows, refuse_infinite_entry
+from quadlin.data.names import did_you_mean, shortened
+from quadlin.data.options import TableOptions
 from quadlin.data.readers import MISSING_LEVEL, ArrayReader, TableReader
-from quadlin.data.source import Counts, Feed, default_rows
+from quadlin.data.source import Counts, default_rows
 
 
 class TableFeed(Feed, Protocol):
@@ -24,23 +27,8 @@ class TableFeed(Feed, Protocol):
         """Return a feed that reads no more than these columns."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How the user wants a table read."""
-
-    target: Any = None
-    weight: Any = None
-    columns: Sequence[Any] | None = None
-    missing: str = "error"
-    encoder: TableEncoder | None = None
-    levels: Mapping[Any, Sequence[str]] | None = None
-    fill: dict[str, float] | None = None
-    beside: bool = False
-    keep: Sequence[Any] = ()
-
-
 def table_reader(
-    sample: nw.DataFrame[Any], wish: Wish, feed: TableFeed, title: str
+    sample: nw.DataFrame[Any], options: TableOptions, feed: TableFeed, title: str
 ) -> tuple[TableFeed, TableReader, int | None]:
     """Decide how a table is read, with a scan of what must be known first.
 
@@ -48,8 +36,8 @@ def table_reader(
     ----------
     sample : frame
         With all columns and their dtypes; rows are needed only for columns of Python objects.
-    wish : Wish
-        What the user asked for.
+    options : TableOptions
+        How to read it.
     feed : TableFeed
         The table.
     title : str
@@ -61,50 +49,54 @@ def table_reader(
         The feed of the columns in use, how to read it, and the number of rows that are kept where
         the scan has counted them.
     """
-    columns = _features(list(sample.columns), wish, title)
-    wanted = [*columns, *(name for name in (wish.target, wish.weight) if name is not None)]
-    along = _passed_on(sample, wish.keep, title)
-    _refuse_commas(getattr(feed, "commas", {}), wanted, title)
-    text = _text_columns(sample, columns, wish, title)
-    for role, name in (("target", wish.target), ("weight", wish.weight)):
+    columns = _features(list(sample.columns), options, title)
+    wanted = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
+    kept_columns = _kept_columns(sample, options.keep, title)
+    _refuse_commas(feed.numbers_with_commas(), wanted, title)
+    text = _text_columns(sample, columns, options, title)
+    for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None:
             _refuse_text(sample.get_column(name), role, title)
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
     reader = TableReader(
         tuple(columns),
         frozenset(text),
-        number_dtype(kinds) if wish.encoder is None else wish.encoder.dtype,
-        wish.target,
-        wish.weight,
-        wish.beside,
-        wish.encoder,
-        wish.missing,
-        wish.fill,
-        along,
+        number_dtype(kinds) if options.encoder is None else options.encoder.dtype,
+        options.target,
+        options.weight,
+        options.target_apart,
+        options.encoder,
+        options.missing,
+        options.fill,
+        kept_columns,
     )
-    feed = feed.only([*dict.fromkeys([*wanted, *wish.keep])])
-    if text and reader.encoder is None and set(wish.levels or ()) >= text:
-        reader = replace(reader, encoder=_given_encoder(reader, wish.levels or {}))
-    return _scanned(feed, reader, wish, title)
+    feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
+    if text and reader.encoder is None and set(options.levels or ()) >= text:
+        reader = replace(reader, encoder=_given_encoder(reader, options.levels or {}))
+    return _scanned(feed, reader, options, title)
 
 
-def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
-    for role, name in (("target", wish.target), ("weight", wish.weight)):
+def _features(found: list[Any], options: TableOptions, title: str) -> list[Any]:
+    for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name not in found:
             raise SourceError(_no_column(title, name, f" for the {role}", found))
-    if wish.target is not None and wish.target == wish.weight:
+    if options.target is not None and options.target == options.weight:
         raise SourceError(
             Message(
                 "{name!r} cannot be both the target and the weight. Name another {weight}.",
-                name=wish.target,
+                name=options.target,
                 weight=Option("weight"),
             )
         )
-    columns = wish.columns if wish.encoder is None else wish.encoder.input_names
+    columns = options.columns if options.encoder is None else options.encoder.input_names
     if columns is None:
-        left = [name for name in found if name not in (wish.target, wish.weight, *wish.keep)]
+        left = [
+            name for name in found if name not in (options.target, options.weight, *options.keep)
+        ]
         if not left:
-            raise SourceError(f"{title} has no columns left for features: it has {some(found)}.")
+            raise SourceError(
+                f"{title} has no columns left for features: it has {shortened(found)}."
+            )
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
     if gone := [name for name in columns if name not in found]:
@@ -115,24 +107,24 @@ def _features(found: list[Any], wish: Wish, title: str) -> list[Any]:
         )
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise SourceError(_twice("columns", twice[0]))
-    for role, name in (("target", wish.target), ("weight", wish.weight)):
+    for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name in columns:
             remedy = (
-                "Leave it out of {option}." if wish.encoder is None else "Name another {option}."
+                "Leave it out of {option}." if options.encoder is None else "Name another {option}."
             )
             raise SourceError(
                 Message(
                     "{name!r} cannot be both a feature and the {role}. " + remedy,
                     name=name,
                     role=role,
-                    option=Option("columns" if wish.encoder is None else role),
+                    option=Option("columns" if options.encoder is None else role),
                 )
             )
     return columns
 
 
-def _passed_on(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
-    """Return a frame without rows of the columns that go along with the rows."""
+def _kept_columns(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return a frame without rows of the columns that are passed on."""
     found = list(sample.columns)
     if gone := [name for name in keep if name not in found]:
         raise SourceError(_no_column(title, gone[0], " to keep", found))
@@ -157,7 +149,7 @@ def _no_column(title: str, name: Any, purpose: str, found: list[Any]) -> Message
 
 def _has(name: Any, found: list[Any]) -> str:
     """Say which columns there are, and where one may hide."""
-    said = f"; it has {some(found)}."
+    said = f"; it has {shortened(found)}."
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
         split = (str(column).split(separator) for column in found if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
@@ -175,7 +167,7 @@ def _has(name: Any, found: list[Any]) -> str:
             columns=said,
             delimiter=Option("delimiter"),
         )
-    return said + meant(name, found)
+    return said + did_you_mean(name, found)
 
 
 def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
@@ -197,17 +189,17 @@ def _refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> 
 
 
 def _text_columns(
-    sample: nw.DataFrame[Any], columns: list[Any], wish: Wish, title: str
+    sample: nw.DataFrame[Any], columns: list[Any], options: TableOptions, title: str
 ) -> set[Any]:
     try:
         text = {name for name in columns if is_text(sample.get_column(name))}
     except ValueError as error:
         raise SourceError(f"{title}: {error}") from None
-    if wish.encoder is None:
+    if options.encoder is None:
         return text
     known = {
         name
-        for name, levels in zip(wish.encoder.input_names, wish.encoder.levels, strict=True)
+        for name, levels in zip(options.encoder.input_names, options.encoder.levels, strict=True)
         if levels is not None
     }
     if wrong := [name for name in columns if (name in text) != (name in known)]:
@@ -245,7 +237,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 
 
 def _scanned(
-    feed: TableFeed, reader: TableReader, wish: Wish, title: str
+    feed: TableFeed, reader: TableReader, options: TableOptions, title: str
 ) -> tuple[TableFeed, TableReader, int | None]:
     """Learn levels and means in one walk over the columns that tell them."""
     needs_levels = bool(reader.text) and reader.encoder is None
@@ -259,7 +251,7 @@ def _scanned(
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
         narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
-        narrow = replace(narrow, target=None, weight=None, along=None)
+        narrow = replace(narrow, target=None, weight=None, kept_columns=None)
         walk = feed.only(narrow.columns)
     else:
         narrow, walk = reader, feed
@@ -302,7 +294,7 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader)
             Message(
                 "The levels of {names} cannot be read: {error} Leave the column out of {columns}, "
                 "or write it as UTF-8.",
-                names=some(learner.seen),
+                names=shortened(learner.seen),
                 error=first_line(error),
                 columns=Option("columns"),
             )
@@ -316,7 +308,7 @@ def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
     means, probe = _Means(len(reader.names)), replace(reader, missing="mean", fill={})
     for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
         X = probe.raw(piece)
-        refuse_infinite_entry(Rows(X, None, None, piece), reader.names)
+        refuse_infinite_entry(UncheckedRows(X, None, None, piece), reader.names)
         means.add(X)
     return replace(reader, fill=means.fill(reader.names, feed.title))
 
@@ -347,7 +339,7 @@ class _Means:
 
 def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
     if levels:
-        named = some(sorted(reader.text, key=str))
+        named = shortened(sorted(reader.text, key=str))
         return Message(
             "{title} can be walked only once, but the levels of its text columns ({names}) must be "
             "known before. {python}eave the columns out of {columns}, or save the rows to a file "

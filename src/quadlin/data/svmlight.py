@@ -14,9 +14,10 @@ from sklearn.datasets import load_svmlight_file
 
 from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError, explained, first_line
-from quadlin.data.files import File, Found
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.files import File, FileSet
+from quadlin.data.names import NumberedNames
 from quadlin.data.readers import ArrayReader
-from quadlin.data.source import Numbered, Piece, spread
 
 BLOCK = 1 << 22  # bytes parsed at once
 LONGEST = 1 << 28  # bytes of a line; what is longer is no text of rows
@@ -41,7 +42,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class LineFeed:
+class LineFeed(BaseFeed):
     """Rows of text files with sparse entries."""
 
     format: str
@@ -86,6 +87,10 @@ class LineFeed:
         sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
         return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
 
+    def entries_per_row(self) -> float | None:
+        """Return the approximate number of entries of a row."""
+        return self.per_row
+
     def identity(self) -> Any:
         """Return the files, as they were."""
         files = tuple(dict.fromkeys(span.file for span in self.spans))
@@ -94,13 +99,13 @@ class LineFeed:
 
 
 def open_lines(
-    found: Found, n_features: int | None, zero_based: bool | str, missing: str
+    found: FileSet, n_features: int | None, zero_based: bool | str, missing: str
 ) -> tuple[LineFeed, ArrayReader]:
     """Find the number of features, the base of the indices and the fields by a scan.
 
     Parameters
     ----------
-    found : Found
+    found : FileSet
         The files.
     n_features : int or None
         Number of features; None: the largest index.
@@ -120,7 +125,7 @@ def open_lines(
     feed = LineFeed(found.format, spans, found.title)
     fields: tuple[np.ndarray, ...] = ()
     if n_features is None or zero_based == "auto" or found.format == "libffm":
-        seen = _Seen(found.format == "libffm")
+        seen = _Scan(found.format == "libffm")
         for span, _, X in feed.parsed():
             seen.add(span, X)
         feed, fields = seen.settled(feed, n_features, zero_based)
@@ -128,7 +133,7 @@ def open_lines(
         feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
     assert feed.width is not None
     return feed, ArrayReader(
-        Numbered(feed.width), np.dtype(np.float64), True, True, fields, missing
+        NumberedNames(feed.width), np.dtype(np.float64), True, True, fields, missing
     )
 
 
@@ -162,12 +167,12 @@ def open_line_stream(
                 line += len(y)
                 yield _narrow(X), y
 
-    reader = ArrayReader(Numbered(width), np.dtype(np.float64), True, True, (), missing)
+    reader = ArrayReader(NumberedNames(width), np.dtype(np.float64), True, True, (), missing)
     return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
 
 
 @dataclass
-class _Seen:
+class _Scan:
     """What a scan finds."""
 
     with_fields: bool

@@ -18,9 +18,10 @@ from quadlin.data.arrow_batches import (
     without_index,
 )
 from quadlin.data.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv_file
-from quadlin.data.errors import SourceError, explained, some
-from quadlin.data.files import File, Found
-from quadlin.data.source import Piece, spread
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.files import File, FileSet
+from quadlin.data.names import shortened
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class FileFeed:
+class FileFeed(BaseFeed):
     """Batches of files of one format."""
 
     format: str
@@ -79,6 +80,10 @@ class FileFeed:
                     start = None if start is None else start + len(table)
             unit.file.check()
 
+    def numbers_with_commas(self) -> Mapping[str, str]:
+        """Return the columns of text that look like numbers with commas, each with an example."""
+        return self.commas
+
     def parts(self, count: int) -> list["FileFeed"]:
         """Cut between row groups or files."""
         sizes = [unit.size for unit in self.units]
@@ -98,13 +103,13 @@ def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def open_files(
-    found: Found, text: Sequence[Any], dialect: Dialect
+    found: FileSet, text: Sequence[Any], dialect: Dialect
 ) -> tuple[nw.DataFrame[Any], FileFeed]:
     """Look at the schema of each file, and cut them into units.
 
     Parameters
     ----------
-    found : Found
+    found : FileSet
         The files.
     text : sequence of str
         Columns of CSV files that hold text, whatever they look like.
@@ -156,14 +161,16 @@ def _check_names(schema: Any, file: File) -> None:
         raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
 
 
-def _one_schema(schemas: list[Any], found: Found) -> Any:
+def _one_schema(schemas: list[Any], found: FileSet) -> Any:
     """Return a schema that fits all files: numbers may differ in width, nothing else may."""
     pa, first = arrow(), schemas[0]
     for schema, file in zip(schemas, found.files, strict=True):
         mine, theirs = set(first.names), set(schema.names)
         if mine != theirs:
             lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
-            said = [f"lacks {some(lacking)}"] * bool(lacking) + [f"has {some(extra)}"] * bool(extra)
+            said = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
+                f"has {shortened(extra)}"
+            ] * bool(extra)
             raise SourceError(
                 f"File {file.path} has other columns than {found.files[0].path}: it "
                 f"{' and '.join(said)}. Give files of one table."
@@ -175,7 +182,7 @@ def _one_schema(schemas: list[Any], found: Found) -> Any:
     return pa.schema(fields)
 
 
-def _one_type(name: str, kinds: list[Any], found: Found) -> Any:
+def _one_type(name: str, kinds: list[Any], found: FileSet) -> Any:
     pa = arrow()
     known = [
         (kind, file) for kind, file in zip(kinds, found.files, strict=True) if kind != pa.null()
