@@ -247,7 +247,7 @@ def test_object_and_sparse_columns_of_numbers_are_numbers():
         (pl.DataFrame({"city": ["a"], "age": 1.0, "new": 2.0}), "unseen at fit time: 'new'"),
         (pl.DataFrame({"city": ["a"], "age": ["1"]}), "'age' has dtype String, .* held numbers"),
         (pl.DataFrame({"city": [1.0], "age": [1.0]}), "'city' has dtype Float64, .* held text"),
-        (np.ones((1, 2)), "but a ndarray came"),
+        (np.ones((1, 2)), "but a ndarray was given"),
     ],
 )
 def test_a_table_with_other_columns_is_refused(frame, words):

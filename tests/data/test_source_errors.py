@@ -365,7 +365,11 @@ def test_shapes_and_types_that_make_no_sense():
         (iter([(X, y, y, y)]), {}, "4 things"),
         (pl.DataFrame({"a": [1.0]}), {"target": "b"}, "no column 'b'"),
         (pl.DataFrame({"a": [1.0]}), {"target": "a"}, "no columns left"),
-        (pl.DataFrame({"a": [1.0], "b": [2.0]}), {"target": "a", "columns": ["a"]}, "both a feature and the target"),
+        (
+            pl.DataFrame({"a": [1.0], "b": [2.0]}),
+            {"target": "a", "columns": ["a"]},
+            "both a feature and the target",
+        ),
         (
             pl.DataFrame({"a": [1.0], "b": [2.0]}),
             {"target": "a", "weight": "a"},

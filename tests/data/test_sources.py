@@ -318,7 +318,7 @@ def test_arrays_in_memory_are_not_copied():
 
 
 def test_svmlight_is_cut_between_lines_and_keeps_one_base(tmp_path, monkeypatch):
-    monkeypatch.setattr("quadlin.data.svmlight.BLOCK", 100)
+    monkeypatch.setattr("quadlin.data.sparse_lines.BLOCK", 100)
     X, y = numbers(60)
     X[:40, 0] = 0  # index 0 occurs only late
     X[59, 0] = 5

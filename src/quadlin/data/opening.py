@@ -10,10 +10,10 @@ from quadlin.core.messages import Message, Option
 from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError
+from quadlin.data.means import array_means
 from quadlin.data.openers import open_rows
 from quadlin.data.options import OpenOptions, TableOptions
 from quadlin.data.readers import POLICIES, ArrayReader
-from quadlin.data.schema import array_means
 from quadlin.data.source import Source, default_rows
 
 

@@ -10,9 +10,10 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
-from quadlin.data.encoder import TableEncoder, level_codes
+from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feeds import Piece
+from quadlin.data.levels import level_codes
 from quadlin.data.missing import (
     UncheckedRows,
     cleaned,
