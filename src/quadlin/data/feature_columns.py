@@ -1,6 +1,5 @@
 """Which columns of a table are features, and whether they can be."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,8 +98,6 @@ def _has(name: Any, available: list[Any]) -> str:
                 shown=shown,
                 delimiter=Option("delimiter", shown),
             )
-    if all(re.fullmatch(r"[-+]?[\d.,]+", str(column)) for column in available):
-        return f"{listing} That looks like a row: write the names of the columns above it."
     if len(available) == 1:
         return Message(
             "{columns} If that is several columns, say what separates them with {delimiter}.",

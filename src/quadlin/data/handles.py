@@ -8,7 +8,8 @@ import narwhals as nw
 
 from quadlin.data import csv_text
 from quadlin.data.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
-from quadlin.data.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv
+from quadlin.data.csv_look import look_at_csv
+from quadlin.data.csv_text import Dialect, csv_error, csv_types, open_csv, trimmed
 from quadlin.data.errors import SourceError, explained
 from quadlin.data.names import shortened
 
@@ -47,7 +48,7 @@ def open_stream(
             except pa.ArrowInvalid as error:
                 if format == "arrow":
                     raise
-                raise SourceError(csv_error(error, what, names)) from None
+                raise SourceError(csv_error(error, what, names, dialect)) from None
 
     title, key = f"{format} stream", (str(schema), dialect)
     feed = BatchFeed(walk, tuple(schema.names), title, key, again=False, commas=commas)
@@ -63,14 +64,15 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
     if dialect.encoding == "utf8":
         csv_text.refuse_other(head, what)
     dialect = dialect.seen_in(head[: csv_text.HEAD])
-    guessed = open_csv(BytesIO(head[: head.rfind(b"\n") + 1] or head), dialect, None, None, what)
-    schema, commas = look_csv(guessed, what, dialect, text)
-    schema, types = csv_types(schema)
+    lines = head[: head.rfind(b"\n") + 1] or head
+    look = look_at_csv(lambda d: open_csv(BytesIO(lines), d, None, None, what), what, dialect, text)
+    schema, types = csv_types(look.schema)
 
     def opened(columns: Sequence[Any]) -> Any:
-        return open_csv(pa.PythonFile(_Replay(head, stream), "r"), dialect, columns, types, what)
+        replay = pa.PythonFile(_Replay(head, stream), "r")
+        return map(trimmed, open_csv(replay, look.dialect, columns, types, what))
 
-    return schema, opened, commas
+    return schema, opened, look.commas
 
 
 def _head(handle: Any) -> bytes:

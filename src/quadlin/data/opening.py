@@ -34,6 +34,8 @@ def open_source(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
+    header: bool | None = None,
+    na: Sequence[str] | None = None,
     keep: Sequence[Any] = (),
 ) -> Source:
     """Open rows, wherever they are, to be walked as chunks of even size.
@@ -76,6 +78,13 @@ def open_source(
         The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
     encoding : str or None
         The encoding of CSV, such as "latin1"; None: UTF-8.
+    header : bool or None
+        Whether the first row of CSV names the columns; False calls them x0, x1, … None: it does,
+        and a first row that looks like data is refused.
+    na : sequence of str or None
+        What stands for a missing value in CSV, beside an empty cell, NA, N/A, null and NaN. None:
+        "?", and such as "-", "." or "none" in a column that is numeric otherwise, with a warning;
+        an empty list: nothing else.
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
@@ -127,7 +136,7 @@ def open_source(
         means = {str(name): float(value) for name, value in fill.items()}
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
     table = TableOptions(None, None, columns, missing, encoder, levels, means, keep=kept)
-    dialect = Dialect.of(delimiter, decimal, encoding)
+    dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)
     if isinstance(reader, ArrayReader) and missing == "mean":

@@ -77,10 +77,11 @@ class OpenOptions:
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""
         if self.dialect != Dialect():
-            names = ("delimiter", "decimal", "encoding")
+            names = ("delimiter", "decimal", "encoding", "header", "na")
             raise SourceError(
                 Message(
-                    "{title} is not CSV: {delimiter}, {decimal} and {encoding} are for CSV only.",
+                    "{title} is not CSV: {delimiter}, {decimal}, {encoding}, {header} and {na} are "
+                    "for CSV only.",
                     title=title,
                     **{name: Option(name) for name in names},
                 )
