@@ -29,7 +29,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from quadlin.data import SourceError, open_source
-from quadlin.data.cached import held
+from quadlin.data.cached import cached
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.prefetch import read_ahead
 
@@ -499,7 +499,7 @@ def test_columns_that_are_kept_go_along_with_the_rows(make, chunk_rows):
     assert all(type(frame) is type(make(KEPT)) for frame in frames)
     assert [str(v) for frame in frames for v in frame["id"]] == ["007", "8", "10"]
     assert [int(v) for frame in frames for v in frame["y"].__array__()] == [1, 2, 4]
-    assert held(source, 1e9) is source
+    assert cached(source, 1e9) is source
     source = open_source(make(KEPT), columns=["a", "s"], keep="a", **wish)
     assert source.names == ("a", "s=x", "s=y")
     assert all(len(chunk.kept_columns.columns) == 1 for chunk in source)
@@ -661,7 +661,7 @@ def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
     gap = ",u,1\n" if missing == "drop" else ""
     (tmp_path / "t.csv").write_text("a,b,y\n" + rows + gap)
     source = open_source(tmp_path / "t.csv", target="y", missing=missing, chunk_rows=8)
-    near = held(source, 1e6)
+    near = cached(source, 1e6)
     assert near is not source
     assert near.fingerprint() == source.fingerprint()
     assert (near.names, near.rows, near.encoder) == (source.names, 50, source.encoder)
@@ -670,9 +670,9 @@ def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
             np.testing.assert_array_equal(a.X.toarray(), b.X.toarray())
             np.testing.assert_array_equal(a.y, b.y)
     assert len(near.parts(3)) == 3
-    assert held(source, 100) is source
+    assert cached(source, 100) is source
     array = open_source(np.ones((4, 2)))
-    assert held(array, 1e9) is array
+    assert cached(array, 1e9) is array
 
 
 def test_an_iterator_may_use_its_arrays_again():

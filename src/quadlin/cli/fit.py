@@ -21,7 +21,7 @@ from quadlin.cli.options import READ, SAY, WHOLE, Flag, Output, Read, Say, joine
 from quadlin.cli.progress import waiting, watched
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
-from quadlin.data.cached import held
+from quadlin.data.cached import cached
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import alphas, check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
@@ -220,7 +220,7 @@ def _held(source: Source, megabytes: int, say: Say) -> Source:
     if megabytes <= 0:
         return source
     with watched(source, "reading", say.still) as rows:
-        near = held(rows, megabytes * 1e6)
+        near = cached(rows, megabytes * 1e6)
     return source if near is rows else near
 
 

@@ -1,4 +1,4 @@
-"""Arrow batches of whatever pyarrow walks."""
+"""Arrow batches: of datasets, and of everything else that pyarrow reads."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class BatchFeed(BaseFeed):
         return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield tables of whatever size they come in."""
+        """Yield tables of any size."""
         start = 0
         with explained(self.title, "Check it."):
             for table in self.walk(self.columns):
@@ -124,12 +124,12 @@ def valid(batch: Any) -> Any:
 def without_index(schema: Any, title: str) -> Any:
     """Leave out the numbers of rows that pandas writes beside the columns."""
     for name in [name for name in schema.names if INDEX.fullmatch(name) or not name]:
-        said = f"column {name!r} is the index of a pandas frame"
+        what = f"column {name!r} is the index of a pandas frame"
         if not name:  # as pandas writes it to CSV
-            said = "a column without a name is the index of a frame, or a separator ends each line"
+            what = "a column without a name is the index of a frame, or a separator ends each line"
         warn(
-            f"{title}: {said}; it is no feature, and is left out. Write the file with index=False, "
-            "or name the column to keep it."
+            f"{title}: {what}; it is not a feature and is left out. Write the file with "
+            "index=False, or name the column to keep it."
         )
         schema = schema.remove(schema.get_field_index(name))
     return schema

@@ -1,4 +1,4 @@
-"""Rows that are read and encoded once, and then held in memory: where they fit, for many passes."""
+"""Rows that are read and encoded once, and then cached in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ from quadlin.data.feeds import BaseFeed, Feed, Piece, spread
 from quadlin.data.source import Counts, PieceReader, Source
 
 
-def held(source: Source, most: float) -> Source:
-    """Return the same rows held in memory, or the source itself where they take too much.
+def cached(source: Source, max_bytes: float) -> Source:
+    """Return the same rows, cached in memory, or the source itself where they take too much.
 
     Parameters
     ----------
     source : Source
-        Rows that can be walked again. Those that are slices of an array are not held, nor those
+        Rows that can be walked again. Those that are slices of an array are not cached, nor those
         opened with ``keep``.
-    most : float
+    max_bytes : float
         Bytes that they may take.
 
     Returns
@@ -33,7 +33,7 @@ def held(source: Source, most: float) -> Source:
     >>> import polars as pl
     >>> from quadlin.data import open_source
     >>> source = open_source(pl.DataFrame({"a": [1.0, 2.0, 3.0]}), chunk_rows=2)
-    >>> [chunk.X.shape for chunk in held(source, 1e6)], held(source, 10) is source
+    >>> [chunk.X.shape for chunk in cached(source, 1e6)], cached(source, 10) is source
     ([(2, 1), (1, 1)], True)
     """
     if not source.again or source.feed.is_array or source.reader.kept_columns is not None:
@@ -42,7 +42,7 @@ def held(source: Source, most: float) -> Source:
     for chunk in source:
         chunks.append(replace(chunk, y=None if chunk.y is None else np.array(chunk.y)))
         size += _bytes(chunk)
-        if size > most:
+        if size > max_bytes:
             return source
     feed, reader = CachedFeed(tuple(chunks), source.feed), CachedReader(source.reader)
     return replace(source, feed=feed, reader=reader, rows=feed.rows, counts=Counts())
@@ -83,7 +83,7 @@ class CachedFeed(BaseFeed):
 
 @dataclass(frozen=True)
 class CachedReader:
-    """What read them, with nothing left to read."""
+    """The reader of the cached rows, which have nothing left to read."""
 
     origin: PieceReader
 

@@ -1,4 +1,4 @@
-"""Who carries out the sums over rows: this thread, several, or a Dask cluster."""
+"""What carries out the sums over rows: this thread, several, or a Dask cluster."""
 
 import ctypes
 import os
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.engine import Threads, cut, folded, height, one_blas_thread, summed
+from quadlin.core.messages import Message, Option
 from quadlin.data.dask_collections import DaskFeed
 from quadlin.data.source import Source
 
@@ -50,13 +51,16 @@ def carried(source: RowSource, engine: Any) -> Iterable[Chunk]:
     if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
         return OnCluster(source, engine)
     raise ValueError(
-        f'engine={engine!r} is not None, "serial", "threads", a number of threads or a '
-        "distributed.Client."
+        Message(
+            '{engine} must be None, "serial", "threads", a number of threads or a '
+            "distributed.Client.",
+            engine=Option("engine", engine),
+        )
     )
 
 
 class OnCluster:
-    """Rows that were brought to the workers of a cluster once, and are summed where they lie.
+    """Rows that were brought to the workers of a cluster once, and are summed where they are.
 
     A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a
     tree. Rows that a dead worker held are read again by another, from wherever they came.
@@ -86,12 +90,12 @@ class OnCluster:
 
     @cached_property
     def heights(self) -> list[int]:
-        """Count the rows of the parts, where they lie."""
+        """Count the rows of the parts, on their workers."""
         from dask import delayed
 
         counts = [delayed(_height, pure=False)(block) for block in self.blocks]
-        found: list[int] = self.client.gather(self.client.compute(counts))
-        return found
+        heights: list[int] = self.client.gather(self.client.compute(counts))
+        return heights
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], own: Any = None) -> T | None:
         """Return the sum over all chunks; see `folded` for the rows' own values, sent each time."""
@@ -136,8 +140,8 @@ def _delayed_block(block: Any) -> Any:
 def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
     """Read the chunks of a part, on a worker."""
     if blocks is not None:
-        own = [None if some is None else tuple(some) for some in blocks]
-        feed = replace(part.feed, blocks=own[0], targets=own[1], weights=own[2])
+        X, y, weight = (None if some is None else tuple(some) for some in blocks)
+        feed = replace(part.feed, blocks=X, targets=y, weights=weight)
         part = replace(part, feed=feed)
     try:
         return list(part)

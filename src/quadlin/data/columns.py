@@ -1,4 +1,4 @@
-"""Columns of a frame: numbers or text, and the rows of them that cannot be used."""
+"""Columns of a frame: whether they are numbers or text, and rows that cannot be used."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt
 
 
 def check_frame(rows: Any) -> None:
-    """Refuse a frame that is lazy, or that has two columns of one name; all else passes."""
+    """Refuse a frame that is lazy, or has two columns with the same name."""
     try:
         table = nw.from_native(rows, pass_through=True)
     except nw.exceptions.DuplicateError:
@@ -23,13 +23,13 @@ def check_frame(rows: Any) -> None:
         raise ValueError(f"Two columns are called {twice[0]!r}. Rename or drop one.") from None
     if isinstance(table, nw.LazyFrame):
         raise TypeError(
-            f"A {type(rows).__name__} is a plan of rows, not rows. Collect it, or walk it piece by "
-            "piece: quadlin.open_source(frame, target=...)."
+            f"A {type(rows).__name__} is a query, not a table. Collect it, or read it in pieces: "
+            "quadlin.open_source(frame, target=...)."
         )
 
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
-    """Return float32 where it holds all columns of these kinds and one of them asks for it."""
+    """Return float32 if it can hold columns of all these dtypes and one of them is float32."""
     words = {str(kind) for kind in kinds}
     single = "Float32" in words and words <= FITS_FLOAT32
     return np.dtype(np.float32 if single else np.float64)

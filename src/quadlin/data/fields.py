@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from quadlin.core import engine
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import Message, Option
 from quadlin.data.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
@@ -149,11 +150,19 @@ def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
         ]
     except TypeError:
         raise ValueError(
-            f"fields={fields!r} must be a list of groups, each a list of positions or names."
+            Message(
+                "{fields} must be a list of groups, each a list of positions or names.",
+                fields=Option("fields", fields),
+            )
         ) from None
     members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
     if len(np.unique(members)) < len(members):
-        raise ValueError("A feature occurs twice in `fields`; the groups must not overlap.")
+        raise ValueError(
+            Message(
+                "A feature occurs twice in {fields}; the groups must not overlap.",
+                fields=Option("fields"),
+            )
+        )
     return tuple(groups)
 
 

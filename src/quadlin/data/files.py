@@ -121,11 +121,11 @@ def find(given: Any, format: str | None) -> FileSet:
     FileSet
     """
     if isinstance(given, list | tuple):
-        said, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
+        shown, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
     else:
-        said = _text(given)
-        paths, kind = _expanded(said, format)
-    chosen = format or _common_format(paths, said)
+        shown = _text(given)
+        paths, kind = _expanded(shown, format)
+    chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
         raise SourceError(
             Message(
@@ -145,7 +145,7 @@ def find(given: Any, format: str | None) -> FileSet:
                     format=Option("format"),
                 )
             )
-    title = f"{TITLES[chosen]} {kind} {said}"
+    title = f"{TITLES[chosen]} {kind} {shown}"
     if kind != "file":
         title += f", {len(files)} file{'s' * (len(files) != 1)}"
     return FileSet(files, chosen, title)
@@ -156,10 +156,10 @@ def format_of(path: str) -> str | None:
     name = Path(path)
     packed = name.suffix.lower() in PACKED
     suffix = (name.with_suffix("") if packed else name).suffix.lower()
-    found = SUFFIXES.get(suffix)
-    if found is None or not packed or name.suffix.lower() in PACKABLE.get(found, ()):
-        return found
-    raise SourceError(f"{path}: {TITLES[found]} files cannot be read packed. Unpack it first.")
+    format = SUFFIXES.get(suffix)
+    if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
+        return format
+    raise SourceError(f"{path}: {TITLES[format]} files cannot be read packed. Unpack it first.")
 
 
 def _text(path: Any) -> str:
@@ -180,19 +180,19 @@ def _text(path: Any) -> str:
     return text
 
 
-def _expanded(said: str, format: str | None) -> tuple[list[str], str]:
-    with explained(f"Path {said}", "Check the path."):
-        path = Path(said)
+def _expanded(shown: str, format: str | None) -> tuple[list[str], str]:
+    with explained(f"Path {shown}", "Check the path."):
+        path = Path(shown)
         if path.is_dir():
             return _inside(path, format), "folder"
-        if has_magic(said) and not path.exists():
-            matched = sorted(p for p in glob(said, recursive=True) if Path(p).is_file())
+        if has_magic(shown) and not path.exists():
+            matched = sorted(p for p in glob(shown, recursive=True) if Path(p).is_file())
             if not matched:
-                raise SourceError(f"No file matches {said}. Check the pattern.")
+                raise SourceError(f"No file matches {shown}. Check the pattern.")
             return matched, "files"
         if not path.exists():
-            raise SourceError(f"File {said} is not there. Check the path.")
-        return [said], "file"
+            raise SourceError(f"File {shown} is not there. Check the path.")
+        return [shown], "file"
 
 
 def _inside(folder: Path, format: str | None) -> list[str]:
@@ -230,7 +230,7 @@ def _inside(folder: Path, format: str | None) -> list[str]:
     return paths
 
 
-def _common_format(paths: Iterable[str], said: str) -> str:
+def _common_format(paths: Iterable[str], shown: str) -> str:
     formats = {format_of(path): path for path in paths}
     if not formats:
         raise SourceError("The list of paths is empty. Give at least one.")
@@ -249,5 +249,5 @@ def _common_format(paths: Iterable[str], said: str) -> str:
         )
     if len(formats) > 1:
         some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
-        raise SourceError(f"{said} mixes formats ({some}). Give files of one format.")
+        raise SourceError(f"{shown} mixes formats ({some}). Give files of one format.")
     return str(next(iter(formats)))

@@ -30,7 +30,7 @@ def open_stream(
         names = schema.names
     if len(set(names)) < len(names):
         raise SourceError(
-            f"The stream has columns of the same name, of {shortened(names)}. Rename one."
+            f"The stream has two columns of the same name among {shortened(names)}. Rename one."
         )
     schema = without_index(schema, f"{format} stream")
     state = {"used": False}
@@ -76,7 +76,7 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
 
 
 def _head(handle: Any) -> bytes:
-    """Read the first block of a stream, which may come in drops."""
+    """Read the first block of a stream, which may arrive in small parts."""
     head = b""
     while len(head) < csv_text.CSV_BLOCK:
         data = handle.read(csv_text.CSV_BLOCK - len(head))

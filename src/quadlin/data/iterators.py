@@ -1,4 +1,4 @@
-"""Rows that a Python iterator hands over, as (X, y) or (X, y, weight)."""
+"""Rows that a Python iterator yields, as (X, y) or (X, y, weight)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from quadlin.data.feeds import BaseFeed, Piece
 
 
 class Once:
-    """A walk that can be begun only once."""
+    """An iterator that can be walked only once."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self.items: Iterator[Any] | None = items
@@ -104,7 +104,7 @@ class IteratorFeed(BaseFeed):
 
 
 def unpacked(item: Any) -> tuple[Any, Any, Any]:
-    """Return X, y and weight of an item, y and weight None where they do not come."""
+    """Return X, y and weight of an item, y and weight are None where they are not given."""
     if not isinstance(item, tuple | list):
         item = (item,)
     if not 1 <= len(item) <= 3:

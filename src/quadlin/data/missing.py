@@ -1,4 +1,4 @@
-"""What becomes of missing and of infinite values."""
+"""How missing and infinite values are handled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ REMEDY = Message(
 
 @dataclass(frozen=True)
 class UncheckedRows:
-    """Numbers of a piece that have not been judged yet."""
+    """Numbers of a piece that have not been checked yet."""
 
     X: Any  # (n, d), dense or CSR
     y: np.ndarray | None
@@ -32,21 +32,21 @@ class UncheckedRows:
     weight_name: Any = None
 
     def bad(self, missing: str) -> np.ndarray | None:
-        """Return which rows have to go, None where none has; refuse what no policy allows."""
+        """Return which rows must be dropped, None if none; refuse what no policy allows."""
         bad: np.ndarray | None = None
-        beside = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
-        for values, role, name in beside:
+        vectors = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
+        for values, role, name in vectors:
             if values is None or np.isfinite(values).all():
                 continue
-            said = f"The {role}" if name is None else f"The {role} {name!r}"
+            what = f"The {role}" if name is None else f"The {role} {name!r}"
             absent = np.isnan(values)
-            refuse_infinite(said, self.piece, np.isinf(values), values.dtype)
+            refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
             if missing != "drop":
                 raise SourceError(
                     Message(
                         "{what} is missing in {where}. Use {drop}, or take such rows out "
                         "beforehand.",
-                        what=said,
+                        what=what,
                         where=self.piece.where(int(absent.argmax())),
                         drop=Option("missing", "drop"),
                     )
@@ -76,7 +76,7 @@ class UncheckedRows:
 
 
 def cleaned(rows: UncheckedRows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
-    """Apply what is to be done with missing values."""
+    """Apply the reader's policy for missing values."""
     bad = rows.bad(reader.missing)
     if bad is not None:
         refuse_infinite_entry(rows, names)  # while rows still have their numbers
@@ -153,11 +153,11 @@ def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
     )
 
 
-def refuse_infinite(said: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
+def refuse_infinite(what: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
     """Refuse infinities."""
     if bad.any():
         raise SourceError(
-            f"{said} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
+            f"{what} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
         )
 
 

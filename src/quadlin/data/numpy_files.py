@@ -27,13 +27,15 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
         if format == "npy":
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
             if not isinstance(mapped, np.ndarray):
-                raise SourceError(f"File {path} is an archive, not an array. Call it .npz.")
+                raise SourceError(
+                    f"File {path} is an archive, not an array. Rename it to end in .npz."
+                )
             if mapped.dtype.kind not in "fiub":
                 raise SourceError(f"File {path} has dtype {mapped.dtype}; numbers are needed.")
             return mapped, None, None
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise SourceError(f"File {path} is no archive of arrays.")
+                raise SourceError(f"File {path} is not an archive of arrays.")
             names = archive.files
             if {"indices", "indptr", "shape", "data"} <= set(names):
                 return _sparse_archive(archive, path), None, None

@@ -99,7 +99,7 @@ def _open_path(given: Any, options: OpenOptions) -> Opened:
 
 
 def _array_at(values: Any) -> Any:
-    """Return an array, mapped from a .npy file where a path came."""
+    """Return an array, mapped from a .npy file if a path was given."""
     if isinstance(values, str | PathLike):
         return load_numpy(str(values), "npy")[0]
     return values
@@ -209,7 +209,7 @@ def _open_iterator(given: Any, options: OpenOptions) -> Opened:
 
 
 def _wrapped(given: Any) -> Any:
-    """Return a table where an Arrow batch came."""
+    """Return a table if an Arrow batch was given."""
     if type(given).__name__ == "RecordBatch":
         import pyarrow
 

@@ -38,53 +38,57 @@ def open_source(
     na: Sequence[str] | None = None,
     keep: Sequence[Any] = (),
 ) -> Source:
-    """Open rows, wherever they are, to be walked as chunks of even size.
+    """Open rows from anywhere, to be read in chunks of equal size.
 
     Parameters
     ----------
     anything : array, frame, path, iterator, function or file object
-        numpy's arrays, memory maps and CSR; zarr, h5py and what else has a shape, a dtype and
+        NumPy arrays, memory maps and CSR; zarr, h5py and other arrays with a shape, a dtype and
         slices of rows; pandas, polars and Arrow frames; a polars LazyFrame; paths of Parquet, CSV,
         TSV, Arrow, .npy, .npz, svmlight and libffm files, folders of them, patterns and lists;
         a pyarrow.dataset; iterators of (X, y) or (X, y, weight), or functions that return such
         iterators; Dask arrays and frames; an open binary file, or "-" for the standard input,
         with `format`.
     target, weight : column name, or array
-        Of tables a column, of arrays an array (for a .npy file also the path of another).
-        svmlight and libffm files have their target built in.
+        The name of a column for tables, an array for arrays (for a .npy file also the path of
+        another). svmlight and libffm files contain their target.
     columns : sequence of names or None
-        The features; None: all columns but the target and the weight.
+        The features; None: all columns except the target, the weight and those of `keep`.
     missing : {"error", "drop", "mean"} or None
-        What to do with missing values: say where they are; leave the row out; put the column's
-        mean in its place, and the level "missing" for text. None is "mean" where `fill` is given,
-        else "error".
+        How missing values are handled: an error that says where they are; rows with missing values
+        are dropped; numbers are replaced by the mean of their column, and text by the level
+        "missing". None means "mean" if `fill` is given, otherwise "error".
     chunk_rows : int or None
-        Rows a chunk; None: as many as stay in the cache.
+        Rows per chunk; None: as many as fit in the cache.
     format : str or None
-        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm"; None: by the suffix.
+        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm"; None: chosen
+        by the suffix.
     encoder : TableEncoder or None
-        Of the text columns, when it is known already: levels it does not know are counted.
+        The encoder of the text columns, such as a model's `encoder_`. Levels that it does not know
+        are counted.
     levels : mapping of sequences or None
-        The levels of each text column, for rows that can be walked only once.
+        The levels of each text column, for rows that can be read only once, and for columns with
+        more levels than are accepted otherwise.
     fill : mapping or None
-        What ``missing="mean"`` puts in, by column, when it is known already, such as a model's
+        The values that replace missing ones with ``missing="mean"``, by column, such as a model's
         `fill_`.
     n_features, zero_based : int or None, bool or "auto"
-        Of svmlight files, when they are known; else one scan finds them.
+        Of svmlight files; a scan finds them if they are not given.
     delimiter : str or None
-        What separates the columns of CSV; None: a comma, or a semicolon, tab or bar where the
-        header has no comma but one of those.
+        What separates the columns of CSV. None: a comma, or the semicolon, tab or bar of a header
+        that has no comma.
     decimal : {".", ","} or None
-        The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
+        The decimal point of CSV; None: a point; columns of numbers with commas are
+        refused.
     encoding : str or None
         The encoding of CSV, such as "latin1"; None: UTF-8.
     header : bool or None
-        Whether the first row of CSV names the columns; False calls them x0, x1, … None: it does,
-        and a first row that looks like data is refused.
+        Whether the first row of CSV contains the names of the columns; if False, they are called
+        x0, x1, … None means True, except that a first row which looks like data is refused.
     na : sequence of str or None
-        What stands for a missing value in CSV, beside an empty cell, NA, N/A, null and NaN. None:
-        "?", and such as "-", "." or "none" in a column that is numeric otherwise, with a warning;
-        an empty list: nothing else.
+        Values of CSV that are missing, in addition to empty cells, NA, N/A, null and NaN. None:
+        "?" anywhere, and marks such as "-", "." or "none" in columns that are numeric otherwise,
+        with a warning. An empty list: no others.
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
@@ -96,7 +100,7 @@ def open_source(
     Raises
     ------
     SourceError
-        Where rows cannot be read; it names the file, the column and the row.
+        If rows cannot be read; the message names the file, the column and the row.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pieces of arrays and of tables as numbers, and what becomes of missing values."""
+"""Readers turn pieces of arrays and of tables into numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +66,7 @@ class ArrayReader:
         return cleaned(UncheckedRows(X, y, weight, piece), self, self.names, counts)
 
     def raw(self, piece: Piece) -> Any:
-        """Return the rows of a piece as numbers that have not been judged."""
+        """Return the rows of a piece as numbers that have not been checked."""
         if piece.X.ndim != 2 or piece.X.shape[1] != len(self.names):
             raise SourceError(
                 f"Rows from {piece.where(0)} on have shape {piece.X.shape}, but those before had "
@@ -160,11 +160,11 @@ class TableReader:
         if self.encoder is None:
             return chunk
         n, numbers, columns = len(frame), iter(chunk.X.T), []
-        for name, known in zip(self.columns, self.encoder.levels, strict=True):
-            if known is None:
+        for name, levels in zip(self.columns, self.encoder.levels, strict=True):
+            if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            columns.append(codes(frame.get_column(name), known, piece))
+            columns.append(codes(frame.get_column(name), levels, piece))
             if new := int((columns[-1] < 0).sum()):
                 counts.unseen[name] = counts.unseen.get(name, 0) + new
         return replace(chunk, X=self.encoder.joined(columns, n))
@@ -187,11 +187,11 @@ class TableReader:
         wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
         if self.kept_columns is not None:
             wanted += nw.from_native(self.kept_columns, eager_only=True).columns
-        found = frame.columns  # made anew each time it is asked for
-        if gone := sorted(set(wanted) - set(found), key=str):
+        names = frame.columns  # made anew at each access
+        if gone := sorted(set(wanted) - set(names), key=str):
             raise SourceError(
                 f"Column {gone[0]!r} is not among those of the rows from {piece.where(0)} on: "
-                f"{shortened(found)}."
+                f"{shortened(names)}."
             )
         absent: np.ndarray | None = None
         for name in self.columns:
@@ -206,15 +206,15 @@ class TableReader:
         return frame, absent
 
 
-def codes(column: nw.Series[Any], known: dict[str, int], piece: Piece) -> np.ndarray:
+def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the position of each row's level; that of "missing" where there is none."""
     try:
         if not column.null_count():
-            return level_codes(column, known)
+            return level_codes(column, levels)
         there = ~column.is_null().to_numpy()
-        found = np.full(len(column), known.get(MISSING_LEVEL, -1), dtype=np.int64)
-        found[there] = level_codes(column.filter(there.tolist()), known)
-        return found
+        positions = np.full(len(column), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
+        positions[there] = level_codes(column.filter(there.tolist()), levels)
+        return positions
     except Exception as error:  # each library has its own
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
@@ -282,6 +282,6 @@ def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:
     if vector.shape != (len(piece),):
         raise SourceError(
             f"{role} has shape {np.shape(values)}, from {piece.where(0)} on, but there are "
-            f"{len(piece)} rows. Give one number a row."
+            f"{len(piece)} rows. Give one number per row."
         )
     return vector

@@ -93,7 +93,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
         for name in reader.columns
         if name in reader.text
     }
-    learner.rows = 2 * max(len(known) for known in learner.seen.values())  # nothing to warn of
+    learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
     try:
         return TableEncoder.of(learner)
     except ValueError as error:

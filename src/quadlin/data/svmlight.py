@@ -92,13 +92,13 @@ class LineFeed(BaseFeed):
 
 
 def open_lines(
-    found: FileSet, n_features: int | None, zero_based: bool | str, missing: str
+    files: FileSet, n_features: int | None, zero_based: bool | str, missing: str
 ) -> tuple[LineFeed, ArrayReader]:
     """Find the number of features, the base of the indices and the fields by a scan.
 
     Parameters
     ----------
-    found : FileSet
+    files : FileSet
         The files.
     n_features : int or None
         Number of features; None: the largest index.
@@ -111,17 +111,17 @@ def open_lines(
     -------
     feed, reader
     """
-    for file in found.files:
+    for file in files.files:
         if not file.size:
             raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
-    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(found.files))
-    feed = LineFeed(found.format, spans, found.title)
+    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(files.files))
+    feed = LineFeed(files.format, spans, files.title)
     fields: tuple[np.ndarray, ...] = ()
-    if n_features is None or zero_based == "auto" or found.format == "libffm":
-        seen = _Scan(found.format == "libffm")
+    if n_features is None or zero_based == "auto" or files.format == "libffm":
+        scan = _Scan(files.format == "libffm")
         for span, _, X in feed.parsed():
-            seen.add(span, X)
-        feed, fields = seen.settled(feed, n_features, zero_based)
+            scan.add(span, X)
+        feed, fields = scan.settled(feed, n_features, zero_based)
     else:
         feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
     assert feed.width is not None

@@ -60,8 +60,8 @@ class FileFeed(BaseFeed):
     @property
     def rows(self) -> int | None:
         """Return the number of rows, where it is known."""
-        known = [unit.rows for unit in self.units]
-        return None if None in known else sum(rows or 0 for rows in known)
+        rows = [unit.rows for unit in self.units]
+        return None if None in rows else sum(count or 0 for count in rows)
 
     def only(self, columns: Sequence[Any]) -> "FileFeed":
         """Return a feed that reads no more than these columns."""
@@ -173,12 +173,12 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
         mine, theirs = set(first.names), set(schema.names)
         if mine != theirs:
             lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
-            said = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
+            differences = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
                 f"has {shortened(extra)}"
             ] * bool(extra)
             raise SourceError(
                 f"File {file.path} has other columns than {files.files[0].path}: it "
-                f"{' and '.join(said)}. Give files of one table."
+                f"{' and '.join(differences)}. Give files of one table."
             )
     fields = []
     for name in first.names:
@@ -189,24 +189,24 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
 
 def _one_type(name: str, kinds: list[Any], files: FileSet) -> Any:
     pa = arrow()
-    known = [
+    typed = [
         (kind, file) for kind, file in zip(kinds, files.files, strict=True) if kind != pa.null()
     ]
-    if not known:
+    if not typed:
         return pa.float64()  # nothing but missing values
-    kind, file = known[0]
-    for other, its_file in known[1:]:
+    kind, file = typed[0]
+    for other, its_file in typed[1:]:
         if _family(other) != _family(kind):
             raise SourceError(
                 f"Column {name!r} holds {kind} in {file.path} but {other} in {its_file.path}. "
                 "Write it with one type."
             )
-    same = all(other == kind for other, _ in known)
+    same = all(other == kind for other, _ in typed)
     if same or _family(kind) == "text":
         return kind if same else pa.string()
-    if all(pa.types.is_signed_integer(other) for other, _ in known):
+    if all(pa.types.is_signed_integer(other) for other, _ in typed):
         return pa.int64()  # identifiers may be larger than a float can tell apart
-    narrow = {str(other) for other, _ in known} <= {
+    narrow = {str(other) for other, _ in typed} <= {
         "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
     }  # fmt: skip
     return pa.float32() if narrow and pa.float32() in kinds else pa.float64()
