@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.datasets import load_svmlight_file
 
 from quadlin.data.errors import SourceError, first_line
 
@@ -63,6 +62,8 @@ def parsed_block(block: bytes, format: str, path: str, line: int) -> tuple[csr_a
 def _svmlight(block: bytes) -> tuple[csr_array, np.ndarray]:
     if b"\0" in block:
         raise ValueError("it contains a NUL byte")
+    from sklearn.datasets import load_svmlight_file  # it takes long to import
+
     X, y = load_svmlight_file(BytesIO(block), zero_based=True)
     return csr_array(X), y
 
