@@ -48,6 +48,13 @@ class FieldCounts:
         )
 
 
+@dataclass(frozen=True)
+class Flags(engine.Additive):
+    """Whether something was seen in any row: booleans add as "or"."""
+
+    seen: np.ndarray
+
+
 def field_counts(chunk: Chunk) -> FieldCounts:
     """Count the ones of the 0/1 columns of a chunk, and which of them occur together."""
     d = int(chunk.X.shape[1])
@@ -69,11 +76,11 @@ def field_counts(chunk: Chunk) -> FieldCounts:
     return FieldCounts(int(B.shape[0]), binary, np.bincount(at, minlength=d), after)
 
 
-def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> np.ndarray:
-    """Tell which of some 0/1 columns are 1 in the same row: booleans add as "or"."""
+def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
+    """Tell which of some 0/1 columns are 1 in the same row, (m, m)."""
     B = rows_that_count(chunk, columns).astype(np.float32)
     G = B.T @ B
-    return np.asarray((G.toarray() if issparse(G) else G) > 0)
+    return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0))
 
 
 def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]:
@@ -138,7 +145,8 @@ def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
         free[field] = False
     if 2 <= free.sum() <= SCATTERED and ones[free].sum() >= n:
         columns = np.flatnonzero(free)
-        fields += _scattered(columns, reduce(columns_that_meet, columns), ones, n)
+        meet = reduce(columns_that_meet, columns).seen
+        fields += _scattered(columns, meet, ones, n)
     return tuple(sorted(fields, key=lambda field: int(field[0])))
 
 
@@ -180,7 +188,7 @@ def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[
     """
     if not len(groups):
         return
-    broken: np.ndarray = reduce(groups_not_one_hot, tuple(groups))
+    broken = reduce(groups_not_one_hot, tuple(groups)).seen
     if broken.any():
         first = ", ".join(names[j] for j in groups[int(broken.argmax())][:3])
         raise ValueError(
@@ -189,14 +197,14 @@ def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[
         )
 
 
-def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Tell which groups of columns are not one-hot in some row: booleans add as "or"."""
+def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> Flags:
+    """Tell which groups of columns are not one-hot in some row."""
     broken = []
     for group in groups:
         B = rows_that_count(chunk, group)
         B = B.toarray() if issparse(B) else B
         broken.append(np.any((B != 0) & (B != 1)) or np.any(B.sum(axis=1) > 1))
-    return np.array(broken, dtype=bool)
+    return Flags(np.array(broken, dtype=bool))
 
 
 def field_numbers(fields: Sequence[np.ndarray], d: int) -> np.ndarray:

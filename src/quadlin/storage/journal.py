@@ -25,6 +25,7 @@ from quadlin.core.engine import Asked, recorded
 from quadlin.core.moments import Moments
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey, Tally
+from quadlin.data.fields import FieldCounts, Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangents import ManySums
@@ -47,7 +48,18 @@ FRAME = struct.Struct("<QQ16s")  # bytes of JSON, bytes of arrays, digest of bot
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
 SUMS = {
     kind.__name__: kind
-    for kind in (Sums, Gram, Covariance, Normal, ManySums, Survey, Moments, Tally)
+    for kind in (
+        Sums,
+        Gram,
+        Covariance,
+        Normal,
+        ManySums,
+        Survey,
+        Moments,
+        Tally,
+        FieldCounts,
+        Flags,
+    )
 }
 MOST_JSON = 64 << 20
 
