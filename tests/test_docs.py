@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -22,18 +21,11 @@ def test_examples_print_what_is_written_below_them(page, capsys):
 
 def test_the_lines_about_sources_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("sales").mkdir()
-    rng = np.random.default_rng(0)
-    for path in ("sales/a.parquet", "sales/b.parquet", "new.parquet", "test.parquet"):
-        size, city = rng.normal(size=500), rng.choice(["Oslo", "Rome"], 500)
-        gaps = [None if i % 50 == 0 else v for i, v in enumerate(size.tolist())]
-        price = size * (city == "Rome") + rng.normal(size=500)
-        columns = {"size": gaps, "city": city, "price": price}
-        pl.DataFrame(columns).write_parquet(path)
     code = re.search(r"```python\n(.*?)```", (ROOT / "docs/scale.md").read_text(), re.DOTALL)[1]
     names = {}
     exec(compile(code, "scale.md", "exec"), names)
     assert np.isfinite(names["y"]).all()
+    assert names["model"].score(names["new"]) > 0.95  # the noise leaves .99
 
 
 def test_every_page_that_is_linked_is_there():

@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import Threads, reduce
 from quadlin.data.encoder import TableEncoder
-from quadlin.data.fields import find_fields
+from quadlin.data.fields import (
+    check_one_hot,
+    field_counts,
+    fields_among,
+    find_fields,
+    given_fields,
+)
 
 MAKERS = {
     "pandas": pd.DataFrame,
@@ -239,7 +247,7 @@ def test_object_and_sparse_columns_of_numbers_are_numbers():
         (pl.DataFrame({"city": ["a"], "age": 1.0, "new": 2.0}), "unseen at fit time: 'new'"),
         (pl.DataFrame({"city": ["a"], "age": ["1"]}), "'age' has dtype String, .* held numbers"),
         (pl.DataFrame({"city": [1.0], "age": [1.0]}), "'city' has dtype Float64, .* held text"),
-        (np.ones((1, 2)), "but a ndarray came"),
+        (np.ones((1, 2)), "but a ndarray was given"),
     ],
 )
 def test_a_table_with_other_columns_is_refused(frame, words):
@@ -385,3 +393,40 @@ def test_a_stray_word_among_numbers_is_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableEncoder.learn(pl.DataFrame({"zip": [f"{code:05d}" for code in range(60)] * 5}))
+
+
+@given(seed=st.integers(0, 1000), cut=st.integers(0, 60), as_sparse=st.booleans())
+def test_the_counts_of_two_chunks_add_to_those_of_both(seed, cut, as_sparse):
+    X, _ = assorted(seed)
+    form = sparse.csr_array if as_sparse else np.asarray
+    cut = cut % len(X)
+    parts = [field_counts(Chunk(form(part), None, None)) for part in (X[:cut], X[cut:])]
+    whole, total = field_counts(Chunk(form(X), None, None)), parts[0] + parts[1]
+    assert total.rows == whole.rows
+    np.testing.assert_array_equal(total.binary, whole.binary)
+    # What is counted in a column that is not 0/1 everywhere is never used.
+    np.testing.assert_array_equal(total.ones[whole.binary], whole.ones[whole.binary])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_fields_are_found_by_sums_that_an_engine_carries_out(workers):
+    for seed in range(10):
+        X, groups = assorted(seed)
+        rows = Threads(MemorySource(X, block_rows=7), workers)
+        found = fields_among(lambda fn, *params, rows=rows: reduce(fn, rows, *params), X.shape[1])
+        assert sets(found) == set(groups)
+
+
+def test_given_fields_are_checked_by_one_sum_that_names_the_broken_one():
+    X = np.eye(4)[[0, 1, 2, 3, 0, 1]]
+    X[5, 3] = 1.0  # the last row has two ones in the second group
+    names, walks = ["a", "b", "c", "d"], []
+
+    def summed(fn, *params):
+        walks.append(fn.__name__)
+        return reduce(fn, MemorySource(X, block_rows=2), *params)
+
+    check_one_hot(summed, given_fields([["a", "b"]], names), names)
+    with pytest.raises(ValueError, match="The field of b, d is not one-hot"):
+        check_one_hot(summed, given_fields([["a", "c"], ["b", "d"]], names), names)
+    assert len(walks) == 2

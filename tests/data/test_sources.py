@@ -29,7 +29,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from quadlin.data import SourceError, open_source
-from quadlin.data.cached import held
+from quadlin.data.cached import cached
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.prefetch import read_ahead
 
@@ -318,7 +318,7 @@ def test_arrays_in_memory_are_not_copied():
 
 
 def test_svmlight_is_cut_between_lines_and_keeps_one_base(tmp_path, monkeypatch):
-    monkeypatch.setattr("quadlin.data.svmlight.BLOCK", 100)
+    monkeypatch.setattr("quadlin.data.sparse_lines.BLOCK", 100)
     X, y = numbers(60)
     X[:40, 0] = 0  # index 0 occurs only late
     X[59, 0] = 5
@@ -495,15 +495,17 @@ def test_columns_that_are_kept_go_along_with_the_rows(make, chunk_rows):
     source = open_source(make(KEPT), keep=["id", "y"], **wish)
     assert source.names == ("a", "s=x", "s=y")  # what is kept is no feature
     chunks = list(source)
-    frames = [chunk.along for chunk in chunks]
+    frames = [chunk.kept_columns for chunk in chunks]
     assert all(type(frame) is type(make(KEPT)) for frame in frames)
     assert [str(v) for frame in frames for v in frame["id"]] == ["007", "8", "10"]
     assert [int(v) for frame in frames for v in frame["y"].__array__()] == [1, 2, 4]
-    assert held(source, 1e9) is source
+    assert cached(source, 1e9) is source
     source = open_source(make(KEPT), columns=["a", "s"], keep="a", **wish)
     assert source.names == ("a", "s=x", "s=y")
-    assert all(len(chunk.along.columns) == 1 for chunk in source)
-    assert all(chunk.along is None for chunk in open_source(make(KEPT), columns=["a"], **wish))
+    assert all(len(chunk.kept_columns.columns) == 1 for chunk in source)
+    assert all(
+        chunk.kept_columns is None for chunk in open_source(make(KEPT), columns=["a"], **wish)
+    )
 
 
 def test_what_is_kept_of_csv_is_text_and_large_numbers_of_files_stay_whole(tmp_path):
@@ -512,13 +514,13 @@ def test_what_is_kept_of_csv_is_text_and_large_numbers_of_files_stay_whole(tmp_p
         source = open_source(place, format="csv", target="y", keep=["id", "a"], columns=["a"])
         source = pickle.loads(pickle.dumps(source)) if source.again else source
         (chunk,) = list(source)
-        assert chunk.along.to_pydict() == {"id": ["007", "8"], "a": [1.0, 2.0]}
+        assert chunk.kept_columns.to_pydict() == {"id": ["007", "8"], "a": [1.0, 2.0]}
     large = 2**60 + 1
     for name, ids in (("1", pa.array([5], pa.int32())), ("2", pa.array([large], pa.int64()))):
         pq.write_table(pa.table({"id": ids, "a": [1.0]}), tmp_path / f"{name}.parquet")
     source = open_source(tmp_path / "*.parquet", keep=["id"], chunk_rows=10)
     (chunk,) = list(source)
-    assert chunk.along["id"].to_pylist() == [5, large]
+    assert chunk.kept_columns["id"].to_pylist() == [5, large]
 
 
 def test_reading_ahead_stops_when_the_caller_does():
@@ -659,7 +661,7 @@ def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
     gap = ",u,1\n" if missing == "drop" else ""
     (tmp_path / "t.csv").write_text("a,b,y\n" + rows + gap)
     source = open_source(tmp_path / "t.csv", target="y", missing=missing, chunk_rows=8)
-    near = held(source, 1e6)
+    near = cached(source, 1e6)
     assert near is not source
     assert near.fingerprint() == source.fingerprint()
     assert (near.names, near.rows, near.encoder) == (source.names, 50, source.encoder)
@@ -668,9 +670,9 @@ def test_rows_that_are_held_are_the_same_rows(tmp_path, missing):
             np.testing.assert_array_equal(a.X.toarray(), b.X.toarray())
             np.testing.assert_array_equal(a.y, b.y)
     assert len(near.parts(3)) == 3
-    assert held(source, 100) is source
+    assert cached(source, 100) is source
     array = open_source(np.ones((4, 2)))
-    assert held(array, 1e9) is array
+    assert cached(array, 1e9) is array
 
 
 def test_an_iterator_may_use_its_arrays_again():

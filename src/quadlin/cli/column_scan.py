@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
-from quadlin.data.source import Piece
+from quadlin.data.feeds import Piece
 
 MIN_ROWS = 20  # after which numbers that increase in every row are no accident
 

@@ -16,8 +16,8 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.data import Source
+from quadlin.data.fields import field_numbers
 from quadlin.explain.diagnosis import COLLINEAR, listed
-from quadlin.explain.interactions import numbered
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.whitening import (
     ENERGY_EXCESS,
@@ -158,7 +158,7 @@ def _correlations(
         return None, []
     R = R[np.ix_(varies, varies)]
     R /= np.sqrt(np.outer(np.diag(R), np.diag(R)))
-    field = numbered(source.fields, source.width)[varies]
+    field = field_numbers(source.fields, source.width)[varies]
     apart = (field[:, None] != field) | (field < 0)  # levels of one column always correlate
     values = np.linalg.eigvalsh(R)
     values = values[values > COLLINEAR]  # one-hot groups always depend on each other

@@ -30,7 +30,7 @@ from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watch
 from quadlin.cli.reading import check_model_output, check_output, input_columns, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
-from quadlin.data.cached import held
+from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import alphas, check_options
@@ -196,7 +196,7 @@ def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
     if megabytes <= 0:
         return source
     with watched(source, "reading", answer.silent) as rows:
-        near = held(rows, megabytes * 1e6)
+        near = cached(rows, megabytes * 1e6)
     return source if near is rows else near
 
 

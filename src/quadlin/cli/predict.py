@@ -71,12 +71,12 @@ def predict(
     with watched(source, "predicting", answer.silent or to_stdout) as walked:
         predicted = fitted.predict_chunks(walked, return_std=std)
         first = next(predicted)  # rows that do not fit the model are refused before a file exists
-        along = getattr(source.reader, "along", None)
-        with prediction_writer(output, names, along) as write:
+        kept_columns = source.reader.kept_columns
+        with prediction_writer(output, names, kept_columns) as write:
             for chunk, y, deviation in chain([first], predicted):
                 parts = [y] if deviation is None else [y, deviation]
                 block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
-                write(block, chunk.along)
+                write(block, chunk.kept_columns)
                 rows += len(y)
     if source.dropped:
         aside = "" if kept else ", so the predictions do not line up with the rows"

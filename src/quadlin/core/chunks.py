@@ -1,13 +1,15 @@
-"""Rows that lie in memory, cut into views of a cache-friendly size; nothing is copied."""
+"""What a source of rows is, and rows in memory, cut into views of a cache-friendly size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array
+from quadlin.core.arrays import Array, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
@@ -20,12 +22,99 @@ class Chunk:
     X: Array  # (n, d), dense or CSR
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
-    along: Any = None  # a frame of n rows that goes with them and is not looked at
+    kept_columns: Any = None  # a frame of n rows of the columns that the user wants back
+
+
+class RowSource(Protocol):
+    """Rows that are walked as chunks: everything that solvers and engines may ask of them."""
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Walk all rows in order."""
+        ...
+
+    def parts(self, count_hint: int) -> "Sequence[RowSource]":
+        """Cut into about so many disjoint sources, in order; ``[self]`` where that is impossible.
+
+        Parts can be pickled.
+        """
+        ...
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known without a walk."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Tell whether the rows can be walked more than once."""
+        ...
+
+    @property
+    def fields(self) -> tuple[Array, ...]:
+        """Return the one-hot groups that are known beforehand, such as those of text columns."""
+        ...
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Return how many rows of the last walk had an unknown level, by column."""
+        ...
+
+    def fingerprint(self) -> str | None:
+        """Return an identity of the rows and of how they are read, None where there is none."""
+        ...
+
+    def absorb(self, parts: Any) -> None:
+        """Take over what walks of its parts, as `parts` returned them, have counted."""
+        ...
+
+    def client(self) -> Any:
+        """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
+        ...
+
+
+class BaseRows:
+    """The members of `RowSource` that have a default: rows that can be walked any time."""
+
+    @property
+    def again(self) -> bool:
+        """Tell whether the rows can be walked more than once."""
+        return True
+
+    @property
+    def fields(self) -> tuple[Array, ...]:
+        """Return the one-hot groups that are known beforehand."""
+        return ()
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Return how many rows of the last walk had an unknown level, by column."""
+        return {}
+
+    def fingerprint(self) -> str | None:
+        """Return an identity of the rows, None where there is none."""
+        return None
+
+    def absorb(self, parts: Any) -> None:
+        """Take over what walks of the parts have counted: nothing."""
+
+    def client(self) -> Any:
+        """Return the client of the cluster that holds the rows: there is none."""
+        return None
 
 
 @dataclass(frozen=True)
-class MemorySource:
-    """Rows of one table in memory, walked as blocks of views.
+class MemorySource(BaseRows):
+    """Rows of one table in memory, walked as blocks of views; nothing is copied.
 
     Examples
     --------
@@ -40,8 +129,6 @@ class MemorySource:
     weight: Array | None = None
     block_rows: int | None = None
 
-    again = True  # can be walked more than once
-
     @property
     def width(self) -> int:
         """Return the number of features."""
@@ -52,26 +139,55 @@ class MemorySource:
         """Return the dtype of the features."""
         return self.X.dtype
 
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return int(self.X.shape[0])
+
     def __iter__(self) -> Iterator[Chunk]:
-        n = self.X.shape[0]
         step = self.block_rows or _block_rows(self.X)
-        for start in range(0, n, step):
-            yield self._cut(start, min(start + step, n))
+        for start in range(0, self.rows, step):
+            yield self.between(start, min(start + step, self.rows))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
         """Cut into so many runs of rows, none of them empty."""
-        n = self.X.shape[0]
-        cuts = [n * i // count_hint for i in range(count_hint + 1)]
-        chunks = (self._cut(a, b) for a, b in pairwise(cuts) if a < b)
+        chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
         return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
 
-    def _cut(self, start: int, stop: int) -> Chunk:
+    def fingerprint(self) -> str:
+        """Return a digest of all rows."""
+        digest = blake2b(digest_size=16)
+        X = self.X
+        stored = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+        digest.update(str(tuple(X.shape)).encode())
+        for values in (*stored, self.y, self.weight):
+            array = np.empty(0) if values is None else to_numpy(values)
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            step = max(1, (1 << 24) // max(1, array[:1].nbytes))
+            for start in range(0, len(array), step):  # without a second copy of X
+                digest.update(np.ascontiguousarray(array[start : start + step]).data)
+        return digest.hexdigest()
+
+    def between(self, start: int, stop: int) -> Chunk:
+        """Return the rows [start, stop), as views."""
         part = slice(start, stop)
         return Chunk(
             _rows(self.X, part),
             None if self.y is None else self.y[part],
             None if self.weight is None else self.weight[part],
         )
+
+
+def even_cuts(n: int, count: int) -> list[tuple[int, int]]:
+    """Cut n rows into at most `count` runs of about the same length, none of them empty.
+
+    Examples
+    --------
+    >>> even_cuts(5, 2), even_cuts(2, 5)
+    ([(0, 2), (2, 5)], [(0, 1), (1, 2)])
+    """
+    ends = [n * i // count for i in range(count + 1)]
+    return [(a, b) for a, b in pairwise(ends) if a < b]
 
 
 def _block_rows(X: Array) -> int:

@@ -73,9 +73,7 @@ class Threads:
         with one_blas_thread(), ThreadPoolExecutor(self.workers) as pool:
             sums = pool.map(lambda part, share: folded(fn, part, params, share), parts, shares)
             totals, self._heights = (list(each) for each in zip(*sums, strict=True))
-        absorb = getattr(self.source, "absorb", None)
-        if absorb is not None:
-            absorb(parts)
+        self.source.absorb(parts)
         return summed(totals)
 
 

@@ -1,4 +1,4 @@
-"""Arrow batches of whatever pyarrow walks."""
+"""Arrow batches: of datasets, and of everything else that pyarrow reads."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,8 +9,8 @@ import narwhals as nw
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.errors import explained
+from quadlin.data.feeds import BaseFeed, Piece
 from quadlin.data.files import File
-from quadlin.data.source import Piece
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
@@ -37,7 +37,7 @@ def arrow() -> Any:
 
 
 @dataclass(frozen=True)
-class BatchFeed:
+class BatchFeed(BaseFeed):
     """Batches of something that pyarrow or a frame library walks: a dataset, a stream."""
 
     walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
@@ -54,19 +54,23 @@ class BatchFeed:
         return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield tables of whatever size they come in."""
+        """Yield tables of any size."""
         start = 0
         with explained(self.title, "Check it."):
             for table in self.walk(self.columns):
                 yield Piece(table, start=start)
                 start += len(table)
 
+    def numbers_with_commas(self) -> Mapping[str, str]:
+        """Return the columns of text that look like numbers with commas, each with an example."""
+        return self.commas
+
     def parts(self, count: int) -> list["BatchFeed"]:
         """Return this feed: it cannot be cut."""
         return [self]
 
     def identity(self) -> Any:
-        """Return what the opener found to tell it from others."""
+        """Return what distinguishes it from others."""
         return self.key
 
 
@@ -120,12 +124,12 @@ def valid(batch: Any) -> Any:
 def without_index(schema: Any, title: str) -> Any:
     """Leave out the numbers of rows that pandas writes beside the columns."""
     for name in [name for name in schema.names if INDEX.fullmatch(name) or not name]:
-        said = f"column {name!r} is the index of a pandas frame"
+        what = f"column {name!r} is the index of a pandas frame"
         if not name:  # as pandas writes it to CSV
-            said = "a column without a name is the index of a frame, or a separator ends each line"
+            what = "a column without a name is the index of a frame, or a separator ends each line"
         warn(
-            f"{title}: {said}; it is no feature, and is left out. Write the file with index=False, "
-            "or name the column to keep it."
+            f"{title}: {what}; it is not a feature and is left out. Write the file with "
+            "index=False, or name the column to keep it."
         )
         schema = schema.remove(schema.get_field_index(name))
     return schema

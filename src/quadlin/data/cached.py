@@ -1,4 +1,4 @@
-"""Rows that are read and encoded once, and then held in memory: where they fit, for many passes."""
+"""Rows that are read and encoded once, and then cached in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,18 +8,19 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
-from quadlin.data.source import Counts, Feed, Piece, Reader, Source, spread
+from quadlin.data.feeds import BaseFeed, Feed, Piece, spread
+from quadlin.data.source import Counts, PieceReader, Source
 
 
-def held(source: Source, most: float) -> Source:
-    """Return the same rows held in memory, or the source itself where they take too much.
+def cached(source: Source, max_bytes: float) -> Source:
+    """Return the same rows, cached in memory, or the source itself where they take too much.
 
     Parameters
     ----------
     source : Source
-        Rows that can be walked again. Those that are slices of an array are not held, nor those
+        Rows that can be walked again. Those that are slices of an array are not cached, nor those
         opened with ``keep``.
-    most : float
+    max_bytes : float
         Bytes that they may take.
 
     Returns
@@ -32,25 +33,23 @@ def held(source: Source, most: float) -> Source:
     >>> import polars as pl
     >>> from quadlin.data import open_source
     >>> source = open_source(pl.DataFrame({"a": [1.0, 2.0, 3.0]}), chunk_rows=2)
-    >>> [chunk.X.shape for chunk in held(source, 1e6)], held(source, 10) is source
+    >>> [chunk.X.shape for chunk in cached(source, 1e6)], cached(source, 10) is source
     ([(2, 1), (1, 1)], True)
     """
-    if getattr(source.reader, "along", None) is not None:
-        return source  # what goes along is not held
-    if not source.again or hasattr(source.feed, "X"):
+    if not source.again or source.feed.is_array or source.reader.kept_columns is not None:
         return source
     chunks, size = [], 0
     for chunk in source:
         chunks.append(replace(chunk, y=None if chunk.y is None else np.array(chunk.y)))
         size += _bytes(chunk)
-        if size > most:
+        if size > max_bytes:
             return source
-    feed, reader = HeldFeed(tuple(chunks), source.feed), HeldReader(source.reader)
+    feed, reader = CachedFeed(tuple(chunks), source.feed), CachedReader(source.reader)
     return replace(source, feed=feed, reader=reader, rows=feed.rows, counts=Counts())
 
 
 @dataclass(frozen=True)
-class HeldFeed:
+class CachedFeed(BaseFeed):
     """Chunks that were read before."""
 
     chunks: tuple[Chunk, ...]
@@ -72,7 +71,7 @@ class HeldFeed:
         for chunk in self.chunks:
             yield Piece(chunk.X, chunk.y, chunk.weight, start=None)
 
-    def parts(self, count: int) -> list["HeldFeed"]:
+    def parts(self, count: int) -> list["CachedFeed"]:
         """Cut between chunks."""
         sizes = [chunk.X.shape[0] for chunk in self.chunks]
         return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
@@ -83,10 +82,10 @@ class HeldFeed:
 
 
 @dataclass(frozen=True)
-class HeldReader:
-    """What read them, with nothing left to read."""
+class CachedReader:
+    """The reader of the cached rows, which have nothing left to read."""
 
-    origin: Reader
+    origin: PieceReader
 
     def __getattr__(self, name: str) -> Any:
         if name == "origin":  # while it is being unpickled

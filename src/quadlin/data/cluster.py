@@ -1,4 +1,4 @@
-"""Who carries out the sums over rows: this thread, several, or a Dask cluster."""
+"""What carries out the sums over rows: this thread, several, or a Dask cluster."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
-from quadlin.core.chunks import Chunk
+from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.engine import (
     Engine,
     Serial,
@@ -19,6 +19,9 @@ from quadlin.core.engine import (
     one_blas_thread,
     summed,
 )
+from quadlin.core.messages import Message, Option
+from quadlin.data.dask_collections import DaskFeed
+from quadlin.data.source import Source
 
 T = TypeVar("T")
 PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
@@ -29,12 +32,12 @@ class ChunkError(RuntimeError):
     """Rows that could not be summed: which ones, and why."""
 
 
-def engine_for(source: Any, engine: Any) -> Engine:
+def engine_for(source: RowSource, engine: Any) -> Engine:
     """Return what carries out sums over the rows of a source.
 
     Parameters
     ----------
-    source : MemorySource or Source
+    source : RowSource
         Rows.
     engine : None, "serial", "threads", int or distributed.Client
         None takes the cluster that Dask's rows are on, if there is one, else this thread.
@@ -47,7 +50,7 @@ def engine_for(source: Any, engine: Any) -> Engine:
     3
     """
     if engine is None:
-        engine = _client_of(source)
+        engine = source.client()
     if engine is None or engine == "serial":
         return Serial(source)
     if engine == "threads":
@@ -57,26 +60,29 @@ def engine_for(source: Any, engine: Any) -> Engine:
     if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
         return OnCluster(source, engine)
     raise ValueError(
-        f'engine={engine!r} is not None, "serial", "threads", a number of threads or a '
-        "distributed.Client."
+        Message(
+            '{engine} must be None, "serial", "threads", a number of threads or a '
+            "distributed.Client.",
+            engine=Option("engine", engine),
+        )
     )
 
 
 class OnCluster:
-    """Rows that were brought to the workers of a cluster once, and are summed where they lie.
+    """Rows that were brought to the workers of a cluster once, and are summed where they are.
 
     A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a
     tree. Rows that a dead worker held are read again by another, from wherever they came.
 
     Parameters
     ----------
-    source : MemorySource or Source
+    source : RowSource
         Rows; the parts are pickled, so files must be where the workers can read them.
     client : distributed.Client
         Of the cluster.
     """
 
-    def __init__(self, source: Any, client: Any) -> None:
+    def __init__(self, source: RowSource, client: Any) -> None:
         try:
             from dask import delayed
         except ImportError as error:  # pragma: no cover
@@ -90,12 +96,12 @@ class OnCluster:
 
     @cached_property
     def heights(self) -> list[int]:
-        """Count the rows of the parts, where they lie."""
+        """Count the rows of the parts, on their workers."""
         from dask import delayed
 
         counts = [delayed(_height, pure=False)(block) for block in self.blocks]
-        found: list[int] = self.client.gather(self.client.compute(counts))
-        return found
+        heights: list[int] = self.client.gather(self.client.compute(counts))
+        return heights
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks; values per row are sent each time."""
@@ -118,9 +124,9 @@ class OnCluster:
 
 def _task(delayed: Any, number: int, part: Any) -> Any:
     """Return the task that reads a part, on a worker; Dask's own blocks are its inputs."""
-    feed: Any = getattr(part, "feed", None)
-    if not hasattr(feed, "blocks"):
+    if not (isinstance(part, Source) and isinstance(part.feed, DaskFeed)):
         return delayed(_read, pure=False)(number, part, None)
+    feed = part.feed
     blocks = [
         None if some is None else [_delayed_block(block) for block in some]
         for some in (feed.blocks, feed.targets, feed.weights)
@@ -140,8 +146,8 @@ def _delayed_block(block: Any) -> Any:
 def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
     """Read the chunks of a part, on a worker."""
     if blocks is not None:
-        own = [None if some is None else tuple(some) for some in blocks]
-        feed = replace(part.feed, blocks=own[0], targets=own[1], weights=own[2])
+        X, y, weight = (None if some is None else tuple(some) for some in blocks)
+        feed = replace(part.feed, blocks=X, targets=y, weights=weight)
         part = replace(part, feed=feed)
     try:
         return list(part)
@@ -185,15 +191,3 @@ def _keep_temporaries() -> None:
 
 def _total(sums: list[T | None]) -> T | None:
     return summed(sums)
-
-
-def _client_of(source: Any) -> Any:
-    """Return the client that Dask's rows belong to, where there is one."""
-    if not hasattr(getattr(source, "feed", None), "blocks"):
-        return None
-    try:
-        from distributed import default_client
-
-        return default_client()
-    except (ImportError, ValueError):
-        return None

@@ -1,8 +1,10 @@
 """CSV text: what separates its columns, how its numbers and letters are written, its types."""
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any
 
 from quadlin.core.messages import Message, Option, Phrase
@@ -12,9 +14,11 @@ from quadlin.data.errors import SourceError, first_line
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
 SEPARATORS = (";", "\t", "|")  # beside the comma
-# Numbers with commas or points anywhere: 1,5 and 1.234,5 and 1,234.5.
-COMMA_NUMBER = r"^[-+]?(\d+([.,]\d+)*|[.,]\d+)([eE][-+]?\d+)?$"
-SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
+# Beside those that Arrow knows, such as NA, N/A, null, NaN and an empty cell.
+MARKERS = (
+    *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
+    *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+)
 UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
 NO_CSV = {
     b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
@@ -32,10 +36,23 @@ class Dialect:
     delimiter: str | None = None  # None: what the header shows
     decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
     encoding: str = "utf8"
+    header: bool | None = (
+        None  # None: there is one, and a first row that looks like data is refused
+    )
+    na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
+    names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
+    blank_lines: int = 0  # before the header
 
     @classmethod
-    def of(cls, delimiter: Any, decimal: Any, encoding: Any) -> "Dialect":
-        """Check what the user asked for."""
+    def of(
+        cls,
+        delimiter: Any,
+        decimal: Any,
+        encoding: Any,
+        header: Any = None,
+        na: Any = None,
+    ) -> "Dialect":
+        """Check the options that the user gave."""
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
         if delimiter is not None and (not single or delimiter in '"\r\n\0'):
             raise SourceError(
@@ -58,13 +75,36 @@ class Dialect:
                 )
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
-        return cls(delimiter, decimal, "utf8" if same else encoding)
+        if header not in (None, True, False):
+            raise SourceError(
+                Message("{header} must be True or False.", header=Option("header", header))
+            )
+        if na is not None:
+            na = (na,) if isinstance(na, str) else tuple(na)
+            if not all(isinstance(marker, str) for marker in na):
+                raise SourceError(
+                    Message('{na} must be a list of texts, such as ["?"].', na=Option("na", na))
+                )
+        return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
 
     def seen_in(self, head: bytes) -> "Dialect":
         """Return the dialect of a text that begins like this."""
-        if self.delimiter is not None:
-            return self
-        return replace(self, delimiter=delimiter_of(head))
+        dialect = replace(self, delimiter=self.delimiter or delimiter_of(head))
+        row, blank_lines = _first_row(head, str(dialect.delimiter))
+        if self.header is False:
+            return replace(dialect, names=tuple(f"x{j}" for j in range(len(row))))
+        names = tuple(name.strip() for name in row)
+        if list(names) == row or "\ufffd" in "".join(names):  # that is refused as not UTF-8
+            return dialect
+        return replace(dialect, names=names, blank_lines=blank_lines)
+
+    @property
+    def null_values(self) -> list[str]:
+        """Return what stands for a missing value, also after a space."""
+        from pyarrow.csv import ConvertOptions
+
+        markers = [*ConvertOptions().null_values, *(self.na or ())]
+        return [*markers, *(f" {marker}" for marker in markers)]
 
 
 def delimiter_of(head: bytes) -> str:
@@ -81,8 +121,19 @@ def delimiter_of(head: bytes) -> str:
     return most if most in header and "," not in header else ","
 
 
+def _first_row(head: bytes, delimiter: str) -> tuple[list[str], int]:
+    """Return the cells of the first row, and how many blank lines are above it."""
+    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
+    blank_lines = 0
+    for row in csv.reader(text, delimiter=delimiter):
+        if row:
+            return row, blank_lines
+        blank_lines += 1
+    return [], blank_lines
+
+
 def refuse_other(head: bytes, what: str) -> None:
-    """Refuse what begins like something that is no CSV text."""
+    """Refuse bytes that are not CSV text, by how they begin."""
     for start, why in NO_CSV.items():
         if head.startswith(start):
             raise SourceError(Message("{what} {why}.", what=_capital(what), why=why))
@@ -99,12 +150,13 @@ def in_utf8(file: Any, dialect: Dialect) -> Any:
 
 def open_csv_file(path: str, dialect: Dialect, columns: Any, types: dict[str, Any] | None) -> Any:
     """Open a CSV file as a stream of batches."""
-    if dialect.delimiter is None or types is None:
-        with in_utf8(path, dialect) as stream:
-            head = stream.read(HEAD)
-        if dialect.encoding == "utf8":
-            refuse_other(head, f"file {path}")
-        dialect = dialect.seen_in(head)
+    with in_utf8(path, dialect) as stream:
+        head = stream.read(HEAD)
+        while not head.count(b"\n") and len(head) < CSV_BLOCK and (more := stream.read(HEAD)):
+            head += more
+    if dialect.encoding == "utf8":
+        refuse_other(head, f"file {path}")
+    dialect = dialect.seen_in(head)
     return open_csv(in_utf8(path, dialect), dialect, columns, types, f"file {path}")
 
 
@@ -113,21 +165,25 @@ def open_csv(
 ) -> Any:
     """Open UTF-8 text of a known dialect as a stream of batches."""
     pa = arrow()
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     # One thread: only then does an error name its row, and there is one reading ahead anyway.
-    read = csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
+    read = arrow_csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
+    if dialect.names is not None:
+        read.column_names, read.skip_rows = list(dialect.names), dialect.blank_lines
+        read.skip_rows_after_names = int(dialect.header is not False)
     # A quoted line break may stand at the end of a block.
-    parse = csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
-    convert = csv.ConvertOptions(
+    parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(
         include_columns=None if columns is None else list(columns),
         column_types=types,
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         decimal_point=dialect.decimal or ".",
+        null_values=dialect.null_values,
     )
     try:
-        return csv.open_csv(stream, read, parse, convert)
+        return arrow_csv.open_csv(stream, read, parse, convert)
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):
             raise
@@ -136,50 +192,16 @@ def open_csv(
         ) from None
 
 
-def look_csv(
-    opened: Any, what: str, dialect: Dialect, text: Sequence[Any]
-) -> tuple[Any, dict[str, str]]:
-    """Return the types that the first block shows, and columns of numbers that have commas."""
-    pa = arrow()
-    try:
-        opened.schema.names  # noqa: B018  the first to decode them
-    except UnicodeDecodeError:
-        raise SourceError(
-            Message("The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS)
-        ) from None
-    fields = [
-        # Arrow takes what is no UTF-8 for bytes; as text it is refused where it is used.
-        pa.field(field.name, pa.string())
-        if field.name in text or pa.types.is_binary(field.type)
-        else field
-        for field in opened.schema
-    ]
-    commas = {} if dialect.decimal == "." else _commas(opened, text)
-    return pa.schema(fields), commas
-
-
-def _commas(opened: Any, text: Sequence[Any]) -> dict[str, str]:
-    """Return columns of text that are numbers with commas, each with one of them."""
+def trimmed(batch: Any) -> Any:
+    """Return a batch whose texts have no spaces around them."""
     from pyarrow import compute
 
     pa = arrow()
-    suspects = [f.name for f in opened.schema if pa.types.is_string(f.type) and f.name not in text]
-    if not suspects or len(set(opened.schema.names)) < len(opened.schema.names):
-        return {}
-    try:
-        first = opened.read_next_batch().slice(0, SHOWN_ROWS)
-    except StopIteration:
-        return {}
-    found = {}
-    for name in suspects:
-        values = first.column(name).drop_null()
-        with_comma = values.filter(compute.match_substring(values, ","))
-        if (
-            len(with_comma)
-            and compute.all(compute.match_substring_regex(values, COMMA_NUMBER)).as_py()
-        ):
-            found[name] = with_comma[0].as_py()
-    return found
+    columns = [
+        compute.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def csv_types(schema: Any) -> tuple[Any, dict[str, Any]]:
@@ -193,23 +215,24 @@ def csv_types(schema: Any) -> tuple[Any, dict[str, Any]]:
     return schema, {field.name: field.type for field in schema}
 
 
-def csv_error(error: BaseException, what: str, names: Sequence[str]) -> str:
+def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Dialect) -> str:
     """Say which cell cannot be read, in names instead of numbers where Arrow gives them."""
-    found = re.search(
+    match = re.search(
         r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
         r"invalid (?:UTF8|value '(.*))",
         str(error),
     )
-    if found is None or int(found[1]) >= len(names):
+    if match is None or int(match[1]) >= len(names):
         return Message(
             "{what} cannot be read: {error} {advice}",
             what=_capital(what),
             error=first_line(error),
             advice=ADVICE["csv"],
         )
-    name, kind = names[int(found[1])], {"double": "a number"}.get(found[3], found[3])
-    row = f" in row {int(found[2]) - 2} (counted from 0)" if found[2] else ""
-    if found[4] is None:
+    name, kind = names[int(match[1])], {"double": "a number"}.get(match[3], match[3])
+    above = 1 if dialect.header is False else 2  # rows and Arrow's own 1
+    row = f" in row {int(match[2]) - above} (counted from 0)" if match[2] else ""
+    if match[4] is None:
         return Message(
             "Column {name!r} of {what} is not UTF-8{row}. {advice}",
             name=name,
@@ -217,14 +240,18 @@ def csv_error(error: BaseException, what: str, names: Sequence[str]) -> str:
             row=row,
             advice=ENCODINGS,
         )
+    cell = match[4].rstrip("'").strip()
     return Message(
         "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
-        "'{value}. Correct it{python}.",
+        "'{value}. Correct it{missing}{python}.",
+        missing=Message(", give {na} if it is missing", na=Option("na", [cell]))
+        if cell in MARKERS
+        else "",
         name=name,
         what=what,
         kind=kind,
         row=row,
-        value=found[4][:80],
+        value=match[4][:80],
         python=Phrase(f", or give levels={{{name!r}: [...]}} if it is text"),
     )
 

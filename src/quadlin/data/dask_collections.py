@@ -9,10 +9,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from quadlin.data.digests import digest_of
 from quadlin.data.errors import SourceError, explained
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.names import NumberedNames
 from quadlin.data.readers import ArrayReader
-from quadlin.data.sliceable import digest_of
-from quadlin.data.source import Numbered, Piece, spread
 
 
 def is_dask(given: Any) -> bool:
@@ -26,7 +27,7 @@ def is_dask_frame(given: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class DaskFeed:
+class DaskFeed(BaseFeed):
     """Partitions of rows."""
 
     blocks: tuple[Any, ...]  # Dask collections of one partition each
@@ -41,7 +42,7 @@ class DaskFeed:
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where the partitions know theirs."""
+        """Return the number of rows, where those of the partitions are known."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
     def only(self, columns: Sequence[Any]) -> "DaskFeed":
@@ -55,9 +56,11 @@ class DaskFeed:
         start = self.starts[0] if self.starts else 0
         for i, X in enumerate(self.blocks):
             X = X if self.columns is None else X[list(self.columns)]
-            beside = [None if parts is None else parts[i] for parts in (self.targets, self.weights)]
+            vectors = [
+                None if parts is None else parts[i] for parts in (self.targets, self.weights)
+            ]
             with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
-                X, y, weight = dask.compute(X, *beside)
+                X, y, weight = dask.compute(X, *vectors)
             where = None if start is not None else f"partition {self.first + i}"
             piece = Piece(_framed(X), _values(y), _values(weight), where, 0, start)
             yield piece
@@ -79,6 +82,15 @@ class DaskFeed:
             for run in runs
         ]
 
+    def client(self) -> Any:
+        """Return the client that is current, None where there is none."""
+        try:
+            from distributed import default_client
+
+            return default_client()
+        except (ImportError, ValueError):
+            return None
+
     def identity(self) -> Any:
         """Return Dask's own names: they are hashes of what is computed."""
         parts = (self.blocks, self.targets or (), self.weights or ())
@@ -86,12 +98,14 @@ class DaskFeed:
 
 
 def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, ArrayReader]:
-    """Take the row blocks of a Dask array apart."""
+    """Split a Dask array into its blocks of rows."""
     if X.ndim != 2:
         raise SourceError(f"The Dask array has {X.ndim} dimensions; rows × features are needed.")
     d = X.shape[1]
     if isnan(d):
-        raise SourceError("The Dask array does not know its number of columns. Compute its chunks.")
+        raise SourceError(
+            "The number of columns of the Dask array is unknown. Compute its chunk sizes."
+        )
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     sizes = tuple(None if isnan(size) else int(size) for size in X.chunks[0])
     _refuse_empty(sizes, "The Dask array")
@@ -100,13 +114,13 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
         raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
     meta_sparse = hasattr(X._meta, "tocsr")
     single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
-    reader = ArrayReader(Numbered(d), single, meta_sparse, y is not None, (), missing)
+    reader = ArrayReader(NumberedNames(d), single, meta_sparse, y is not None, (), missing)
     blocks = tuple(X.blocks[i] for i in range(len(sizes)))
     return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
 
 
 def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any], DaskFeed]:
-    """Take the partitions of a Dask frame apart; the first one tells what its columns hold."""
+    """Split a Dask frame into its partitions; the first one shows the types of its columns."""
     parts = tuple(frame.get_partition(i) for i in range(frame.npartitions))
     sizes: tuple[int | None, ...] = (None,) * len(parts)
     title = f"Dask frame of {len(parts)} partitions"
@@ -121,14 +135,14 @@ def _feed(
 ) -> DaskFeed:
     ends = list(accumulate(sizes, lambda a, b: None if a is None or b is None else a + b))
     starts = (0, *ends[:-1])
-    beside = [
-        None if values is None else _beside(values, sizes, starts, role)
+    vectors = [
+        None if values is None else _cut_as_rows(values, sizes, starts, role)
         for values, role in ((y, "target"), (weight, "weight"))
     ]
-    return DaskFeed(parts, beside[0], beside[1], sizes, starts, title)
+    return DaskFeed(parts, vectors[0], vectors[1], sizes, starts, title)
 
 
-def _beside(
+def _cut_as_rows(
     values: Any, sizes: tuple[int | None, ...], starts: tuple[int | None, ...], role: str
 ) -> tuple[Any, ...]:
     """Cut the target or the weights as the rows are cut."""
@@ -146,12 +160,12 @@ def _beside(
         if values.numblocks[0] != len(sizes):
             raise SourceError(
                 f"The {role} has {values.numblocks[0]} blocks but the rows have {len(sizes)}. "
-                "Rechunk one as the other."
+                "Rechunk one of them like the other."
             )
         return tuple(values.blocks[i] for i in range(len(sizes)))
     if None in sizes:
         raise SourceError(
-            f"The {role} is in memory, but the partitions do not know their lengths. Give it as a "
+            f"The {role} is in memory, but the lengths of the partitions are unknown. Give it as a "
             "column, or as a Dask array."
         )
     values = np.asarray(values)
@@ -168,9 +182,9 @@ def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
         raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
 
 
-def _refuse_empty(sizes: tuple[int | None, ...], said: str) -> None:
+def _refuse_empty(sizes: tuple[int | None, ...], what: str) -> None:
     if None not in sizes and not sum(size or 0 for size in sizes):
-        raise SourceError(f"{said} holds no rows. At least one is needed.")
+        raise SourceError(f"{what} holds no rows. At least one is needed.")
 
 
 def _framed(X: Any) -> Any:

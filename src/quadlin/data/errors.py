@@ -1,9 +1,7 @@
-"""What is said where rows cannot be read."""
+"""Errors about rows that cannot be read."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
-from typing import Any
 
 from quadlin.core.messages import Message
 
@@ -13,7 +11,7 @@ class SourceError(ValueError):
 
 
 def explained(what: str, advice: str) -> AbstractContextManager[None]:
-    """Turn what a library says about broken data into a SourceError in one sentence."""
+    """Turn a library's error about broken data into a SourceError of one sentence."""
 
     @contextmanager
     def guard() -> Iterator[None]:
@@ -28,11 +26,12 @@ def explained(what: str, advice: str) -> AbstractContextManager[None]:
         except PermissionError:
             raise SourceError(f"{what} may not be read. Check its permissions.") from None
         except MemoryError as error:
-            said = first_line(error)
             raise SourceError(
-                Message.joined([f"{what} asks for more memory than there is: {said}", advice])
+                Message.joined(
+                    [f"{what} needs more memory than there is: {first_line(error)}", advice]
+                )
             ) from None
-        except Exception as error:  # whatever the library thinks of broken bytes
+        except Exception as error:  # each library has its own errors for broken bytes
             raise SourceError(
                 Message.joined([f"{what} cannot be read: {first_line(error)}", advice])
             ) from None
@@ -46,16 +45,3 @@ def first_line(error: BaseException) -> str:
     text = "".join(c if c.isprintable() else "?" for c in lines[0])
     text = text[:300] + "…" if len(text) > 300 else text
     return text if text.endswith((".", "…")) else text + "."
-
-
-def meant(name: Any, names: Any) -> str:
-    """Return a question for the name that may have been meant, or nothing."""
-    known = {str(known).lower(): str(known) for known in names}
-    close = get_close_matches(str(name).lower(), list(known), 1)
-    return f" Did you mean {known[close[0]]!r}?" if close else ""
-
-
-def some(names: Any) -> str:
-    """Return the first few names."""
-    said = [repr(str(name)) for name in names]
-    return ", ".join(said[:8]) + (f" and {len(said) - 8} more" if said[8:] else "")

@@ -1,6 +1,10 @@
-"""Fields: groups of 0/1 columns of which exactly one is 1 in every row, found among the rows."""
+"""Fields: groups of 0/1 columns of which exactly one is 1 in every row.
 
-from collections.abc import Iterable
+They are found by sums over chunks of rows, so that an engine can compute them where the rows are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,16 +12,84 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import Additive
+from quadlin.core.messages import Message, Option
+from quadlin.core.rows import Rows
+from quadlin.data.names import position_of
 
-SCATTERED = 1000  # most 0/1 columns among which fields are sought that do not lie side by side
+Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
+SCATTERED = 1000  # most 0/1 columns among which fields are sought that are not side by side
+FIRST_ROWS = 64  # of a chunk, which show cheaply that most columns are not 0/1
+
+
+@dataclass(frozen=True)
+class FieldCounts:
+    """What the search for fields needs to know about some rows; counts of two chunks add.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    >>> both = field_counts(Chunk(rows[:1], None, None)) + field_counts(Chunk(rows[1:], None, None))
+    >>> both.rows, both.ones, both.binary
+    (2, array([1, 1, 0]), array([ True,  True, False]))
+    """
+
+    rows: int
+    binary: np.ndarray  # (d,), whether all entries are 0 or 1
+    ones: np.ndarray  # (d,), ones of each 0/1 column
+    after: np.ndarray  # (d,), the nearest later column that is 1 in a row where this one is
+
+    def __add__(self, other: "FieldCounts") -> "FieldCounts":
+        return FieldCounts(
+            self.rows + other.rows,
+            self.binary & other.binary,
+            self.ones + other.ones,
+            np.minimum(self.after, other.after),
+        )
+
+
+@dataclass(frozen=True)
+class Flags(Additive):
+    """Whether something was seen in any row: booleans add as "or"."""
+
+    seen: np.ndarray  # (m,)
+
+
+def field_counts(chunk: Chunk) -> FieldCounts:
+    """Count the ones of the 0/1 columns of a chunk, and which of them occur together."""
+    d = int(chunk.X.shape[1])
+    binary, after = np.zeros(d, dtype=bool), np.full(d, d)
+    first = rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
+    columns = np.flatnonzero(_zero_or_one(first))
+    B = rows_that_count(chunk, columns)
+    # Five times as fast as B.nonzero() where B is dense.
+    row, at = B.nonzero() if issparse(B) else np.divmod(np.flatnonzero(B != 0), B.shape[1] or 1)
+    value = B.data[B.data != 0] if issparse(B) else B[row, at]
+    binary[columns] = True
+    binary[columns[at[value != 1]]] = False
+    order = np.lexsort((at, row)) if issparse(B) and not B.has_sorted_indices else slice(None)
+    row, at = row[order], columns[at[order]]
+    same = row[1:] == row[:-1]
+    p, q = at[:-1][same], at[1:][same]
+    binary[p[p == q]] = False  # an entry stored twice is a two
+    np.minimum.at(after, p, q)
+    return FieldCounts(int(B.shape[0]), binary, np.bincount(at, minlength=d), after)
+
+
+def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
+    """Tell which of m 0/1 columns are 1 in the same row, pair by pair (m²,)."""
+    B = rows_that_count(chunk, columns).astype(np.float32)
+    G = B.T @ B
+    return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0).reshape(-1))
 
 
 def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]:
     """Find the groups of 0/1 columns of which each row has exactly one: full one-hot groups.
 
-    Groups that lie side by side, as encoders leave them, are all found. Among up to `SCATTERED`
-    0/1 columns that remain, others are sought greedily, by falling frequency. Columns that are
-    never or always one belong to no group.
+    All groups of adjacent columns are found, and encoders write groups that way. Among at most
+    `SCATTERED` other 0/1 columns, groups are sought greedily, by falling frequency. Columns that
+    are never or always 1 belong to no group.
 
     Parameters
     ----------
@@ -33,9 +105,9 @@ def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]
 
     Notes
     -----
-    One pass, which ends as soon as fewer than two 0/1 columns are left; another where columns
-    that are not side by side may still form a group. Memory: O(d), a block of rows, and in the
-    second pass a few numbers for each pair of at most `SCATTERED` columns.
+    One pass, and another one where columns that are not adjacent may still form a group. Memory:
+    O(d), a block of rows, and in the second pass one boolean for each pair of at most `SCATTERED`
+    columns.
 
     Examples
     --------
@@ -44,46 +116,131 @@ def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]
     >>> find_fields(X)
     (array([0, 1, 2]),)
     """
-    X = X.tocsr() if issparse(X) else X
-    return fields_among(MemorySource(X, weight=weight), X.shape[1])
+    source = MemorySource(X.tocsr() if issparse(X) else X, weight=weight)
+    return fields_among(Rows.of(source).reduce, source.width)
 
 
-def fields_among(source: Iterable[Chunk], d: int) -> tuple[np.ndarray, ...]:
-    """Find the full one-hot groups among d columns of rows that can be walked again."""
-    n = 0
-    binary, count = np.ones(d, dtype=bool), np.zeros(d, dtype=np.int64)
-    after = np.full(d, d)  # the nearest later column that is one in a row where this one is
-    for chunk in source:
-        columns = np.flatnonzero(binary)
-        if len(columns) < 2:
-            return ()
-        B = counting(chunk, columns)
-        # Five times as fast as B.nonzero() where B is dense.
-        row, at = B.nonzero() if issparse(B) else np.divmod(np.flatnonzero(B != 0), B.shape[1])
-        value = B.data[B.data != 0] if issparse(B) else B[row, at]
-        binary[columns[at[value != 1]]] = False
-        order = np.lexsort((at, row)) if issparse(B) and not B.has_sorted_indices else slice(None)
-        row, at = row[order], columns[at[order]]
-        same = row[1:] == row[:-1]
-        p, q = at[:-1][same], at[1:][same]
-        binary[p[p == q]] = False  # an entry stored twice is a two
-        np.minimum.at(after, p, q)
-        count += np.bincount(at, minlength=d)
-        n += B.shape[0]
-    count[~binary] = n + 1  # no group can contain them
-    fields = _side_by_side(count, after, n)
-    free = (count > 0) & (count < n)
+def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
+    """Find the full one-hot groups among the columns of rows that can be walked again.
+
+    Parameters
+    ----------
+    reduce : callable
+        ``reduce(fn, *params)`` returns the sum of ``fn(chunk, *params)`` over all rows.
+    d : int
+        Number of columns.
+
+    Returns
+    -------
+    tuple of array
+        See `find_fields`.
+    """
+    if d < 2:
+        return ()
+    counts: FieldCounts = reduce(field_counts)
+    n, ones = counts.rows, counts.ones.copy()
+    ones[~counts.binary] = n + 1  # no group can contain them
+    fields = _adjacent(ones, counts.after, n)
+    free = (ones > 0) & (ones < n)
     for field in fields:
         free[field] = False
-    if 2 <= free.sum() <= SCATTERED and count[free].sum() >= n:
-        fields += _scattered(source, np.flatnonzero(free), count, n)
+    if 2 <= free.sum() <= SCATTERED and ones[free].sum() >= n:
+        columns = np.flatnonzero(free)
+        meet = reduce(columns_that_meet, columns).seen.reshape(len(columns), -1)
+        fields += _scattered(columns, meet, ones, n)
     return tuple(sorted(fields, key=lambda field: int(field[0])))
 
 
-def _side_by_side(count: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
+def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features in each group that the user named."""
+    try:
+        groups = [
+            np.array([position_of(names, f) for f in field], dtype=int) for field in fields or ()
+        ]
+    except TypeError:
+        raise ValueError(
+            Message(
+                "{fields} must be a list of groups, each a list of positions or names.",
+                fields=Option("fields", fields),
+            )
+        ) from None
+    members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
+    if len(np.unique(members)) < len(members):
+        raise ValueError(
+            Message(
+                "A feature occurs twice in {fields}; the groups must not overlap.",
+                fields=Option("fields"),
+            )
+        )
+    return tuple(groups)
+
+
+def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[str]) -> None:
+    """Refuse a group whose columns have more than one 1 in some row, or other numbers than 0 and 1.
+
+    Parameters
+    ----------
+    reduce : callable
+        As of `fields_among`.
+    groups : sequence of arrays
+        Positions of the features of each group.
+    names : sequence of str
+        Of all features.
+    """
+    if not len(groups):
+        return
+    broken = reduce(groups_not_one_hot, tuple(groups)).seen
+    if broken.any():
+        first = ", ".join(names[j] for j in groups[int(broken.argmax())][:3])
+        raise ValueError(
+            f"The field of {first} is not one-hot: each row must have 0 or 1 in every column of "
+            "the field, and at most one 1."
+        )
+
+
+def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> Flags:
+    """Tell which groups of columns are not one-hot in some row."""
+    broken = []
+    for group in groups:
+        B = rows_that_count(chunk, group)
+        B = B.toarray() if issparse(B) else B
+        broken.append(np.any((B != 0) & (B != 1)) or np.any(B.sum(axis=1) > 1))
+    return Flags(np.array(broken, dtype=bool))
+
+
+def field_numbers(fields: Sequence[np.ndarray], d: int) -> np.ndarray:
+    """Number each of d features by its field, −1 where it has none."""
+    numbers = np.full(d, -1)
+    for number, field in enumerate(fields):
+        numbers[field] = number
+    return numbers
+
+
+def rows_that_count(
+    chunk: Chunk, columns: np.ndarray | None = None, rows: slice = slice(None)
+) -> Any:
+    """Return some columns of the rows whose weight is not 0, as numpy's array or CSR."""
+    B = chunk.X[rows] if issparse(chunk.X) else chunk.X[rows, :]
+    if columns is not None and len(columns) < B.shape[1]:
+        xp = namespace(B)
+        where = columns if issparse(B) else xp.asarray(columns, device=B.device)
+        B = B[:, where] if issparse(B) else xp.take(B, where, axis=1)
+    B = B if issparse(B) else to_numpy(B)
+    return B if chunk.weight is None else B[to_numpy(chunk.weight[rows]) > 0]
+
+
+def _zero_or_one(B: Any) -> np.ndarray:
+    if not issparse(B):
+        return np.asarray(((B == 0) | (B == 1)).all(axis=0))
+    binary = np.ones(B.shape[1], dtype=bool)
+    binary[B.indices[(B.data != 0) & (B.data != 1)]] = False
+    return binary
+
+
+def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
     """Return the runs of columns with n ones in n rows, no two of them in the same row."""
-    columns = np.flatnonzero(count)
-    total = np.concatenate([[0], np.cumsum(count[columns])])
+    columns = np.flatnonzero(ones)
+    total = np.concatenate([[0], np.cumsum(ones[columns])])
     stop = np.minimum(np.searchsorted(total, total[:-1] + n), len(columns))
     # Two ones of a row lie between a and b if and only if some column p ≥ a has after[p] ≤ b.
     reach = np.minimum.accumulate(after[columns][::-1])[::-1]
@@ -98,42 +255,22 @@ def _side_by_side(count: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarr
     return fields
 
 
-def _scattered(
-    source: Iterable[Chunk], left: np.ndarray, count: np.ndarray, n: int
-) -> list[np.ndarray]:
-    """Return groups of the columns `left`, no two of a group in the same row, with n ones."""
-    meet = np.eye(len(left), dtype=bool)  # which columns are ever one in the same row
-    for chunk in source:
-        B = counting(chunk, left).astype(np.float32)
-        G = B.T @ B
-        meet |= (G.toarray() if issparse(G) else G) > 0
-        able = count[left] + ~meet @ count[left] >= n  # enough ones to make a group at all
-        left, meet = left[able], meet[np.ix_(able, able)]
-        if len(left) < 2:
-            return []
-    order = np.argsort(-count[left], kind="stable")
-    left, meet = left[order], meet[np.ix_(order, order)]
-    fields, free = [], np.ones(len(left), dtype=bool)
-    for seed in range(len(left)):
+def _scattered(columns: np.ndarray, meet: np.ndarray, ones: np.ndarray, n: int) -> list[np.ndarray]:
+    """Return groups of columns with n ones, no two of a group in the same row."""
+    order = np.argsort(-ones[columns], kind="stable")
+    columns, meet = columns[order], meet[np.ix_(order, order)]
+    able = ones[columns] + ~meet @ ones[columns] >= n  # enough ones to make a group at all
+    columns, meet = columns[able], meet[np.ix_(able, able)]
+    fields, free = [], np.ones(len(columns), dtype=bool)
+    for seed in range(len(columns)):
         if not free[seed]:
             continue
-        group, apart, missing = [seed], free & ~meet[seed], n - count[left[seed]]
-        while missing and np.any(fits := apart & (count[left] <= missing)):
+        group, apart, missing = [seed], free & ~meet[seed], n - ones[columns[seed]]
+        while missing and np.any(fits := apart & (ones[columns] <= missing)):
             group.append(int(np.argmax(fits)))
             apart &= ~meet[group[-1]]
-            missing -= count[left[group[-1]]]
+            missing -= ones[columns[group[-1]]]
         if not missing:
             free[group] = False
-            fields.append(np.sort(left[group]))
+            fields.append(np.sort(columns[group]))
     return fields
-
-
-def counting(chunk: Chunk, columns: np.ndarray) -> Any:
-    """Return some columns of the rows that count, whose weight is not 0: numpy's array or CSR."""
-    B = chunk.X
-    if len(columns) < B.shape[1]:
-        xp = namespace(B)
-        where = columns if issparse(B) else xp.asarray(columns, device=B.device)
-        B = B[:, where] if issparse(B) else xp.take(B, where, axis=1)
-    B = B if issparse(B) else to_numpy(B)
-    return B if chunk.weight is None else B[to_numpy(chunk.weight) > 0]

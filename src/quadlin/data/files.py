@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import glob, has_magic
+from hashlib import blake2b
 from os import fspath
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from quadlin.core.messages import Message, Option, Phrase
@@ -40,6 +42,7 @@ TITLES = {
     "svmlight": "svmlight",
     "libffm": "libffm",
 }
+SAMPLED_BLOCKS, SAMPLED_BYTES = 8, 1 << 12  # of a file, by which a rewrite is noticed
 FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
 PACKED = (".gz", ".bz2", ".xz")
 PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
@@ -47,30 +50,55 @@ PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, 
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was when it was first seen."""
+    """A file as it was when it was first seen.
+
+    Size and time of modification are its identity, by which a later fit recognises it. Within a
+    fit, a rewrite that keeps both is noticed by the time of the inode's last change and by a digest
+    of some blocks, 50 µs per file.
+    """
 
     path: str
     size: int
     mtime: int  # nanoseconds
+    ctime: int | None = field(default=None, compare=False, repr=False)  # None on another machine
+    sample: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
     def of(cls, path: str) -> "File":
         """Look at a file."""
         with explained(f"File {path}", "Check the path."):
-            found = Path(path).stat()
-        return cls(path, found.st_size, found.st_mtime_ns)
+            status = Path(path).stat()
+            sample = _sample(path, status.st_size) if S_ISREG(status.st_mode) else b""
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sample)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has a time of its own
 
     def check(self) -> None:
         """Refuse a file that is no longer the one it was."""
-        if File.of(self.path) != self:
+        now = File.of(self.path)
+        touched = self.ctime is not None and now.ctime != self.ctime
+        if now != self or touched or now.sample != self.sample:
             raise SourceError(
                 f"File {self.path} has changed since it was opened. Open it again, once it is "
                 "complete."
             )
 
 
+def _sample(path: str, size: int) -> bytes:
+    """Return a digest of some blocks of a file, the first and the last among them."""
+    digest = blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:
+        for i in range(SAMPLED_BLOCKS):
+            file.seek(max(0, size - SAMPLED_BYTES) * i // (SAMPLED_BLOCKS - 1))
+            digest.update(file.read(SAMPLED_BYTES))
+            if size <= SAMPLED_BYTES:
+                break
+    return digest.digest()
+
+
 @dataclass(frozen=True)
-class Found:
+class FileSet:
     """The files that a path means."""
 
     files: tuple[File, ...]
@@ -78,7 +106,7 @@ class Found:
     title: str  # "Parquet folder sales/, 12 files"
 
 
-def find(given: Any, format: str | None) -> Found:
+def find(given: Any, format: str | None) -> FileSet:
     """Return the files that a path, a folder, a pattern or a list of paths means.
 
     Parameters
@@ -90,14 +118,14 @@ def find(given: Any, format: str | None) -> Found:
 
     Returns
     -------
-    Found
+    FileSet
     """
     if isinstance(given, list | tuple):
-        said, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
+        shown, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
     else:
-        said = _text(given)
-        paths, kind = _expanded(said, format)
-    chosen = format or _common_format(paths, said)
+        shown = _text(given)
+        paths, kind = _expanded(shown, format)
+    chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
         raise SourceError(
             Message(
@@ -117,10 +145,10 @@ def find(given: Any, format: str | None) -> Found:
                     format=Option("format"),
                 )
             )
-    title = f"{TITLES[chosen]} {kind} {said}"
+    title = f"{TITLES[chosen]} {kind} {shown}"
     if kind != "file":
         title += f", {len(files)} file{'s' * (len(files) != 1)}"
-    return Found(files, chosen, title)
+    return FileSet(files, chosen, title)
 
 
 def format_of(path: str) -> str | None:
@@ -128,10 +156,10 @@ def format_of(path: str) -> str | None:
     name = Path(path)
     packed = name.suffix.lower() in PACKED
     suffix = (name.with_suffix("") if packed else name).suffix.lower()
-    found = SUFFIXES.get(suffix)
-    if found is None or not packed or name.suffix.lower() in PACKABLE.get(found, ()):
-        return found
-    raise SourceError(f"{path}: {TITLES[found]} files cannot be read packed. Unpack it first.")
+    format = SUFFIXES.get(suffix)
+    if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
+        return format
+    raise SourceError(f"{path}: {TITLES[format]} files cannot be read packed. Unpack it first.")
 
 
 def _text(path: Any) -> str:
@@ -152,19 +180,19 @@ def _text(path: Any) -> str:
     return text
 
 
-def _expanded(said: str, format: str | None) -> tuple[list[str], str]:
-    with explained(f"Path {said}", "Check the path."):
-        path = Path(said)
+def _expanded(shown: str, format: str | None) -> tuple[list[str], str]:
+    with explained(f"Path {shown}", "Check the path."):
+        path = Path(shown)
         if path.is_dir():
             return _inside(path, format), "folder"
-        if has_magic(said) and not path.exists():
-            matched = sorted(p for p in glob(said, recursive=True) if Path(p).is_file())
+        if has_magic(shown) and not path.exists():
+            matched = sorted(p for p in glob(shown, recursive=True) if Path(p).is_file())
             if not matched:
-                raise SourceError(f"No file matches {said}. Check the pattern.")
+                raise SourceError(f"No file matches {shown}. Check the pattern.")
             return matched, "files"
         if not path.exists():
-            raise SourceError(f"File {said} is not there. Check the path.")
-        return [said], "file"
+            raise SourceError(f"File {shown} is not there. Check the path.")
+        return [shown], "file"
 
 
 def _inside(folder: Path, format: str | None) -> list[str]:
@@ -202,7 +230,7 @@ def _inside(folder: Path, format: str | None) -> list[str]:
     return paths
 
 
-def _common_format(paths: Iterable[str], said: str) -> str:
+def _common_format(paths: Iterable[str], shown: str) -> str:
     formats = {format_of(path): path for path in paths}
     if not formats:
         raise SourceError("The list of paths is empty. Give at least one.")
@@ -221,5 +249,5 @@ def _common_format(paths: Iterable[str], said: str) -> str:
         )
     if len(formats) > 1:
         some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
-        raise SourceError(f"{said} mixes formats ({some}). Give files of one format.")
+        raise SourceError(f"{shown} mixes formats ({some}). Give files of one format.")
     return str(next(iter(formats)))

@@ -8,8 +8,10 @@ import narwhals as nw
 
 from quadlin.data import csv_text
 from quadlin.data.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
-from quadlin.data.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv
-from quadlin.data.errors import SourceError, explained, some
+from quadlin.data.csv_look import look_at_csv
+from quadlin.data.csv_text import Dialect, csv_error, csv_types, open_csv, trimmed
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.names import shortened
 
 
 def open_stream(
@@ -27,7 +29,9 @@ def open_stream(
             schema, opened, commas = _looked_at(handle, what, text, dialect)
         names = schema.names
     if len(set(names)) < len(names):
-        raise SourceError(f"The stream has columns of the same name, of {some(names)}. Rename one.")
+        raise SourceError(
+            f"The stream has two columns of the same name among {shortened(names)}. Rename one."
+        )
     schema = without_index(schema, f"{format} stream")
     state = {"used": False}
 
@@ -44,7 +48,7 @@ def open_stream(
             except pa.ArrowInvalid as error:
                 if format == "arrow":
                     raise
-                raise SourceError(csv_error(error, what, names)) from None
+                raise SourceError(csv_error(error, what, names, dialect)) from None
 
     title, key = f"{format} stream", (str(schema), dialect)
     feed = BatchFeed(walk, tuple(schema.names), title, key, again=False, commas=commas)
@@ -60,18 +64,19 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
     if dialect.encoding == "utf8":
         csv_text.refuse_other(head, what)
     dialect = dialect.seen_in(head[: csv_text.HEAD])
-    guessed = open_csv(BytesIO(head[: head.rfind(b"\n") + 1] or head), dialect, None, None, what)
-    schema, commas = look_csv(guessed, what, dialect, text)
-    schema, types = csv_types(schema)
+    lines = head[: head.rfind(b"\n") + 1] or head
+    look = look_at_csv(lambda d: open_csv(BytesIO(lines), d, None, None, what), what, dialect, text)
+    schema, types = csv_types(look.schema)
 
     def opened(columns: Sequence[Any]) -> Any:
-        return open_csv(pa.PythonFile(_Replay(head, stream), "r"), dialect, columns, types, what)
+        replay = pa.PythonFile(_Replay(head, stream), "r")
+        return map(trimmed, open_csv(replay, look.dialect, columns, types, what))
 
-    return schema, opened, commas
+    return schema, opened, look.commas
 
 
 def _head(handle: Any) -> bytes:
-    """Read the first block of a stream, which may come in drops."""
+    """Read the first block of a stream, which may arrive in small parts."""
     head = b""
     while len(head) < csv_text.CSV_BLOCK:
         data = handle.read(csv_text.CSV_BLOCK - len(head))

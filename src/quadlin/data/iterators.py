@@ -1,4 +1,4 @@
-"""Rows that a Python iterator hands over, as (X, y) or (X, y, weight)."""
+"""Rows that a Python iterator yields, as (X, y) or (X, y, weight)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.errors import SourceError, first_line
-from quadlin.data.source import Piece
+from quadlin.data.feeds import BaseFeed, Piece
 
 
 class Once:
-    """A walk that can be begun only once."""
+    """An iterator that can be walked only once."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self.items: Iterator[Any] | None = items
@@ -43,7 +43,7 @@ class Once:
 
 
 @dataclass(frozen=True)
-class IteratorFeed:
+class IteratorFeed(BaseFeed):
     """Items of an iterator, as pieces."""
 
     make: Callable[[], Iterator[Any]]
@@ -88,9 +88,9 @@ class IteratorFeed:
         """Return this feed: it cannot be cut."""
         return [self]
 
-    def identity(self) -> Any:
-        """Return nothing: what will come is not known."""
-        return None
+    def entries_per_row(self) -> float | None:
+        """Return the approximate number of entries of a sparse row."""
+        return self.per_row
 
     def _frame(self, X: Any, start: int) -> Any:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -104,7 +104,7 @@ class IteratorFeed:
 
 
 def unpacked(item: Any) -> tuple[Any, Any, Any]:
-    """Return X, y and weight of an item, y and weight None where they do not come."""
+    """Return X, y and weight of an item, y and weight are None where they are not given."""
     if not isinstance(item, tuple | list):
         item = (item,)
     if not 1 <= len(item) <= 3:

@@ -1,4 +1,4 @@
-"""What becomes of missing and of infinite values."""
+"""How missing and infinite values are handled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from scipy.sparse import issparse
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError
-from quadlin.data.source import Counts, Piece
+from quadlin.data.feeds import Piece
+from quadlin.data.source import Counts
 
 REMEDY = Message(
     "Use {drop} or {mean}, or fill it beforehand.",
@@ -20,8 +21,8 @@ REMEDY = Message(
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Numbers of a piece that have not been judged yet."""
+class UncheckedRows:
+    """Numbers of a piece that have not been checked yet."""
 
     X: Any  # (n, d), dense or CSR
     y: np.ndarray | None
@@ -31,21 +32,21 @@ class Rows:
     weight_name: Any = None
 
     def bad(self, missing: str) -> np.ndarray | None:
-        """Return which rows have to go, None where none has; refuse what no policy allows."""
+        """Return which rows must be dropped, None if none; refuse what no policy allows."""
         bad: np.ndarray | None = None
-        beside = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
-        for values, role, name in beside:
+        vectors = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
+        for values, role, name in vectors:
             if values is None or np.isfinite(values).all():
                 continue
-            said = f"The {role}" if name is None else f"The {role} {name!r}"
+            what = f"The {role}" if name is None else f"The {role} {name!r}"
             absent = np.isnan(values)
-            refuse_infinite(said, self.piece, np.isinf(values), values.dtype)
+            refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
             if missing != "drop":
                 raise SourceError(
                     Message(
                         "{what} is missing in {where}. Use {drop}, or take such rows out "
                         "beforehand.",
-                        what=said,
+                        what=what,
                         where=self.piece.where(int(absent.argmax())),
                         drop=Option("missing", "drop"),
                     )
@@ -61,10 +62,10 @@ class Rows:
             bad = absent if bad is None else bad | absent
         return bad
 
-    def without(self, bad: np.ndarray) -> "Rows":
+    def without(self, bad: np.ndarray) -> "UncheckedRows":
         """Return the other rows."""
         y, weight = self.y, self.weight
-        return Rows(
+        return UncheckedRows(
             self.X[~bad],
             None if y is None else y[~bad],
             None if weight is None else weight[~bad],
@@ -74,8 +75,8 @@ class Rows:
         )
 
 
-def cleaned(rows: Rows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
-    """Apply what is to be done with missing values."""
+def cleaned(rows: UncheckedRows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
+    """Apply the reader's policy for missing values."""
     bad = rows.bad(reader.missing)
     if bad is not None:
         refuse_infinite_entry(rows, names)  # while rows still have their numbers
@@ -84,7 +85,7 @@ def cleaned(rows: Rows, reader: Any, names: Sequence[str], counts: Counts) -> Ch
     return settled(rows, reader, names)
 
 
-def settled(rows: Rows, reader: Any, names: Sequence[str]) -> Chunk:
+def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
     """Fill or refuse what is missing, and refuse what is infinite."""
     if not finite(rows.X):
         refuse_infinite_entry(rows, names)
@@ -119,7 +120,7 @@ def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
     return i, int(X.indices[span][test(X.data[span]).argmax()])
 
 
-def refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
+def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     """Refuse an infinite entry by its column and row."""
     if spot := _first_entry(rows.X, np.isinf):
         raise SourceError(
@@ -128,7 +129,7 @@ def refuse_infinite_entry(rows: Rows, names: Sequence[str]) -> None:
         )
 
 
-def _refuse_missing_entry(rows: Rows, names: Sequence[str]) -> None:
+def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     if spot := _first_entry(rows.X, np.isnan):
         raise SourceError(
             Message(
@@ -152,15 +153,17 @@ def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
     )
 
 
-def refuse_infinite(said: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
+def refuse_infinite(what: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
     """Refuse infinities."""
     if bad.any():
         raise SourceError(
-            f"{said} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
+            f"{what} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
         )
 
 
-def _filled(rows: Rows, fill: dict[str, float] | None, names: Sequence[str]) -> Rows:
+def _filled(
+    rows: UncheckedRows, fill: dict[str, float] | None, names: Sequence[str]
+) -> UncheckedRows:
     X, means = rows.X.copy(), np.array([(fill or {}).get(name, np.nan) for name in names])
     if issparse(X):
         bad = np.isnan(X.data)
@@ -170,4 +173,4 @@ def _filled(rows: Rows, fill: dict[str, float] | None, names: Sequence[str]) -> 
         X[row, column] = means[column]
     if spot := _first_entry(X, np.isnan):
         raise SourceError(f"Column {names[spot[1]]!r} has no value at all, so no mean. Drop it.")
-    return Rows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)
+    return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)

@@ -1,4 +1,4 @@
-"""Pieces of arrays and of tables as numbers, and what becomes of missing values."""
+"""Readers turn pieces of arrays and of tables into numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,10 +10,19 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
-from quadlin.data.encoder import TableEncoder, level_codes
-from quadlin.data.errors import SourceError, first_line, some
-from quadlin.data.missing import Rows, cleaned, refuse_infinite_entry, refuse_missing, settled
-from quadlin.data.source import Counts, Piece
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.errors import SourceError, first_line
+from quadlin.data.feeds import Piece
+from quadlin.data.levels import level_codes
+from quadlin.data.missing import (
+    UncheckedRows,
+    cleaned,
+    refuse_infinite_entry,
+    refuse_missing,
+    settled,
+)
+from quadlin.data.names import shortened
+from quadlin.data.source import Counts
 
 POLICIES = ("error", "drop", "mean")
 MISSING_LEVEL = "missing"
@@ -32,6 +41,16 @@ class ArrayReader:
     fill: dict[str, float] | None = None
     encoder: TableEncoder | None = None
 
+    @property
+    def input_columns(self) -> tuple[Any, ...]:
+        """Return (): the features are no columns of a table."""
+        return ()
+
+    @property
+    def kept_columns(self) -> Any:
+        """Return None: there are no columns to pass on."""
+        return None
+
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
         X = self.raw(piece)
@@ -44,10 +63,10 @@ class ArrayReader:
                 f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
                 "target, unlike those before. Give a target with all rows or with none."
             )
-        return cleaned(Rows(X, y, weight, piece), self, self.names, counts)
+        return cleaned(UncheckedRows(X, y, weight, piece), self, self.names, counts)
 
     def raw(self, piece: Piece) -> Any:
-        """Return the rows of a piece as numbers that have not been judged."""
+        """Return the rows of a piece as numbers that have not been checked."""
         if piece.X.ndim != 2 or piece.X.shape[1] != len(self.names):
             raise SourceError(
                 f"Rows from {piece.where(0)} on have shape {piece.X.shape}, but those before had "
@@ -71,13 +90,13 @@ class TableReader:
     columns: tuple[Any, ...]  # the features' input columns
     text: frozenset[Any]  # those that hold text
     dtype: np.dtype
-    target: Any = None  # a column's name; None where y comes beside the frame or not at all
+    target: Any = None  # a column's name; None where y comes apart from the frame or not at all
     weight: Any = None
-    beside: bool = False  # the target comes beside the frame
+    target_apart: bool = False  # the target comes as an array of its own
     encoder: TableEncoder | None = None
     missing: str = "error"
     fill: dict[str, float] | None = None
-    along: Any = field(default=None, compare=False)  # a frame without rows of columns to pass on
+    kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,17 +116,22 @@ class TableReader:
     @property
     def has_target(self) -> bool:
         """Tell whether there is a y."""
-        return self.target is not None or self.beside
+        return self.target is not None or self.target_apart
+
+    @property
+    def input_columns(self) -> tuple[Any, ...]:
+        """Return the columns of the table that are the features."""
+        return self.columns
 
     @property
     def numbers(self) -> tuple[Any, ...]:
         """Return the input columns that hold numbers."""
         return tuple(name for name in self.columns if name not in self.text)
 
-    def kept(self, piece: Piece, counts: Counts) -> tuple["Rows", nw.DataFrame[Any]]:
+    def kept(self, piece: Piece, counts: Counts) -> tuple["UncheckedRows", nw.DataFrame[Any]]:
         """Return the numbers of a piece and its frame, without the rows that are dropped."""
         frame, absent = self._known(piece)
-        values = _columns(frame, piece)
+        values = _numeric_columns(frame, piece)
         X = np.empty((len(frame), len(self.numbers)), self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for j, name in enumerate(self.numbers):
@@ -116,7 +140,9 @@ class TableReader:
         y = _vector(y if self.target is None else values(self.target), piece, "The target")
         if self.weight is not None:
             weight = values(self.weight)
-        rows = Rows(X, y, _vector(weight, piece, "The weight"), piece, self.target, self.weight)
+        rows = UncheckedRows(
+            X, y, _vector(weight, piece, "The weight"), piece, self.target, self.weight
+        )
         bad = rows.bad(self.missing)
         if bad is None and absent is None:
             return rows, frame
@@ -130,38 +156,42 @@ class TableReader:
         """Return the rows of a piece that are kept, as numbers."""
         rows, frame = self.kept(piece, counts)
         chunk = settled(rows, self, tuple(map(str, self.numbers)))
-        chunk = replace(chunk, along=self._passed_on(frame))
+        chunk = replace(chunk, kept_columns=self._passed_on(frame))
         if self.encoder is None:
             return chunk
         n, numbers, columns = len(frame), iter(chunk.X.T), []
-        for name, known in zip(self.columns, self.encoder.levels, strict=True):
-            if known is None:
+        for name, levels in zip(self.columns, self.encoder.levels, strict=True):
+            if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            columns.append(codes(frame.get_column(name), known, piece))
+            columns.append(codes(frame.get_column(name), levels, piece))
             if new := int((columns[-1] < 0).sum()):
                 counts.unseen[name] = counts.unseen.get(name, 0) + new
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
-        """Return the columns that go along with the rows, with the types of the whole source."""
-        if self.along is None:
+        """Return the columns to pass on, with the types of the whole source."""
+        if self.kept_columns is None:
             return None
-        columns = frame.select(nw.from_native(self.along, eager_only=True).columns).to_native()
+        columns = frame.select(
+            nw.from_native(self.kept_columns, eager_only=True).columns
+        ).to_native()
         # Files of one table may differ in the width of their numbers.
-        return columns.cast(self.along.schema) if hasattr(columns, "column_names") else columns
+        return (
+            columns.cast(self.kept_columns.schema) if hasattr(columns, "column_names") else columns
+        )
 
     def _known(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
         """Return the frame, and which rows lack a text (None where none does)."""
         frame = nw.from_native(piece.X, eager_only=True)
         wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
-        if self.along is not None:
-            wanted += nw.from_native(self.along, eager_only=True).columns
-        found = frame.columns  # made anew each time it is asked for
-        if gone := sorted(set(wanted) - set(found), key=str):
+        if self.kept_columns is not None:
+            wanted += nw.from_native(self.kept_columns, eager_only=True).columns
+        names = frame.columns  # made anew at each access
+        if gone := sorted(set(wanted) - set(names), key=str):
             raise SourceError(
                 f"Column {gone[0]!r} is not among those of the rows from {piece.where(0)} on: "
-                f"{some(found)}."
+                f"{shortened(names)}."
             )
         absent: np.ndarray | None = None
         for name in self.columns:
@@ -176,15 +206,15 @@ class TableReader:
         return frame, absent
 
 
-def codes(column: nw.Series[Any], known: dict[str, int], piece: Piece) -> np.ndarray:
+def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the position of each row's level; that of "missing" where there is none."""
     try:
         if not column.null_count():
-            return level_codes(column, known)
+            return level_codes(column, levels)
         there = ~column.is_null().to_numpy()
-        found = np.full(len(column), known.get(MISSING_LEVEL, -1), dtype=np.int64)
-        found[there] = level_codes(column.filter(there.tolist()), known)
-        return found
+        positions = np.full(len(column), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
+        positions[there] = level_codes(column.filter(there.tolist()), levels)
+        return positions
     except Exception as error:  # each library has its own
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
@@ -192,7 +222,7 @@ def codes(column: nw.Series[Any], known: dict[str, int], piece: Piece) -> np.nda
         ) from None
 
 
-def _columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
+def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
     """Return what makes a column numbers, with NaN where there are none."""
     native = frame.to_native()
     arrow = None
@@ -252,6 +282,6 @@ def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:
     if vector.shape != (len(piece),):
         raise SourceError(
             f"{role} has shape {np.shape(values)}, from {piece.where(0)} on, but there are "
-            f"{len(piece)} rows. Give one number a row."
+            f"{len(piece)} rows. Give one number per row."
         )
     return vector

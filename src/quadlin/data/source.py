@@ -1,6 +1,5 @@
 """What a source of rows is: a feed of pieces, a reader that makes numbers of them, even chunks."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -10,81 +9,16 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk
+from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError
+from quadlin.data.feeds import Feed, Piece
 from quadlin.data.prefetch import read_ahead
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Some rows as they came: an array, CSR or a frame, and where they are from."""
-
-    X: Any
-    y: Any = None
-    weight: Any = None
-    file: str | None = None
-    row: int = 0  # number of the first row in its file
-    start: int | None = 0  # number of the first row in the whole source, where that is known
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
-
-    def cut(self, first: int, last: int) -> "Piece":
-        """Return the rows [first, last) of this piece."""
-        if first == 0 and last == len(self):
-            return self
-        return replace(
-            self,
-            X=self.X.slice(first, last - first) if hasattr(self.X, "slice") else self.X[first:last],
-            y=None if self.y is None else self.y[first:last],
-            weight=None if self.weight is None else self.weight[first:last],
-            row=self.row + first,
-            start=None if self.start is None else self.start + first,
-        )
-
-    def where(self, row: int) -> str:
-        """Name a row of this piece for people."""
-        if self.file is None:
-            return f"row {(self.start or 0) + row} (counted from 0)"
-        inside = f"row {self.row + row} of {self.file} (counted from 0)"
-        if self.start is None or self.start == self.row:
-            return inside
-        return f"row {self.start + row}, {inside}"
-
-
-class Feed(Protocol):
-    """Where pieces come from."""
-
-    @property
-    def again(self) -> bool:
-        """Tell whether `pieces` may be called more than once."""
-
-    @property
-    def ahead(self) -> bool:
-        """Tell whether it pays to fetch pieces in the background."""
-
-    @property
-    def rows(self) -> int | None:
-        """Return the number of rows, where it is known."""
-
-    @property
-    def title(self) -> str:
-        """Return what this is, in a few words."""
-
-    def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield all rows in order, in pieces of any size; `rows` of them make a chunk."""
-
-    def parts(self, count: int) -> "Sequence[Feed]":
-        """Cut into feeds of about equal size, in order; [self] where that cannot be done."""
-
-    def identity(self) -> Any:
-        """Return what tells these data from others, None where nothing does."""
-
-
-class Reader(Protocol):
-    """Makes numbers of pieces."""
+class PieceReader(Protocol):
+    """Turns pieces into numbers."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -118,31 +52,39 @@ class Reader(Protocol):
     def fill(self) -> dict[str, float] | None:
         """Return what missing numbers are filled with."""
 
+    @property
+    def input_columns(self) -> tuple[Any, ...]:
+        """Return the columns of a table that are the features; () where rows are arrays."""
+
+    @property
+    def kept_columns(self) -> Any:
+        """Return a frame without rows of the columns that ``keep`` names; None without them."""
+
     def read(self, piece: Piece, counts: "Counts") -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
 
 
 @dataclass
 class Counts:
-    """What a walk met on its way."""
+    """What a walk has counted."""
 
     dropped: int = 0
     unseen: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: "Counts") -> None:
-        """Add what another walk met."""
+        """Add what another walk has counted."""
         self.dropped += other.dropped
         for name, count in other.unseen.items():
             self.unseen[name] = self.unseen.get(name, 0) + count
 
     def clear(self) -> None:
-        """Forget all, before a new walk."""
+        """Start again from zero, before a new walk."""
         self.dropped = 0
         self.unseen.clear()
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(BaseRows):
     """Rows from anywhere, walked as chunks of even size; made by :func:`open_source`.
 
     Attributes
@@ -170,12 +112,13 @@ class Source:
     unseen : dict
         Rows with a level that the encoder does not know, by column, in the last walk.
     watch : callable or None
-        Told the number of rows of each chunk when it has been read, and 0 at the end of a walk over
-        all rows. It is called in whatever thread reads, and stays here when rows go to a cluster.
+        Called with the number of rows of each chunk once it has been read, and with 0 at the end of
+        a walk over all rows. It is called by the thread that reads, and does not travel to a
+        cluster.
     """
 
     feed: Feed
-    reader: Reader
+    reader: PieceReader
     chunk_rows: int
     rows: int | None = None
     whole: bool = True  # not a part of another source
@@ -228,6 +171,16 @@ class Source:
         return self.counts.unseen
 
     @property
+    def title(self) -> str:
+        """Return what the rows come from, in a few words."""
+        return self.feed.title
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns of a table that are the features; () where rows are arrays."""
+        return self.reader.input_columns
+
+    @property
     def description(self) -> str:
         """Return one line for people."""
         rows = "unknown number of" if self.rows is None else f"{self.rows:,}"
@@ -246,7 +199,7 @@ class Source:
         Parameters
         ----------
         count_hint : int
-            How many are wished for; there may be fewer.
+            How many are wanted; there may be fewer.
 
         Returns
         -------
@@ -262,7 +215,7 @@ class Source:
             for feed, rows in zip(feeds, kept, strict=True)
         ]
 
-    def absorb(self, parts: "Sequence[Source]") -> None:
+    def absorb(self, parts: Any) -> None:
         """Take over what walks of its parts have counted."""
         self.counts.clear()
         for part in parts:
@@ -270,12 +223,16 @@ class Source:
                 self.counts.add(part.counts)
 
     def fingerprint(self) -> str | None:
-        """Return an identity of the data and of how they are read, None where nothing tells it."""
+        """Return an identity of the data and of how they are read, None where there is none."""
         reader, identity = self.reader, self.feed.identity()
         if identity is None:
             return None
-        said = (identity, reader.names, str(reader.dtype), reader.missing, reader.fill)
-        return sha256(repr((said, reader.has_target)).encode()).hexdigest()[:32]
+        reading = (identity, reader.names, str(reader.dtype), reader.missing, reader.fill)
+        return sha256(repr((reading, reader.has_target)).encode()).hexdigest()[:32]
+
+    def client(self) -> Any:
+        """Return the client of the cluster that holds the rows, if there is one."""
+        return self.feed.client()
 
     def _watched(self, watch: Callable[[int], None]) -> Iterator[Chunk]:
         for chunk in self._chunks():
@@ -287,18 +244,18 @@ class Source:
     def _chunks(self) -> Iterator[Chunk]:
         self.counts.clear()
         rows, have, total = self.chunk_rows, 0, 0
-        held: list[Chunk] = []
+        begun: list[Chunk] = []  # what there is of the next chunk
         for piece in self.feed.pieces(rows):
             first = 0
             while first < len(piece):
                 last = min(len(piece), first + rows - have)
-                held.append(self.reader.read(piece.cut(first, last), self.counts))
-                first, have = last, have + held[-1].X.shape[0]
+                begun.append(self.reader.read(piece.cut(first, last), self.counts))
+                first, have = last, have + begun[-1].X.shape[0]
                 if have == rows:
-                    yield _joined(held)
-                    held, have, total = [], 0, total + rows
+                    yield _joined(begun)
+                    begun, have, total = [], 0, total + rows
         if have:
-            yield _joined(held)
+            yield _joined(begun)
         elif self.whole and not total:
             self._refuse_nothing()
 
@@ -327,59 +284,17 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     X = [chunk.X for chunk in kept]
     y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
     weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])
-    along = None
-    if kept[0].along is not None:
-        along = nw.concat([nw.from_native(c.along, eager_only=True) for c in kept]).to_native()
-    return Chunk(csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight, along)
+    columns = None
+    if kept[0].kept_columns is not None:
+        columns = nw.concat(
+            [nw.from_native(c.kept_columns, eager_only=True) for c in kept]
+        ).to_native()
+    return Chunk(
+        csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight, columns
+    )
 
 
 def default_rows(per_row: float, width: int, sparse: bool) -> int:
-    """Return rows a chunk: its entries stay in the cache, or outweigh the d-sized results."""
+    """Return the rows per chunk: its entries stay in the cache, or outweigh the d-sized results."""
     entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
     return max(1, int(entries / max(per_row, 1)))
-
-
-class Numbered(Sequence[str]):
-    """The names x0, x1, … of any number of features, made when they are asked for.
-
-    Examples
-    --------
-    >>> names = Numbered(10**12)
-    >>> names[-1]
-    'x999999999999'
-    >>> Numbered(2) == ("x0", "x1")
-    True
-    """
-
-    def __init__(self, count: int) -> None:
-        self.range = range(count)
-
-    def __len__(self) -> int:
-        return len(self.range)
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return tuple(f"x{j}" for j in self.range[at])
-        return f"x{self.range[at]}"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Numbered):
-            return self.range == other.range
-        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == other
-
-    def __hash__(self) -> int:
-        return hash(self.range)
-
-    def __repr__(self) -> str:
-        return f"Numbered({len(self)})"
-
-
-def spread(sizes: Sequence[int], count: int) -> list[slice]:
-    """Cut a row of sizes into at most `count` runs of about the same total, none of them empty."""
-    ends = np.cumsum(sizes)
-    if not len(ends):
-        return []
-    count = min(count, len(ends))
-    goals = ends[-1] * np.arange(1, count) / count
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, goals) + 1, [len(ends)]]))
-    return [slice(int(a), int(b)) for a, b in itertools.pairwise(cuts)]

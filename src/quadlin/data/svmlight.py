@@ -1,31 +1,25 @@
-"""Lines of svmlight (libsvm) and libffm files, in blocks of bytes; packed files as well."""
+"""Files of svmlight (libsvm) and libffm lines, read in blocks of bytes; packed files as well."""
 
 import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.datasets import load_svmlight_file
 
 from quadlin.core.messages import Message, Option
-from quadlin.data.errors import SourceError, explained, first_line
-from quadlin.data.files import File, Found
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.files import File, FileSet
+from quadlin.data.names import NumberedNames
 from quadlin.data.readers import ArrayReader
-from quadlin.data.source import Numbered, Piece, spread
+from quadlin.data.sparse_lines import ADVICE, check_range, narrowed, parsed_block, whole_lines
 
-BLOCK = 1 << 22  # bytes parsed at once
-LONGEST = 1 << 28  # bytes of a line; what is longer is no text of rows
-MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB a component
+MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB per component
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-ADVICE = {
-    "svmlight": "A line is “target index:value index:value …”, indices rising.",
-    "libffm": "A line is “target field:index:value …”.",
-}
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class LineFeed:
+class LineFeed(BaseFeed):
     """Rows of text files with sparse entries."""
 
     format: str
@@ -55,16 +49,16 @@ class LineFeed:
     @property
     def rows(self) -> int | None:
         """Return the number of rows, where it is known."""
-        known = [span.rows for span in self.spans]
-        return None if None in known else sum(rows or 0 for rows in known)
+        rows = [span.rows for span in self.spans]
+        return None if None in rows else sum(count or 0 for count in rows)
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield the rows of each block of bytes."""
         for span, y, X in self.parsed():
             X = csr_array((X.data, X.indices - self.base, X.indptr), shape=(len(y), X.shape[1]))
-            _check_range(X, self.width, self.base, span.file.path)
+            check_range(X, self.width, self.base, span.file.path)
             X.resize(len(y), self.width)
-            yield Piece(_narrow(X), y, None, span.file.path, span.line, span.start)
+            yield Piece(narrowed(X), y, None, span.file.path, span.line, span.start)
 
     def parsed(self) -> Iterator[tuple[Span, np.ndarray, csr_array]]:
         """Yield each block's span, targets and rows, with indices as they stand in the file."""
@@ -74,9 +68,9 @@ class LineFeed:
             line, at = span.line, span.first
             with explained(f"File {span.file.path}", ADVICE[self.format]):
                 for block in _blocks(span):
-                    X, y = _parse(block, self.format, span.file.path, line)
-                    found = Span(span.file, at, at + len(block), line, start, len(y))
-                    yield found, y, X
+                    X, y = parsed_block(block, self.format, span.file.path, line)
+                    block_span = Span(span.file, at, at + len(block), line, start, len(y))
+                    yield block_span, y, X
                     line, at = line + len(y), at + len(block)
                     start = None if start is None else start + len(y)
             span.file.check()
@@ -86,6 +80,10 @@ class LineFeed:
         sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
         return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
 
+    def entries_per_row(self) -> float | None:
+        """Return the approximate number of entries of a row."""
+        return self.per_row
+
     def identity(self) -> Any:
         """Return the files, as they were."""
         files = tuple(dict.fromkeys(span.file for span in self.spans))
@@ -94,13 +92,13 @@ class LineFeed:
 
 
 def open_lines(
-    found: Found, n_features: int | None, zero_based: bool | str, missing: str
+    files: FileSet, n_features: int | None, zero_based: bool | str, missing: str
 ) -> tuple[LineFeed, ArrayReader]:
     """Find the number of features, the base of the indices and the fields by a scan.
 
     Parameters
     ----------
-    found : Found
+    files : FileSet
         The files.
     n_features : int or None
         Number of features; None: the largest index.
@@ -113,22 +111,22 @@ def open_lines(
     -------
     feed, reader
     """
-    for file in found.files:
+    for file in files.files:
         if not file.size:
             raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
-    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(found.files))
-    feed = LineFeed(found.format, spans, found.title)
+    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(files.files))
+    feed = LineFeed(files.format, spans, files.title)
     fields: tuple[np.ndarray, ...] = ()
-    if n_features is None or zero_based == "auto" or found.format == "libffm":
-        seen = _Seen(found.format == "libffm")
+    if n_features is None or zero_based == "auto" or files.format == "libffm":
+        scan = _Scan(files.format == "libffm")
         for span, _, X in feed.parsed():
-            seen.add(span, X)
-        feed, fields = seen.settled(feed, n_features, zero_based)
+            scan.add(span, X)
+        feed, fields = scan.settled(feed, n_features, zero_based)
     else:
         feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
     assert feed.width is not None
     return feed, ArrayReader(
-        Numbered(feed.width), np.dtype(np.float64), True, True, fields, missing
+        NumberedNames(feed.width), np.dtype(np.float64), True, True, fields, missing
     )
 
 
@@ -154,21 +152,21 @@ def open_line_stream(
     def rows() -> Iterator[tuple[Any, Any]]:
         line = 0
         with explained(f"The {format} stream", ADVICE[format]):
-            for block in _cut(handle, None):
-                X, y = _parse(block, format, "the stream", line)
+            for block in whole_lines(handle, None):
+                X, y = parsed_block(block, format, "the stream", line)
                 X = csr_array((X.data, X.indices - base, X.indptr), shape=(len(y), X.shape[1]))
-                _check_range(X, width, base, "the stream")
+                check_range(X, width, base, "the stream")
                 X.resize(len(y), width)
                 line += len(y)
-                yield _narrow(X), y
+                yield narrowed(X), y
 
-    reader = ArrayReader(Numbered(width), np.dtype(np.float64), True, True, (), missing)
+    reader = ArrayReader(NumberedNames(width), np.dtype(np.float64), True, True, (), missing)
     return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
 
 
 @dataclass
-class _Seen:
-    """What a scan finds."""
+class _Scan:
+    """What a scan of all lines finds."""
 
     with_fields: bool
     spans: list[Span] = field(default_factory=list)
@@ -196,14 +194,14 @@ class _Seen:
         values, times = np.unique(pairs, axis=1, return_counts=True)
         self.mixed.update(np.unique(values[1][times > 1]).tolist())
         for feature, its in np.unique(np.stack([X.indices, fields]), axis=1).T.tolist():
-            known = self.field_of.setdefault(feature, its)
-            if known != its:
-                self.mixed.update((known, its))
+            first = self.field_of.setdefault(feature, its)
+            if first != its:
+                self.mixed.update((first, its))
 
     def settled(
         self, feed: LineFeed, n_features: int | None, zero_based: bool | str
     ) -> tuple[LineFeed, tuple[np.ndarray, ...]]:
-        """Return the feed with all that is known, and the fields that are one-hot."""
+        """Return the feed with what the scan found, and the fields that are one-hot."""
         rows = sum(span.rows or 0 for span in self.spans)
         if not rows:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
@@ -272,98 +270,4 @@ def _blocks(span: Span) -> Iterator[bytes]:
     with (open if suffix is None else OPENERS[suffix])(span.file.path, "rb") as handle:
         if span.first:
             handle.seek(span.first)
-        yield from _cut(handle, None if span.last is None else span.last - span.first)
-
-
-def _cut(handle: Any, limit: int | None) -> Iterator[bytes]:
-    """Yield blocks of whole lines."""
-    rest = b""
-    while limit is None or limit > 0:
-        data = handle.read(BLOCK if limit is None else min(BLOCK, limit))
-        if not data:
-            break
-        if isinstance(data, str):
-            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
-        limit = None if limit is None else limit - len(data)
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield rest + data[:end]
-            rest = data[end:]
-        else:
-            rest += data
-            if len(rest) > LONGEST:
-                raise SourceError("A line has more than 256 MB: these are no lines of rows.")
-    if rest:
-        yield rest
-
-
-def _parse(block: bytes, format: str, path: str, line: int) -> tuple[csr_array, np.ndarray]:
-    parse = _svmlight if format == "svmlight" else _libffm
-    try:
-        return parse(block)
-    except MemoryError:
-        raise
-    except Exception:  # look again, line by line, for the one to name
-        for text in block.splitlines():
-            try:
-                line += len(parse(text + b"\n")[1])
-            except Exception as error:
-                shown = text[:60].decode(errors="replace")
-                raise SourceError(
-                    f"Row {line} of {path} (counted from 0) is not {format}: {shown!r}: "
-                    f"{first_line(error)} {ADVICE[format]}"
-                ) from None
-        raise
-
-
-def _svmlight(block: bytes) -> tuple[csr_array, np.ndarray]:
-    if b"\0" in block:
-        raise ValueError("it contains a NUL byte")
-    X, y = load_svmlight_file(BytesIO(block), zero_based=True)
-    return csr_array(X), y
-
-
-def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
-    lines = [line for line in block.splitlines() if line.strip()]
-    tokens = [line.split() for line in lines]
-    counts = np.array([len(entries) - 1 for entries in tokens], dtype=np.int64)
-    y = np.array([float(entries[0]) for entries in tokens])
-    triples = [entry.split(b":") for entries in tokens for entry in entries[1:]]
-    if any(len(triple) != 3 for triple in triples):
-        raise ValueError("an entry is not field:index:value")
-    flat = [(int(a), int(b), float(c)) for a, b, c in triples]
-    if flat and min(min(a, b) for a, b, _ in flat) < 0:
-        raise ValueError("a field or an index is negative")
-    if flat and max(max(a, b) for a, b, _ in flat) > np.iinfo(np.int64).max // 2:
-        raise ValueError("a field or an index is too large to be one")
-    fields, indices = (np.array([t[i] for t in flat], dtype=np.int64) for i in (0, 1))
-    data = np.array([t[2] for t in flat], dtype=np.float64)
-    row = np.repeat(np.arange(len(y)), counts)
-    order = np.lexsort((indices, row))
-    row, indices, fields, data = row[order], indices[order], fields[order], data[order]
-    if np.any((row[1:] == row[:-1]) & (indices[1:] == indices[:-1])):
-        raise ValueError("an index stands twice in a row")
-    width = int(indices.max(initial=0)) + 1
-    X = csr_array((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(y), width))
-    X.fields = fields
-    return X, y
-
-
-def _check_range(X: csr_array, width: int | None, base: int, path: str) -> None:
-    if X.nnz and X.indices.min() < 0:
-        raise SourceError(
-            f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
-        )
-    if X.nnz and width is not None and X.indices.max() >= width:
-        raise SourceError(
-            f"{path} has index {int(X.indices.max()) + base}, but there are {width} features. "
-            "Raise n_features=, or check the file."
-        )
-
-
-def _narrow(X: csr_array) -> csr_array:
-    """Use 32-bit indices where they do."""
-    if max(X.shape[1], X.nnz) >= np.iinfo(np.int32).max:
-        return X
-    parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    return csr_array(parts, shape=X.shape)
+        yield from whole_lines(handle, None if span.last is None else span.last - span.first)

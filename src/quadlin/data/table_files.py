@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -17,10 +18,12 @@ from quadlin.data.arrow_batches import (
     valid,
     without_index,
 )
-from quadlin.data.csv_text import Dialect, csv_error, csv_types, look_csv, open_csv_file
-from quadlin.data.errors import SourceError, explained, some
-from quadlin.data.files import File, Found
-from quadlin.data.source import Piece, spread
+from quadlin.data.csv_look import look_at_csv
+from quadlin.data.csv_text import Dialect, csv_error, csv_types, open_csv_file, trimmed
+from quadlin.data.errors import SourceError, explained
+from quadlin.data.feeds import BaseFeed, Piece, spread
+from quadlin.data.files import File, FileSet
+from quadlin.data.names import shortened
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class FileFeed:
+class FileFeed(BaseFeed):
     """Batches of files of one format."""
 
     format: str
@@ -57,8 +60,8 @@ class FileFeed:
     @property
     def rows(self) -> int | None:
         """Return the number of rows, where it is known."""
-        known = [unit.rows for unit in self.units]
-        return None if None in known else sum(rows or 0 for rows in known)
+        rows = [unit.rows for unit in self.units]
+        return None if None in rows else sum(count or 0 for count in rows)
 
     def only(self, columns: Sequence[Any]) -> "FileFeed":
         """Return a feed that reads no more than these columns."""
@@ -79,6 +82,10 @@ class FileFeed:
                     start = None if start is None else start + len(table)
             unit.file.check()
 
+    def numbers_with_commas(self) -> Mapping[str, str]:
+        """Return the columns of text that look like numbers with commas, each with an example."""
+        return self.commas
+
     def parts(self, count: int) -> list["FileFeed"]:
         """Cut between row groups or files."""
         sizes = [unit.size for unit in self.units]
@@ -98,16 +105,16 @@ def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def open_files(
-    found: Found, text: Sequence[Any], dialect: Dialect
+    files: FileSet, text: Sequence[Any], dialect: Dialect
 ) -> tuple[nw.DataFrame[Any], FileFeed]:
     """Look at the schema of each file, and cut them into units.
 
     Parameters
     ----------
-    found : Found
+    files : FileSet
         The files.
     text : sequence of str
-        Columns of CSV files that hold text, whatever they look like.
+        Columns of CSV files that are text even if they look like numbers.
     dialect : Dialect
         How CSV files are written.
 
@@ -119,17 +126,19 @@ def open_files(
     arrow()  # or say how to get it, before anything else
     units: list[Unit] = []
     commas: dict[str, str] = {}
-    schemas, start = [], 0 if found.format in ("parquet", "arrow") else None
-    for file in found.files:
-        with explained(f"File {file.path}", ADVICE[found.format]):
+    markers: dict[str, None] = {}  # of missing values, in any of the files
+    schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
+    for file in files.files:
+        with explained(f"File {file.path}", ADVICE[files.format]):
             if not file.size:
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
-            if found.format in CSV:
-                with open_csv_file(file.path, dialect, None, None) as opened:
-                    schema, odd = look_csv(opened, f"file {file.path}", dialect, text)
-                groups, commas = [(None, None)], odd | commas
+            if files.format in CSV:
+                opened = partial(_opened_csv, file)
+                look = look_at_csv(opened, f"file {file.path}", dialect, text)
+                schema, groups, commas = look.schema, [(None, None)], look.commas | commas
+                markers.update(dict.fromkeys(look.dialect.na or ()))
             else:
-                schema, groups = LOOKS[found.format](file)
+                schema, groups = LOOKS[files.format](file)
             schemas.append(schema)
             _check_names(schema, file)
         row = 0
@@ -138,15 +147,16 @@ def open_files(
             units.append(Unit(file, group[0], row, at, group[1]))
             row += group[1] or 0
             start = None if start is None or group[1] is None else start + group[1]
-    schema = without_index(_one_schema(schemas, found), found.title)
+    schema = without_index(_one_schema(schemas, files), files.title)
     types = None
-    if found.format in CSV:
+    if files.format in CSV:
         schema, types = csv_types(schema)
+        dialect = replace(dialect, na=tuple(markers))
     names = tuple(schema.names)
-    feed = FileFeed(found.format, tuple(units), found.title, names, types, dialect, commas)
+    feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect, commas)
     if feed.rows == 0:
-        raise SourceError(f"{found.title} holds no rows. At least one is needed.")
-    with explained(found.title, ADVICE[found.format]):
+        raise SourceError(f"{files.title} holds no rows. At least one is needed.")
+    with explained(files.title, ADVICE[files.format]):
         return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
@@ -156,45 +166,47 @@ def _check_names(schema: Any, file: File) -> None:
         raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
 
 
-def _one_schema(schemas: list[Any], found: Found) -> Any:
+def _one_schema(schemas: list[Any], files: FileSet) -> Any:
     """Return a schema that fits all files: numbers may differ in width, nothing else may."""
     pa, first = arrow(), schemas[0]
-    for schema, file in zip(schemas, found.files, strict=True):
+    for schema, file in zip(schemas, files.files, strict=True):
         mine, theirs = set(first.names), set(schema.names)
         if mine != theirs:
             lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
-            said = [f"lacks {some(lacking)}"] * bool(lacking) + [f"has {some(extra)}"] * bool(extra)
+            differences = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
+                f"has {shortened(extra)}"
+            ] * bool(extra)
             raise SourceError(
-                f"File {file.path} has other columns than {found.files[0].path}: it "
-                f"{' and '.join(said)}. Give files of one table."
+                f"File {file.path} has other columns than {files.files[0].path}: it "
+                f"{' and '.join(differences)}. Give files of one table."
             )
     fields = []
     for name in first.names:
         kinds = [schema.field(name).type for schema in schemas]
-        fields.append(pa.field(name, _one_type(name, kinds, found)))
+        fields.append(pa.field(name, _one_type(name, kinds, files)))
     return pa.schema(fields)
 
 
-def _one_type(name: str, kinds: list[Any], found: Found) -> Any:
+def _one_type(name: str, kinds: list[Any], files: FileSet) -> Any:
     pa = arrow()
-    known = [
-        (kind, file) for kind, file in zip(kinds, found.files, strict=True) if kind != pa.null()
+    typed = [
+        (kind, file) for kind, file in zip(kinds, files.files, strict=True) if kind != pa.null()
     ]
-    if not known:
+    if not typed:
         return pa.float64()  # nothing but missing values
-    kind, file = known[0]
-    for other, its_file in known[1:]:
+    kind, file = typed[0]
+    for other, its_file in typed[1:]:
         if _family(other) != _family(kind):
             raise SourceError(
                 f"Column {name!r} holds {kind} in {file.path} but {other} in {its_file.path}. "
                 "Write it with one type."
             )
-    same = all(other == kind for other, _ in known)
+    same = all(other == kind for other, _ in typed)
     if same or _family(kind) == "text":
         return kind if same else pa.string()
-    if all(pa.types.is_signed_integer(other) for other, _ in known):
+    if all(pa.types.is_signed_integer(other) for other, _ in typed):
         return pa.int64()  # identifiers may be larger than a float can tell apart
-    narrow = {str(other) for other, _ in known} <= {
+    narrow = {str(other) for other, _ in typed} <= {
         "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
     }  # fmt: skip
     return pa.float32() if narrow and pa.float32() in kinds else pa.float64()
@@ -267,10 +279,15 @@ def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     path, dialect = unit.file.path, feed.dialect
     try:
         with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
-            yield from opened
+            yield from map(trimmed, opened)
     except arrow().ArrowInvalid as error:
         with open_csv_file(path, dialect, None, None) as opened:
-            raise SourceError(csv_error(error, f"file {path}", opened.schema.names)) from None
+            names = opened.schema.names
+        raise SourceError(csv_error(error, f"file {path}", names, dialect)) from None
+
+
+def _opened_csv(file: File, dialect: Dialect) -> Any:
+    return open_csv_file(file.path, dialect, None, None)
 
 
 CSV = ("csv", "tsv")

@@ -5,8 +5,9 @@ from sklearn.exceptions import NotFittedError
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.moments import Moments
 from quadlin.data.encoder import TableEncoder
+from quadlin.data.names import Name, position_of
 from quadlin.estimators.fitted import Fitted
-from quadlin.explain.interactions import Interactions, Name, positions
+from quadlin.explain.interactions import Interactions
 from quadlin.solve.types import Record, Status
 from quadlin.solve.uncertainty import Uncertainty
 
@@ -30,7 +31,7 @@ class FittedAttributes:
         Needs ``uncertainty=True``.
         """
         law, names = self._law(), self.fitted_.names
-        i, j = positions(names, first), positions(names, second)
+        i, j = position_of(names, first), position_of(names, second)
         return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
 
     @property

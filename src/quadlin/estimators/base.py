@@ -19,7 +19,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
-from quadlin.data.fields import counting, fields_among
+from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
@@ -36,7 +36,6 @@ from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options
 from quadlin.estimators.scores import r2_of
 from quadlin.explain.diagnosis import diagnosis, residual_edge
-from quadlin.explain.interactions import check_one_hot, given_fields
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
 from quadlin.storage import checkpointed, checkpointed_stream
@@ -345,12 +344,12 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             if isinstance(source, Source) and len(source.fields):
                 return source.fields
             # The first rows of a stream prove nothing.
-            sought = rows is not None and (isinstance(source, Source) or is_numpy(source.X))
-            return fields_among(source, source.width) if sought else ()
+            if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
+                return ()
+            return fields_among(rows.reduce, source.width)
         given = given_fields(self.fields, columns.names)
-        for chunk in source if source.again else ():
-            for group in given:
-                check_one_hot(columns.names, group, counting(chunk, group))
+        if rows is not None and given:
+            check_one_hot(rows.reduce, given, columns.names)
         return given
 
     def _task(

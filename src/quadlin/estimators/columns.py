@@ -16,7 +16,8 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
-from quadlin.data.encoder import TableEncoder, check_frame
+from quadlin.data.columns import check_frame
+from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
 

@@ -29,13 +29,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.data import Source, is_dask
+from quadlin.data.names import Name
 from quadlin.estimators.columns import checked
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, law_of
 from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.interactions import Name
 from quadlin.solve.exact import Alpha, rows_of
 from quadlin.solve.fit_state import fit_state
 from quadlin.solve.path import Path, Point

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from quadlin.data.names import Name
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.interactions import Name
 
 
 class FactorizationMachineRegressor(SecondOrderRegressor):

@@ -10,8 +10,9 @@ from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import predict
 from quadlin.core.rows import Rows
+from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
-from quadlin.explain.interactions import Interactions, numbered
+from quadlin.explain.interactions import Interactions
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
@@ -88,7 +89,7 @@ class Fitted:
             to_numpy(model.U) * scale[:, None],
             to_numpy(model.s) * state.units.target.scale,
             to_numpy(state.units.free) > 0,
-            numbered(self.fields, len(scale)),
+            field_numbers(self.fields, len(scale)),
             np.sqrt(to_numpy(state.features.var)),
             self.names,
         )

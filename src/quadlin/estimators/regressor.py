@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.explain.interactions import Name
 
 
 class SecondOrderRegressor(SecondOrderModel):

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import unflagged
+from quadlin.data.names import Name, position_of
 
-Name = int | str
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
 
 
@@ -128,54 +126,4 @@ class Interactions:
         return Interaction(self.names[i], self.names[j], coefficient, strength)
 
     def _position(self, feature: Name) -> int:
-        return positions(self.names, feature)
-
-
-def positions(names: Sequence[str], feature: Name) -> int:
-    """Return the position of a feature that is given by position or name."""
-    d = len(names)
-    if not isinstance(feature, str | Integral):
-        raise TypeError(f"A feature is given by position or name, not by {feature!r}.")
-    if isinstance(feature, str):
-        if feature not in names:
-            raise KeyError(f"There is no feature {feature!r}; the features are {_some(names)}.")
-        return list(names).index(feature)
-    if not -d <= feature < d:
-        raise IndexError(f"There is no feature {feature}: the model has {d} features.")
-    return int(feature) % d
-
-
-def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Return the positions of the features in each group the user named."""
-    try:
-        groups = [
-            np.array([positions(names, f) for f in field], dtype=int) for field in fields or ()
-        ]
-    except TypeError:
-        raise ValueError(
-            f"fields={fields!r} must be a list of groups, each a list of positions or names."
-        ) from None
-    members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
-    if len(np.unique(members)) < len(members):
-        raise ValueError("A feature stands twice in fields; groups must not overlap.")
-    return tuple(groups)
-
-
-def check_one_hot(names: Sequence[str], group: np.ndarray, part: Any) -> None:
-    """Refuse a group whose columns have more than one 1 in some row, or other numbers."""
-    part = part.toarray() if issparse(part) else part
-    if np.any((part != 0) & (part != 1)) or np.any(part.sum(axis=1) > 1):
-        some = ", ".join(names[j] for j in group[:3])
-        raise ValueError(f"The field of {some} is not one-hot: 0/1 with at most one 1 a row.")
-
-
-def numbered(fields: Sequence[np.ndarray], d: int) -> np.ndarray:
-    """Number each of d features by its field, −1 where it has none."""
-    numbers = np.full(d, -1)
-    for number, field in enumerate(fields):
-        numbers[field] = number
-    return numbers
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
+        return position_of(self.names, feature)

@@ -7,10 +7,9 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.chunks import MemorySource
+from quadlin.core.chunks import RowSource
 
 START_AGAIN = "Delete it to start again."
 
@@ -29,7 +28,9 @@ def refuse_other_fit(path: Any, recorded: dict[str, Any], identity: dict[str, An
         )
 
 
-def identity_of(rows: Any, estimator: Any, start: Any = None, names: Any = None) -> dict[str, Any]:
+def identity_of(
+    rows: RowSource, estimator: Any, start: Any = None, names: Any = None
+) -> dict[str, Any]:
     """Return what identifies a fit: its rows, options, start and quadlin's version."""
     params = estimator.get_params(deep=False)
     seed = params.pop("random_state", None)
@@ -39,7 +40,7 @@ def identity_of(rows: Any, estimator: Any, start: Any = None, names: Any = None)
     return {
         "version of quadlin": version("quadlin"),
         "options": {"class": type(estimator).__name__, **options},
-        "rows": fingerprint(rows),
+        "rows": rows.fingerprint(),
         "names": digest_of([str(name) for name in (() if names is None else names)]),
         "start": digest_of(start),
     }
@@ -71,21 +72,3 @@ def _add(digest: Any, value: Any) -> None:
         pairs = [[str(key), attributes[key]] for key in sorted(attributes)]
         digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
         _add(digest, pairs or repr(type(value)))
-
-
-def fingerprint(rows: Any) -> str | None:
-    """Return a digest of all rows in memory, or what a source says of itself."""
-    if not isinstance(rows, MemorySource):
-        of_source: str | None = rows.fingerprint()
-        return of_source
-    digest = blake2b(digest_size=16)
-    X = rows.X
-    parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]
-    digest.update(str(tuple(X.shape)).encode())
-    for part in (*parts, rows.y, rows.weight):
-        array = np.empty(0) if part is None else to_numpy(part)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        step = max(1, (1 << 24) // max(1, array[:1].nbytes))
-        for start in range(0, len(array), step):  # without a second copy of X
-            digest.update(np.ascontiguousarray(array[start : start + step]).data)
-    return digest.hexdigest()

@@ -21,6 +21,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
+from quadlin.data.fields import FieldCounts, Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.step_length import Gram
 from quadlin.solve.whitening import Covariance
@@ -47,7 +48,9 @@ FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
 SUMS: dict[str, Any] = {
     "number": float,
-    **{kind.__name__: kind for kind in (Covariance, Gram, Normal, Sums, Survey)},
+    **{
+        kind.__name__: kind for kind in (Covariance, FieldCounts, Flags, Gram, Normal, Sums, Survey)
+    },
 }
 
 

@@ -24,6 +24,7 @@ from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.core.units import Units
+from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.step_length import Gram
@@ -45,6 +46,7 @@ class AnyJSON:
 # whole file or record. A field that holds an object gives its shape to the arrays of the object.
 SHAPES: dict[type, dict[str, str]] = {
     Covariance: {"action": "dq"},
+    Flags: {"seen": "b"},
     Full: {"V": "dd"},
     Gram: {"matrix": "aa"},
     FitState: {"target": "1"},

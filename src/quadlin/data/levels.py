@@ -1,0 +1,174 @@
+"""Levels of text columns, learned from pieces of a table; what is hardly text is noticed."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.core.messages import Message, Phrase, warn
+from quadlin.data.columns import is_text, number_dtype, refuse_rows
+from quadlin.data.names import shortened
+
+Levels = dict[str, int]  # the position of each level in its field
+Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
+MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
+MOST_LEVELS = 10_000  # of a column that is a number or an identifier rather than a category
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"  # 2024-06-15
+    r"|\d{1,2}/\d{1,2}/(\d{2}|\d{4})"  # 06/15/2024, 15/6/24
+    r"|\d{1,2}[-.]\d{1,2}[-.]\d{4}"  # 15.06.2024
+    rf"|\d{{1,2}}[- ]({MONTHS})[a-z]*[- ,]+\d{{2,4}}"  # 15 Jun 2024, 15-Jun-24
+    rf"|({MONTHS})[a-z]* \d{{1,2}},? \d{{4}})"  # June 15, 2024
+    r"([T ]\s*\d{1,2}:\d{2}.*)?",
+    re.I,
+)
+TAKE_AS_TEXT = Phrase(" If it is a category, name its levels: levels={column: [...]}.")
+
+
+class LevelLearner:
+    """Learns the levels of text columns from pieces of a table.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
+    >>> learner = LevelLearner.of(table)
+    >>> for start in (0, 3):
+    ...     learner.add(table[start : start + 3])
+    >>> learner.levels()
+    ({'Oslo': 0, 'Rome': 1}, None)
+    """
+
+    def __init__(self, input_names: Sequence[Any], text: Sequence[Any], dtype: np.dtype) -> None:
+        self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
+        self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
+
+    @classmethod
+    def of(cls, frame: Any) -> "LevelLearner | None":
+        """Look at the columns of a frame; None if all of them hold numbers."""
+        table = nw.from_native(frame, eager_only=True)
+        text = [column.name for column in table.iter_columns() if is_text(column)]
+        if not text:
+            return None
+        return cls(table.columns, text, number_dtype(table.drop(text).schema.values()))
+
+    def add(self, frame: Any) -> None:
+        """Note the levels of some rows; columns that hold numbers need not be there."""
+        table = nw.from_native(frame, eager_only=True)
+        self.rows += len(table)
+        for name, seen in self.seen.items():
+            seen |= _keyed_levels(table.get_column(name))
+
+    def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
+        """Return the levels of each input column, None for numbers.
+
+        Parameters
+        ----------
+        where : callable or None
+            Names the first row in which a column has some label, for messages about it.
+
+        Raises
+        ------
+        ValueError
+            For a column that is a date or, with too many levels, a number or an identifier.
+        """
+        levels = {name: _ordered(seen) for name, seen in self.seen.items()}
+        for name, labels in levels.items():
+            self._check(name, list(labels), where)
+        return tuple(levels.get(name) for name in self.input_names)
+
+    def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
+        if labels and all(DATE.fullmatch(label.strip()) for label in labels):
+            raise ValueError(
+                Message(
+                    "Column {name!r} holds dates as text, such as {label!r}. Turn them into "
+                    "numbers, such as the days since a start, the month or the weekday, or drop "
+                    "the column.{text}",
+                    name=str(name),
+                    label=labels[0],
+                    text=TAKE_AS_TEXT,
+                )
+            )
+        strays = _strays(labels)
+        if strays:
+            place = "" if where is None else f", first in {where(name, strays[0])}"
+            reason = Message(
+                "{strays} among its {count} values cannot be read as a number{place}",
+                strays=shortened(strays, 5),
+                count=len(labels),
+                place=place,
+            )
+            if len(labels) > MOST_LEVELS:
+                raise ValueError(
+                    Message(
+                        "Column {name!r} would be text with {count} levels, because {reason}. "
+                        "Correct the value, or leave it empty if it is missing.{text}",
+                        name=str(name),
+                        count=len(labels),
+                        reason=reason,
+                        text=TAKE_AS_TEXT,
+                    )
+                )
+            warn(
+                Message(
+                    "Column {name!r} is taken for text, with one level per value, because "
+                    "{reason}. If numbers are meant, correct those rows or leave them out.",
+                    name=str(name),
+                    reason=reason,
+                )
+            )
+        elif 2 * len(labels) > self.rows:
+            advice = Message(
+                "Column {name!r} has {count} levels in {rows} rows, as an identifier has: levels "
+                "seen once or twice teach little. Drop the column or merge its rare levels.",
+                name=str(name),
+                count=len(labels),
+                rows=self.rows,
+            )
+            if len(labels) > MOST_LEVELS:
+                raise ValueError(Message.joined([advice, Message("{text}", text=TAKE_AS_TEXT)], ""))
+            warn(advice)
+
+
+def _strays(labels: Sequence[str]) -> list[str]:
+    """Return the labels that are not numbers, where nearly all of many are."""
+    if len(labels) < MANY:
+        return []
+    strays = [label for label in labels if not NUMBER.fullmatch(label)]
+    return strays if len(strays) <= FEW * len(labels) else []
+
+
+def _keyed_levels(column: nw.Series[Any]) -> set[tuple[Any, str]]:
+    """Return the levels that occur, each with its sort key."""
+    refuse_rows(column, column.is_null().to_numpy(), "NaN (a missing value)")
+    levels = column.unique()
+    keys, labels = levels.to_list(), levels.cast(nw.String()).to_list()
+    if isinstance(column.dtype, nw.Enum):
+        rank = {key: i for i, key in enumerate(column.dtype.categories)}
+        keys = [rank[key] for key in keys]
+    return set(zip(keys, labels, strict=True))
+
+
+def _ordered(levels: set[tuple[Any, str]]) -> Levels:
+    """Return the levels, sorted or in the order of their categories."""
+    try:
+        pairs = sorted(levels)
+    except TypeError:  # categories of several types
+        pairs = sorted((label, label) for _, label in levels)
+    unique = dict.fromkeys(label for _, label in pairs)
+    return {label: code for code, label in enumerate(unique)}
+
+
+def level_codes(column: nw.Series[Any], levels: Levels) -> np.ndarray:
+    """Return the number of each row's level, -1 for an unknown one."""
+    column = column.cast(nw.String())
+    labels = column.unique().to_list()
+    if not labels:
+        return np.empty(0, dtype=np.int64)
+    codes = [levels.get(label, -1) for label in labels]
+    # A join by the frame's own library: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
+    return column.replace_strict(labels, codes, return_dtype=nw.Int64()).to_numpy()

@@ -1,0 +1,65 @@
+"""Means of columns, which fill missing values."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.errors import SourceError
+from quadlin.data.feeds import Feed
+from quadlin.data.missing import UncheckedRows, refuse_infinite_entry
+from quadlin.data.readers import ArrayReader
+from quadlin.data.source import default_rows
+
+
+def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
+    """Learn the means of the features in one walk, zeros of sparse rows included."""
+    if not feed.again:
+        raise SourceError(means_unknown(feed.title))
+    means, probe = Means(len(reader.names)), replace(reader, missing="mean", fill={})
+    for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
+        X = probe.raw(piece)
+        refuse_infinite_entry(UncheckedRows(X, None, None, piece), reader.names)
+        means.add(X)
+    return replace(reader, fill=means.fill(reader.names, feed.title))
+
+
+class Means:
+    """Means of the values that are not missing, column by column."""
+
+    def __init__(self, d: int) -> None:
+        self.total, self.count = np.zeros(d), np.zeros(d)
+
+    def add(self, X: Any) -> None:
+        """Add the values of some rows."""
+        n, d = X.shape
+        if issparse(X):
+            there = ~np.isnan(X.data)
+            self.total += np.bincount(X.indices[there], X.data[there], minlength=d)
+            self.count += n - np.bincount(X.indices[~there], minlength=d)
+        else:
+            there = ~np.isnan(X)
+            self.total += np.sum(X, axis=0, where=there, dtype=np.float64)
+            self.count += there.sum(axis=0)
+
+    def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
+        """Return the means by name; refuse a column without any value."""
+        if not self.count.all():
+            empty = names[int((self.count == 0).argmax())]
+            raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
+        return dict(zip(names, (self.total / self.count).tolist(), strict=True))
+
+
+def means_unknown(title: str) -> Message:
+    """Say that rows which are walked once cannot be filled with means."""
+    return Message(
+        "{title} can be walked only once, but {mean} needs the means first. {python}se {drop}, or "
+        "save the rows to a file first.",
+        title=title,
+        mean=Option("missing", "mean"),
+        python=Phrase("Give fill={column: value}, u", "U"),
+        drop=Option("missing", "drop"),
+    )

@@ -1,0 +1,89 @@
+"""Names of features: numbered ones, looking one up, and naming a few of many in a message."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any
+
+Name = int | str  # a feature, by position or by name
+
+
+class NumberedNames(Sequence[str]):
+    """The names x0, x1, … of any number of features, made only when they are asked for.
+
+    Examples
+    --------
+    >>> names = NumberedNames(10**12)
+    >>> names[-1]
+    'x999999999999'
+    >>> NumberedNames(2) == ("x0", "x1")
+    True
+    """
+
+    def __init__(self, count: int) -> None:
+        self.range = range(count)
+
+    def __len__(self) -> int:
+        return len(self.range)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return tuple(f"x{j}" for j in self.range[at])
+        return f"x{self.range[at]}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, NumberedNames):
+            return self.range == other.range
+        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self.range)
+
+    def __repr__(self) -> str:
+        return f"Numbered({len(self)})"  # part of fingerprints, so that it must not change
+
+
+def position_of(names: Sequence[str], feature: Name) -> int:
+    """Return the position of a feature that is given by position or by name.
+
+    Examples
+    --------
+    >>> position_of(["age", "city"], "city"), position_of(["age", "city"], -2)
+    (1, 0)
+    """
+    d = len(names)
+    if not isinstance(feature, str | Integral):
+        raise TypeError(f"A feature is given by its position or its name, not by {feature!r}.")
+    if isinstance(feature, str):
+        if feature not in names:
+            raise KeyError(f"There is no feature {feature!r}; the features are {shortened(names)}.")
+        return list(names).index(feature)
+    if not -d <= feature < d:
+        raise IndexError(f"There is no feature {feature}: the model has {d} features.")
+    return int(feature) % d
+
+
+def shortened(names: Iterable[Any], most: int = 8) -> str:
+    """Return the first few names, quoted, and how many more there are.
+
+    Examples
+    --------
+    >>> shortened("abc", most=2)
+    "'a', 'b' and 1 more"
+    """
+    quoted = [repr(str(name)) for name in names]
+    more = f" and {len(quoted) - most} more" if quoted[most:] else ""
+    return ", ".join(quoted[:most]) + more
+
+
+def did_you_mean(name: Any, names: Iterable[Any]) -> str:
+    """Return a question that suggests the nearest name, or nothing where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("Citty", ["age", "city"])
+    " Did you mean 'city'?"
+    """
+    by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
+    close = get_close_matches(str(name).lower(), list(by_lower_case), 1)
+    return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
