@@ -17,8 +17,9 @@ import numpy as np
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
-from quadlin.data.cluster import carried
+from quadlin.data.cluster import engine_for
 from quadlin.datasets import make_second_order
 
 
@@ -48,7 +49,7 @@ def main():
         n_workers=options.workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
     )
     with local as cluster, Client(cluster) as client:
-        few = carried(MemorySource(X[:100], y[:100]), client)
+        few = Rows(engine_for(MemorySource(X[:100], y[:100]), client))
         survey(few)
         start = time.perf_counter()
         for _ in range(20):

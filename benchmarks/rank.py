@@ -15,14 +15,14 @@ from math import sqrt
 
 import numpy as np
 
-from quadlin.core.chunks import MemorySource, Reweighted
+from quadlin.core.chunks import MemorySource
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.gauss_newton import whitened
 from quadlin.solve.path import Path, squared_errors
 from quadlin.solve.rank import as_good, choose_rank
+from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
 
 PARAMETERS = {"gaussian": None, "bernoulli": 0.3, "mixed": None, "ar1": 0.7}
@@ -52,12 +52,19 @@ def others(source, units, n, d, seed):
     fits, white = walk(source, units, n, most)
     losses = {k: squared_errors(model, units, source)[0].mean() for k, model in fits.items()}
     edge = sqrt(losses[most] * n / (n - degrees_of_freedom(d, most)) * d / n)
-    yield "edge", int((np.abs(whitened(fits[most], white)[-1]) > 2 * edge).sum())
+    yield (
+        "edge",
+        int(
+            (
+                np.abs(Coordinates(units, Options(rank=most), white).of(fits[most])[-1]) > 2 * edge
+            ).sum()
+        ),
+    )
     bic = {k: n * np.log(v) + degrees_of_freedom(d, k) * np.log(n) for k, v in losses.items()}
     yield "BIC", min(bic, key=bic.get)
     mask = np.random.default_rng(seed).random(n) < 0.2
-    fits, _ = walk(Reweighted(source, (~mask).astype(float)), units, int((~mask).sum()), most)
-    test = Reweighted(source, mask.astype(float))
+    fits, _ = walk(source.reweighted((~mask).astype(float)), units, int((~mask).sum()), most)
+    test = source.reweighted(mask.astype(float))
     errors = {k: squared_errors(model, units, test)[0] for k, model in fits.items()}
     best = min(errors, key=lambda k: errors[k] @ mask)
     yield "hold-out", best

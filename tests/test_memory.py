@@ -6,7 +6,7 @@ from scipy import sparse
 
 from quadlin import SecondOrderRegressor
 
-D, K, BATCH = 400, 4, 2000
+D, K, BATCH = 400, 4, 4000  # the first batch has two rows per parameter at least
 STATE = 20 * K * D * 8  # bytes: twenty times the factor, in float64
 
 
@@ -17,6 +17,7 @@ def rows(n, seed):
 
 
 CHUNK = rows(500, 0)
+CHUNK[0] @ (CHUNK[0].T @ CHUNK[0])  # the linear algebra library takes its own buffers once
 
 
 def stream(chunks):
@@ -27,8 +28,8 @@ def stream(chunks):
     return model
 
 
-# One batch, a block of standardised rows with its temporaries (3 × 4 MB), and the state.
-LIMIT = BATCH * D * 8 + 3 * (1 << 19) * 8 + STATE
+# One batch with its targets and weights, a block of standardised rows with its temporaries (3 × 4 MB), and the state.
+LIMIT = BATCH * (D + 2) * 8 + 3 * (1 << 19) * 8 + STATE
 
 
 @pytest.mark.limit_memory(f"{LIMIT} B")

@@ -733,7 +733,8 @@ def test_warnings_are_lines(quadlin):
     out, err = quadlin.capsys.readouterr()
     assert json.loads(out)["status"] == "out_of_steps"
     assert err == (
-        "warning: out_of_steps: --max-iter steps were used up while still improving. "
+        "warning: out_of_steps: All --max-iter steps were used while the objective was still "
+        "falling. "
         "Raise --max-iter.\n"
     )
 

@@ -16,7 +16,8 @@ from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import Threads, reduce
+from quadlin.core.engine import Threads
+from quadlin.core.rows import Rows
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.fields import (
     check_one_hot,
@@ -412,8 +413,8 @@ def test_the_counts_of_two_chunks_add_to_those_of_both(seed, cut, as_sparse):
 def test_fields_are_found_by_sums_that_an_engine_carries_out(workers):
     for seed in range(10):
         X, groups = assorted(seed)
-        rows = Threads(MemorySource(X, block_rows=7), workers)
-        found = fields_among(lambda fn, *params, rows=rows: reduce(fn, rows, *params), X.shape[1])
+        rows = Rows(Threads(MemorySource(X, block_rows=7), workers))
+        found = fields_among(rows.reduce, X.shape[1])
         assert sets(found) == set(groups)
 
 
@@ -424,7 +425,7 @@ def test_given_fields_are_checked_by_one_sum_that_names_the_broken_one():
 
     def summed(fn, *params):
         walks.append(fn.__name__)
-        return reduce(fn, MemorySource(X, block_rows=2), *params)
+        return Rows.of(MemorySource(X, block_rows=2)).reduce(fn, *params)
 
     check_one_hot(summed, given_fields([["a", "b"]], names), names)
     with pytest.raises(ValueError, match="The field of b, d is not one-hot"):

@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.datasets import make_second_order
@@ -49,7 +50,7 @@ def loop(make, X=DATA.X, y=DATA.y, alphas=ALPHAS):
 
 
 def units_and_source(data, weight=None, diagonal="auto", fields=()):
-    source = MemorySource(data.X, data.y, weight)
+    source = Rows.of(MemorySource(data.X, data.y, weight))
     names = [f"x{j}" for j in range(data.X.shape[1])]
     return source, UnitsMaker(diagonal, True, data.X.dtype, names, fields)(*moments_of(source))
 
@@ -90,8 +91,8 @@ def test_products_and_kernel_give_the_same_model(kind):
     weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
     fields = [np.array([0, 2])] if kind == "mixed" else []  # two-valued, and penalised as such
     source, units = units_and_source(data, weight, fields=fields)
-    primal = Exact(source, units, rows=60, linear=False).model((2.0, 0.5), 5)
-    dual = Exact(source, units, rows=2, linear=False)
+    primal = Exact(source, units, 60, linear=False).model((2.0, 0.5), 5)
+    dual = Exact(source, units, 2, linear=False)
     assert not dual.primal
     dual = dual.model((2.0, 0.5), 5)
     np.testing.assert_allclose(primal.w, dual.w, atol=1e-9)

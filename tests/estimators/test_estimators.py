@@ -390,7 +390,7 @@ def test_a_source_brings_its_own_targets_and_weights():
 
 
 def test_a_stream_says_that_it_learns_by_squares():
-    with pytest.warns(UserWarning, match="learns by squares"):
+    with pytest.warns(UserWarning, match="minimises squared errors"):
         SecondOrderRegressor(rank=1, loss="huber").partial_fit(X0, Y0)
 
 
@@ -563,9 +563,9 @@ def flagging(function):
 @pytest.mark.parametrize("engine", [None, "threads"])
 def test_false_alarms_of_the_linear_algebra_reach_nobody(monkeypatch, engine):
     from quadlin.core import model
-    from quadlin.solve import gauss_newton
+    from quadlin.solve.gauss_newton import GaussNewton
 
-    monkeypatch.setattr(gauss_newton, "retracted", flagging(gauss_newton.retracted))
+    monkeypatch.setattr(GaussNewton, "moved", flagging(GaussNewton.moved))
     monkeypatch.setattr(model, "evaluate", flagging(model.evaluate))
     monkeypatch.setattr(model, "lead", flagging(model.lead))  # of what is told in raw units
     X, y = DATA.X[:400], DATA.y[:400]

@@ -1,3 +1,4 @@
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -371,3 +372,31 @@ def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path,
     again = SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
     np.testing.assert_array_equal(again.coef_, whole.coef_)
     assert again.n_samples_seen_ == 3000
+
+
+@pytest.mark.parametrize("batch_size", [2, 5, 20])
+def test_no_batch_is_too_small_to_learn_from(batch_size):
+    # 76 parameters. Steps of few rows are stable once there are more rows than parameters, so the
+    # first batch has two rows for each of them; with 600 rows the error is then below a tenth.
+    data = make_second_order(600, 25, rank=2, noise=0.5, n_test=500, random_state=0)
+    model = SecondOrderRegressor(rank=2, batch_size=batch_size, random_state=0)
+    model.partial_fit(data.X, data.y)
+    assert nmse(data.y_test, model.predict(data.X_test)) < 0.1
+
+
+def test_the_history_of_a_long_stream_is_bounded():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 2))
+    model = SecondOrderRegressor(rank=1, batch_size=2, random_state=0).partial_fit(X, X[:, 0])
+    assert len(model.history_) == 1000
+    assert model.history_[0].step == 0
+    assert model.n_iter_ > 1400
+
+
+def test_copies_of_a_stream_do_not_share_rows():
+    a = SecondOrderRegressor(rank=1, random_state=0).partial_fit(DATA.X[:20], DATA.y[:20])
+    b = copy(a)
+    a.partial_fit(DATA.X[20:40], DATA.y[20:40])
+    b.partial_fit(DATA.X[40:60], DATA.y[40:60])
+    again = SecondOrderRegressor(rank=1, random_state=0).partial_fit(DATA.X[:40], DATA.y[:40])
+    np.testing.assert_array_equal(a.coef_, again.coef_)

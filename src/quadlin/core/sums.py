@@ -19,7 +19,7 @@ class Sums(Additive):
 
     weight: float  # Σω
     loss: float  # Σω r², of a single residual
-    p0: Array  # (m,), Σω r
+    p0: Array  # (m,), Σω r, float64
     p1: Array  # (d, m), Zᵀ(ω∘r)
     p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
     action: Array  # (d, m, q), Zᵀ(ω∘r∘ZQ)
@@ -75,7 +75,7 @@ def batch_sums(
     p2 = xp.zeros_like(p1)
     if squares:
         p2 = xp.stack([block.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
-    p0 = xp.astype(xp.sum(xp.astype(r, xp.float64), axis=0), r.dtype)
+    p0 = xp.sum(xp.astype(r, xp.float64), axis=0)
     return Sums(weight, loss, p0, p1, p2, xp.reshape(back[:, m:], (back.shape[0], m, q)))
 
 

@@ -157,5 +157,13 @@ def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
         text = True
     if text:
         raise SourceError(
-            f"{title}: the {role} {column.name!r} has dtype {column.dtype}, but must be numbers."
+            Message(
+                "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
+                "numeric column with {option}, or replace its values by numbers.",
+                title=title,
+                role=role,
+                name=column.name,
+                dtype=str(column.dtype),
+                option=Option(role),
+            )
         )

@@ -26,7 +26,7 @@ CG_TOLERANCE = 1e-3
 def centred(sums: Sums, Q: Array) -> tuple[Array, Array, Array]:
     """Return P1, P2 and E r z zᵀ Q with the mean of r taken out (E z = 0, E z zᵀ = I)."""
     n = sums.weight
-    P0 = sums.p0[0] / n
+    P0 = float(sums.p0[0]) / n
     return sums.p1[:, 0] / n, sums.p2[:, 0] / n - P0, sums.action[:, 0, :] / n - P0 * Q
 
 

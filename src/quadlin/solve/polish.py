@@ -61,7 +61,7 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
     def estimate(Q: Array) -> mes.Estimate:
         E = white.apply(Q)
         sums = task.problem.sums(model, E, squares=task.squares)
-        left_out = (1 - units.free) * sums.p2[:, 0] + units.free * sums.p0[0]
+        left_out = (1 - units.free) * sums.p2[:, 0] + units.free * float(sums.p0[0])
         ME = (sums.action[:, 0, :] - left_out[:, None] * E) / sums.weight
         return white.transpose(ME) / 2, white.transpose(sums.p1[:, 0] / sums.weight)
 

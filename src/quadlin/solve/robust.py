@@ -74,8 +74,8 @@ def fit_robustly(
 
 
 def tighter(tol: float, eps: float) -> float:
-    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/16."""
-    return min(tol, max(WITHIN * tol, eps / 16))
+    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/64."""
+    return min(tol, max(WITHIN * tol, eps / 64))
 
 
 def _factor(size: np.ndarray, far: float) -> np.ndarray:

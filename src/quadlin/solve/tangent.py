@@ -132,8 +132,8 @@ class Coordinates:
         """Return the means of qᵢ ∂f, plus the ridge's part, as tangents: the adjoint of `steps`."""
         xp, free, nu = namespace(E), self.units.free, self.units.nu
         (d, m, k), n = sums.action.shape, sums.weight
-        c, w = sums.p0 / n, sums.p1 / n
-        left_out = (1 - free)[:, None] * sums.p2 + free[:, None] * sums.p0
+        c, w = xp.astype(sums.p0 / n, E.dtype), sums.p1 / n
+        left_out = (1 - free)[:, None] * sums.p2 + free[:, None] * (n * c)
         ME = (sums.action - left_out[:, :, None] * E[:, None, :]) / n
         if self.options.fit_intercept:
             ME = ME + c[None, :, None] * E[:, None, :]

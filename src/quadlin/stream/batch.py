@@ -99,7 +99,7 @@ def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model
     stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
     h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
     y = units.target.scale / new.target.scale
-    p0, p1_before, action = sums.p0[0], sums.p1[:, 0], sums.action[:, 0, :]
+    p0, p1_before, action = float(sums.p0[0]), sums.p1[:, 0], sums.action[:, 0, :]
     p1, hU = p1_before - p0 * h, h @ model.U
     p2 = sums.p2[:, 0] - h * (p1_before + p1)
     action = action - h[:, None] * (p1_before @ model.U) - p1[:, None] * hU
@@ -156,7 +156,7 @@ def batch_step(
         model = _step(before, sums, share, new, options, state.white)
     loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
     # The first record is the constant model's; of the others the last ones are kept.
-    recent = state.history[1:][1 - LONGEST_HISTORY :]
+    recent = state.history[1:][2 - LONGEST_HISTORY :]
     history = (state.history[0], *recent, Record(last.step + 1, last.passes, loss))
     if options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)

@@ -21,7 +21,7 @@ from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.buffer import Buffer
 
 SIGNIFICANT = 1.5
-FIRST_ROWS = 3  # per parameter, that the first batch has at least: else the steps after it diverge
+FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
 def stands_out(state: FitState, rows: int) -> bool:
@@ -43,7 +43,7 @@ class Stream:
 
     Later batches only refine what the first one found. Their steps, by a share of (rows of the
     batch)/(rows so far), are stable once there are more rows than parameters, whatever the size of
-    the batch; so the first batch has at least three rows per parameter. Where noise hides some of
+    the batch; so the first batch has at least two rows per parameter. Where noise hides some of
     M in it, it is doubled until M stands out, at most to `first_limit` rows.
 
     A stream does not change: `fed` returns the one that has learned more.
