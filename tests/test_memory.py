@@ -28,7 +28,8 @@ def stream(chunks):
     return model
 
 
-# One batch with its targets and weights, a block of standardised rows with its temporaries (3 × 4 MB), and the state.
+# One batch with its targets and weights, a block of standardised rows with its temporaries
+# (3 × 4 MB), and the state.
 LIMIT = BATCH * (D + 2) * 8 + 3 * (1 << 19) * 8 + STATE
 
 
