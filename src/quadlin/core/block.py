@@ -1,105 +1,338 @@
-"""One block of standardised rows as an operator: dense, or sparse with implicit centring."""
+"""One block of standardised rows as an operator, without a standardised copy of it."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, namespace
+from quadlin.core import kernel
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.units import Units
 
-FAR = 100.0  # σ: columns whose mean is further from zero have next to no zeros, and are centred
+# Z Q = X(D Q) − 1(νᵀQ) subtracts what the means contribute after it has been rounded. With unit
+# roundoff u, entries of Z of size 1 and ν the means over the standard deviations, it errs by about
+# u|ν| in a product and by u(1 + |ν|)² in a square; and where all columns of Q point along ν, the
+# sums that cancel are as large as ‖ν‖, so that they err by u‖ν‖ (times √d/6 for the rounding of d
+# additions). A column beyond the first line, or all of them where ‖ν‖ is beyond the second, is
+# therefore centred outright: (x − μ) is exact to u|x − μ|. Below the lines squares err by less than
+# 5e-6 in float32 and 1e-12 in float64, products by less than 2e-5 and 5e-12 in the worst direction,
+# and by u|ν_j| in others.
+FAR = {4: 8.0, 8: 100.0}  # |ν_j|, by the bytes of a number
+FAR_TOGETHER = {4: 64.0, 8: 1e4}  # ‖ν‖
+FEW = 8  # far columns are held apart if they are less than one in so many, else all are centred
+
+Response = Callable[[Array, Array | None, slice], Array]
+
+
+class Piece(NamedTuple):
+    """Some rows: the columns that are centred implicitly, and those that are standardised."""
+
+    part: slice
+    near: Array | None  # (b, d) as given, dense or CSR
+    far: Array | None  # (b, f) standardised
+
+
+class Back(NamedTuple):
+    """Sums over rows: Rᵀ X, with the far columns standardised, and Rᵀ 1."""
+
+    near: Array | None  # (q, d)
+    far: Array | None  # (q, f)
+    total: Array  # (q,)
+
+    def plus(self, other: "Back | None") -> "Back":
+        """Add the sums of other rows."""
+        if other is None:
+            return self
+        near = None if self.near is None else self.near + other.near
+        far = None if self.far is None else self.far + other.far
+        return Back(near, far, self.total + other.total)
+
+    def last(self) -> "Back":
+        """Return those of the last column of R."""
+        near = None if self.near is None else self.near[-1:, :]
+        far = None if self.far is None else self.far[-1:, :]
+        return Back(near, far, self.total[-1:])
 
 
 class Block:
-    """Standardised rows Z = S − 1·offsetᵀ of one block, known by their products alone.
+    r"""Standardised rows of one block, known by their products alone.
 
-    Dense rows are centred outright (no cancellation when |mean| ≫ sd) and have no offset. Sparse
-    rows are scaled where they are stored and centred implicitly; a column with no zero in the
-    block, or with a mean far from zero, is centred outright as well. Either way the copy is of one
-    block, never of the table.
+    .. math:: Z = X D - 1\nu^\top
+
+    D scales and ν = μ/σ centres, both inside the products: the block is not copied. Columns whose
+    mean is far from zero are standardised outright, a few rows at a time.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
-        self.S: Array
-        self.offset: Array | None
-        if issparse(X):
-            self.S, self.offset = _scaled_sparse(X, units)
-        else:
-            xp = namespace(X)
-            S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
-            self.S = S - units.rest if bool(xp.any(units.rest != 0)) else S
-            self.offset = None
+        self.X, self.units, self.xp = X, units, namespace(X)
+        self.sparse, self.dtype = issparse(X), units.scale.dtype
+        self.tiled = not self.sparse and is_numpy(X)
+        self.scale, self.shift = units.scale, units.nu
+        self.far = _far_columns(self.scale, self.shift, self.sparse)
+        self.all_far = self.far is not None and len(self.far) == X.shape[1]
+        if self.far is not None:
+            near = np.ones(X.shape[1], dtype=bool)
+            near[self.far] = False
+            order = np.arange(X.shape[1])  # where the sums of each column are, far ones last
+            order[self.far] = X.shape[1] + np.arange(len(self.far))
+            device = None if self.sparse else X.device
+            near, self.order = (self.xp.asarray(a, device=device) for a in (near, order))
+            self.places = self.xp.asarray(self.far, device=device)
+            self.scale = self.xp.where(near, self.scale, 0)
+            self.shift = self.xp.where(near, self.shift, 0)
+        # Rows whose squares would leave the range of numbers are scaled outright, without centring.
+        self.outright = self.sparse and bool(_wild(units.scale).any())
+        if self.outright:
+            self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
 
     def matmul(self, Q: Array) -> Array:
         """Return Z Q for skinny Q (d, q)."""
-        product = self.S @ Q
-        return product if self.offset is None else product - self.offset @ Q
+        forward = self._forward(Q)
+        return self._stacked([forward(piece) for piece in self._pieces()], Q.shape[1])
 
     def rmatmul(self, R: Array) -> Array:
         """Return Zᵀ R for R (n, q) or (n,)."""
-        product = self.S.T @ R
-        if self.offset is None:
-            return product
-        total = R.sum(axis=0)
-        return product - (self.offset * total if R.ndim == 1 else self.offset[:, None] * total)
+        if R.ndim == 1:
+            return self.rmatmul(R[:, None])[:, 0]
+        sums = None
+        for piece in self._pieces():
+            sums = self._back(piece, R[piece.part, :]).plus(sums)
+        return self._standardised(sums or self._nothing(R.shape[1]))
 
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
-        product = self._squares @ Q
-        if self.offset is None:
-            return product
-        o = self.offset[:, None]
-        return product - 2 * (self.S @ (o * Q)) + self.offset**2 @ Q
+        forward = self._squares_forward(Q)
+        products = [forward(piece, self._squared(piece)) for piece in self._pieces()]
+        return self._stacked(products, Q.shape[1])
 
     def squares_rmatvec(self, r: Array) -> Array:
-        """Return (Z∘Z)ᵀ r for r (n,)."""
-        product = self._squares.T @ r
-        if self.offset is None:
-            return product
-        return product - 2 * self.offset * (self.S.T @ r) + self.offset**2 * r.sum()
+        """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
+        if r.ndim == 1:
+            return self.squares_rmatvec(r[:, None])[:, 0]
+        first = second = None
+        for piece in self._pieces():
+            own = r[piece.part, :]
+            first = self._back(piece, own).plus(first)
+            second = self._back(self._squared(piece), own).plus(second)
+        nothing = self._nothing(r.shape[1])
+        return self._squares_standardised(second or nothing, first or nothing)
+
+    def through(
+        self, Q: Array, respond: Response, square_weights: Array | None, squares: bool
+    ) -> tuple[Array, Array | None]:
+        """Return Zᵀ R and, if `squares`, (Z∘Z)ᵀ r, where R = respond(Z Q, (Z∘Z) s) ends with r.
+
+        Rows are read from memory once: each run of them is multiplied by Q, given to `respond` and
+        multiplied back while it is in the cache.
+
+        Parameters
+        ----------
+        Q : array of shape (d, q)
+        respond : callable
+            Gets Z Q, (Z∘Z) s (None without s) and which rows they are of; returns R of those rows.
+        square_weights : array of shape (d,) or None
+            s.
+        squares : bool
+            Whether anybody needs (Z∘Z)ᵀ r.
+        """
+        forward = self._forward(Q)
+        weighted = square_weights is not None
+        squares_forward = self._squares_forward(square_weights[:, None]) if weighted else None
+        first = second = None
+        for piece in self._pieces() if self.X.shape[0] else [Piece(slice(0, 0), None, None)]:
+            products = forward(piece)
+            square = self._squared(piece) if squares or weighted else piece
+            response = None if squares_forward is None else squares_forward(piece, square)[:, 0]
+            R = respond(products, response, piece.part)
+            first = self._back(piece, R).plus(first)
+            if squares:
+                second = self._back(square, R[:, -1:]).plus(second)
+        assert first is not None
+        if second is None:
+            return self._standardised(first), None
+        return self._standardised(first), self._squares_standardised(second, first.last())[:, 0]
+
+    def toarray(self) -> Array:
+        """Return Z itself, dense: for those who have few columns."""
+        X = self.X.toarray() if self.sparse else self.X
+        units = self.units
+        return (self._in_dtype(X) - units.mean) * units.scale - units.rest
 
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""
-        S, o = self.S, self.offset
-        if o is None:
-            xp = namespace(S)
-            return (S if weight is None else S * xp.astype(weight, S.dtype)[:, None]).T @ S
-        omega = np.ones(S.shape[0], S.dtype) if weight is None else weight.astype(S.dtype)
-        scaled = csr_array(
-            (S.data * np.repeat(omega, np.diff(S.indptr)), S.indices, S.indptr), shape=S.shape
-        )
+        omega = None if weight is None else self._in_dtype(weight)
+        if not self.sparse:
+            Z = self.toarray()
+            return (Z if omega is None else Z * omega[:, None]).T @ Z
+        if not self.X.shape[0]:
+            return self._zeros(self.X.shape[1], self.X.shape[1])
+        piece, o = next(self._pieces()), self.shift
+        omega = np.ones(self.X.shape[0], self.dtype) if omega is None else omega
+        S = _with_data(piece.near, piece.near.data * self.scale[piece.near.indices])
+        scaled = _with_data(S, S.data * np.repeat(omega, np.diff(S.indptr)))
         total = S.T @ omega
         product = (S.T @ scaled).toarray() - np.outer(total, o) - np.outer(o, total)
-        return product + omega.sum() * np.outer(o, o)
+        product += omega.sum() * np.outer(o, o)
+        if self.far is not None:  # whose rows and columns are zero so far
+            F = omega[:, None] * piece.far
+            cross = S.T @ F - np.outer(o, F.sum(axis=0))
+            cross[self.far] = piece.far.T @ F / 2
+            product[:, self.far] += cross
+            product[self.far] += cross.T
+        return product
 
-    @property
-    def _squares(self) -> Array:
-        S = self.S
-        if issparse(S):
-            return csr_array((S.data * S.data, S.indices, S.indptr), shape=S.shape)
-        return S * S
+    def _pieces(self) -> Iterator[Piece]:
+        """Cut the rows into runs; what is made of one lives until the next."""
+        n, d = self.X.shape
+        units = self.units
+        if not self.tiled:
+            if n:
+                near = self._sparse_rows() if self.sparse else self._in_dtype(self.X)
+                yield Piece(slice(0, n), None if self.all_far else near, self._far_of(self.X))
+            return
+        for part in kernel.pieces(n, d * self.dtype.itemsize):
+            x = self.X[part]
+            if self.all_far:
+                Z = kernel.standardised(x, units.mean, units.scale, units.rest)
+                yield Piece(part, None, Z)
+            else:
+                yield Piece(part, kernel.prepared(x, self.dtype), self._far_of(x))
+
+    def _sparse_rows(self) -> csr_array:
+        data = self._in_dtype(self.X.data)
+        if self.outright:
+            data = data * self.units.scale[self.X.indices]
+        return _with_data(self.X, data)
+
+    def _in_dtype(self, a: Array) -> Array:
+        return self.xp.astype(a, self.dtype, copy=False)
+
+    def _far_of(self, X: Array) -> Array | None:
+        if self.far is None:
+            return None
+        take, units, places = self.xp.take, self.units, self.places
+        columns = X[:, self.far].toarray() if self.sparse else take(X, places, axis=1)
+        centred = self._in_dtype(columns) - take(units.mean, places)
+        return centred * take(units.scale, places) - take(units.rest, places)
+
+    def _squared(self, piece: Piece) -> Piece:
+        near = piece.near
+        if near is not None:
+            if self.sparse:
+                near = _with_data(near, near.data * near.data)
+            else:
+                near = kernel.squared(near) if self.tiled else near * near
+        far = piece.far
+        return piece._replace(near=near, far=None if far is None else far * far)
+
+    def _forward(self, Q: Array) -> Callable[[Piece], Array]:
+        """Return what multiplies a piece of Z by Q."""
+        W, constant = self.scale[:, None] * Q, self.shift @ Q
+        Qf = None if self.far is None else self.xp.take(Q, self.places, axis=0)
+
+        def forward(piece: Piece) -> Array:
+            product = self._product(piece, W, Qf)
+            product -= constant
+            return product
+
+        return forward
+
+    def _squares_forward(self, Q: Array) -> Callable[[Piece, Piece], Array]:
+        """Return what multiplies a piece of Z∘Z by Q, given the piece and its squares."""
+        scale, o = self.scale[:, None], self.shift[:, None]
+        W, cross, constant = scale**2 * Q, 2 * scale * o * Q, self.shift**2 @ Q
+        Qf = None if self.far is None else self.xp.take(Q, self.places, axis=0)
+
+        def forward(piece: Piece, squares: Piece) -> Array:
+            product = self._product(squares, W, Qf) + constant
+            return product if piece.near is None else product - self._near(piece.near, cross)
+
+        return forward
+
+    def _product(self, piece: Piece, W: Array, Qf: Array | None) -> Array:
+        if piece.near is None and piece.far is None:
+            return self._zeros(0, W.shape[1])
+        if piece.near is None:
+            return self._near(piece.far, Qf)
+        product = self._near(piece.near, W)
+        return product if piece.far is None else product + piece.far @ Qf
+
+    def _near(self, x: Array, W: Array) -> Array:
+        return kernel.times(x, W) if self.tiled else x @ W
+
+    def _back(self, piece: Piece, R: Array) -> Back:
+        """Return Rᵀ of a piece."""
+        if R.shape[0] == 0:
+            return self._nothing(R.shape[1])
+        if self.tiled:
+            near, far = (
+                None if x is None else kernel.transposed_times(x, R)
+                for x in (piece.near, piece.far)
+            )
+            return Back(near, far, R.sum(axis=0))
+        near = None if piece.near is None else (piece.near.T @ R).T
+        return Back(near, None if piece.far is None else R.T @ piece.far, self.xp.sum(R, axis=0))
+
+    def _standardised(self, sums: Back) -> Array:
+        """Return Zᵀ R of the sums Rᵀ X."""
+        if sums.near is None:
+            return sums.far.T
+        near = self.scale[:, None] * sums.near.T - self.shift[:, None] * sums.total
+        return self._merged(near, sums.far)
+
+    def _squares_standardised(self, squares: Back, sums: Back) -> Array:
+        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X."""
+        if squares.near is None:
+            return squares.far.T
+        scale, o = self.scale[:, None], self.shift[:, None]
+        near = scale**2 * squares.near.T - 2 * scale * o * sums.near.T + o**2 * sums.total
+        return self._merged(near, squares.far)
+
+    def _merged(self, near: Array, far: Array | None) -> Array:
+        """Lay the sums of all columns in order."""
+        if far is None:
+            return near
+        return self.xp.take(self.xp.concat([near, far.T], axis=0), self.order, axis=0)
+
+    def _stacked(self, products: list[Array], columns: int) -> Array:
+        if not products:
+            return self._zeros(0, columns)
+        return products[0] if len(products) == 1 else self.xp.concat(products, axis=0)
+
+    def _nothing(self, q: int) -> Back:
+        """Return the sums over no rows."""
+        near = None if self.all_far else self._zeros(q, self.X.shape[1])
+        far = None if self.far is None else self._zeros(q, len(self.far))
+        return Back(near, far, self._zeros(q, 1)[:, 0])
+
+    def _zeros(self, *shape: int) -> Array:
+        device = None if self.sparse else self.X.device
+        return self.xp.zeros(shape, dtype=self.dtype, device=device)
 
 
-def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
-    n, d = X.shape
-    # An explicit zero is a stored entry; scipy keeps at most one per place in canonical form.
-    full = np.bincount(X.indices, minlength=d) == n
-    far = np.abs(units.nu) > FAR
-    if (far & ~full).any():
-        X, full = _with_zeros(X, np.flatnonzero(far & ~full)), full | far
-    data = X.data.astype(units.scale.dtype, copy=False)
-    if full.any():
-        data = data - np.where(full, units.mean, 0)[X.indices]
-    data = data * units.scale[X.indices]
-    if (full & (units.rest != 0)).any():
-        data = data - np.where(full, units.rest, 0)[X.indices]
-    S = csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return S, np.where(full, 0, units.nu).astype(units.scale.dtype)
+def _far_columns(scale: Array, nu: Array, sparse: bool) -> np.ndarray | None:
+    """Return the places of the columns that are standardised outright, or None."""
+    xp, size = namespace(scale), to_numpy(scale[:1]).dtype.itemsize
+    far = xp.abs(nu) > FAR[size]
+    if not sparse:
+        far = far | _wild(scale)
+    many = bool(xp.sum(nu * nu) > FAR_TOGETHER[size] ** 2) and not sparse
+    if not (many or bool(xp.any(far))):
+        return None
+    mask = to_numpy(far)
+    if not sparse:
+        rest = float(np.sum(to_numpy(nu).astype(np.float64)[~mask] ** 2))
+        if rest > FAR_TOGETHER[size] ** 2 or FEW * np.count_nonzero(mask) > len(mask):
+            return np.arange(len(mask))
+    return np.flatnonzero(mask)
 
 
-def _with_zeros(X: csr_array, columns: np.ndarray) -> csr_array:
-    """Return the rows with every zero of some columns stored."""
-    row, at = np.nonzero(X[:, columns].toarray() == 0)
-    own = X.tocoo()
-    places = (np.concatenate([own.row, row]), np.concatenate([own.col, columns[at]]))
-    data = np.concatenate([own.data, np.zeros(len(row), X.dtype)])
-    return coo_array((data, places), shape=X.shape).tocsr()  # which adds what stands twice
+def _wild(scale: Array) -> Array:
+    """Mark columns whose squares, in the user's units, may leave the range of numbers."""
+    root = float(namespace(scale).finfo(scale.dtype).max) ** (1 / 3)
+    return (scale > root) | ((scale > 0) & (scale < 1 / root))
+
+
+def _with_data(X: csr_array, data: np.ndarray) -> csr_array:
+    return csr_array((data, X.indices, X.indptr), shape=X.shape)

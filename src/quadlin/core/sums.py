@@ -1,12 +1,13 @@
 """The statistics of a residual that a step needs, as sums over rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.core.model import Model, evaluate
+from quadlin.core.model import Model
 from quadlin.core.units import Units
 
 
@@ -47,42 +48,63 @@ def residual_sums(
     """
     xp = namespace(model.U)
     k = model.U.shape[1]
-    rows = Block(chunk.X, units)
     columns = [model.U, model.w[:, None]] + ([] if Q is None else [Q])
-    products = rows.matmul(xp.concat(columns, axis=1))
-    ZU, Zw = products[:, :k], products[:, k]
-    ZQ = ZU if Q is None else products[:, k + 1 :]
-    r = evaluate(model, rows, ZU, Zw) - standardised_target(chunk, units)
-    return _sums(rows, r, ZQ, chunk.weight, squares)
+    m = (model.U * model.U) @ model.s
+    constant = model.c - xp.sum(model.free * m)
+    y = standardised_target(chunk, units)
+
+    def residual(products: Array, part: slice) -> tuple[Array, Array]:
+        ZU, Zw = products[:, :k], products[:, k]
+        r = (ZU * ZU) @ model.s + Zw + (constant - y[part])
+        return r, ZU if Q is None else products[:, k + 1 :]
+
+    fixed = (1 - model.free) * m if bool(xp.any(model.free == 0)) else None
+    return _sums(chunk, units, xp.concat(columns, axis=1), fixed, residual, squares)
 
 
 def dual_sums(chunk: Chunk, step: Step, units: Units, squares: bool) -> Sums:
     """Sum what `residual_sums` sums, of the change q of the predictions along a tangent step."""
     xp = namespace(step.E)
     k = step.E.shape[1]
-    rows = Block(chunk.X, units)
-    products = rows.matmul(xp.concat([step.E, step.H, step.w[:, None]], axis=1))
-    ZE, ZH = products[:, :k], products[:, k : 2 * k]
     m = 2 * xp.sum(step.E * step.H, axis=1)
-    q = step.c + products[:, -1] + 2 * xp.sum(ZE * ZH, axis=1) - xp.sum(units.free * m)
-    if squares:
-        q = q - rows.squares_matmul(((1 - units.free) * m)[:, None])[:, 0]
-    return _sums(rows, q, ZE, chunk.weight, squares)
+    constant = step.c - xp.sum(units.free * m)
+
+    def change(products: Array, part: slice) -> tuple[Array, Array]:
+        ZE, ZH = products[:, :k], products[:, k : 2 * k]
+        return 2 * xp.sum(ZE * ZH, axis=1) + products[:, -1] + constant, ZE
+
+    columns = xp.concat([step.E, step.H, step.w[:, None]], axis=1)
+    fixed = (1 - units.free) * m if squares else None
+    return _sums(chunk, units, columns, fixed, change, squares)
 
 
-def _sums(rows: Block, r: Array, ZQ: Array, weight: Array | None, squares: bool) -> Sums:
-    xp = namespace(r)
-    if weight is None:
-        total, weighted = float(r.shape[0]), r
-    else:
-        total = float(xp.sum(weight))
-        weighted = xp.astype(weight, r.dtype) * r
-    back = rows.rmatmul(xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1))
-    return Sums(
-        total,
-        float(xp.sum(xp.astype(weighted * r, xp.float64))),
-        float(xp.sum(xp.astype(weighted, xp.float64))),
-        back[:, -1],
-        rows.squares_rmatvec(weighted) if squares else xp.zeros_like(back[:, -1]),
-        back[:, :-1],
-    )
+def _sums(
+    chunk: Chunk,
+    units: Units,
+    columns: Array,
+    fixed: Array | None,
+    value: Callable[[Array, slice], tuple[Array, Array]],
+    squares: bool,
+) -> Sums:
+    """Sum what r = `value` − (Z∘Z) `fixed` says; `value` gets the products with `columns`.
+
+    It returns its part of r and the products ZQ of those rows.
+    """
+    xp = namespace(columns)
+    weight = None if chunk.weight is None else xp.astype(chunk.weight, columns.dtype)
+    losses, totals = [], []
+
+    def respond(products: Array, square: Array | None, part: slice) -> Array:
+        r, ZQ = value(products, part)
+        if square is not None:
+            r = r - square
+        weighted = r if weight is None else weight[part] * r
+        losses.append(weighted * r)
+        totals.append(weighted)
+        return xp.concat([weighted[:, None] * ZQ, weighted[:, None]], axis=1)
+
+    back, p2 = Block(chunk.X, units).through(columns, respond, fixed, squares)
+    loss, total = (float(xp.sum(xp.astype(xp.concat(v), xp.float64))) for v in (losses, totals))
+    omega = float(chunk.X.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
+    p1 = back[:, -1]
+    return Sums(omega, loss, total, p1, xp.zeros_like(p1) if p2 is None else p2, back[:, :-1])

@@ -52,11 +52,9 @@ class Normal(Additive):
 
 def _dense(chunk: Chunk, units: Units) -> Array:
     """Return standardised rows outright, in float64."""
-    rows = Block(chunk.X, units)
-    if rows.offset is not None:
-        return rows.S.toarray().astype(np.float64) - rows.offset
-    xp = namespace(rows.S)
-    return xp.astype(rows.S, xp.float64)
+    Z = Block(chunk.X, units).toarray()
+    xp = namespace(Z)
+    return xp.astype(Z, xp.float64)
 
 
 def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:

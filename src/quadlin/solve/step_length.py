@@ -118,8 +118,9 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     a = f.span.shape[1]
     products = rows.matmul(xp.concat([f.span, f.w], axis=1))
     ZA = products[:, :a]
-    quadratic = xp.stack([xp.sum((ZA @ C) * ZA, axis=1) for C in f.cores], axis=1)
-    diagonals = xp.stack([xp.sum((f.span @ C) * f.span, axis=1) for C in f.cores], axis=1)
+    # Directions that move w or c alone have a core of zeros.
+    cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
+    quadratic, diagonals = (_quadratic(A, cores) for A in (ZA, f.span))
     like = {"dtype": f.span.dtype, "device": f.span.device}
     F = quadratic + products[:, a:] + xp.asarray(f.c, **like) - f.free @ diagonals
     if bool(xp.any(f.free == 0)):
@@ -130,6 +131,14 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
         return Gram(float(r.shape[0]), F.T @ F)
     omega = xp.astype(chunk.weight, xp.float64)
     return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F)
+
+
+def _quadratic(A: Array, cores: list[Array | None]) -> Array:
+    """Return aᵢᵀ C aᵢ for the rows of A, (n, number of cores); None is a core of zeros."""
+    xp = namespace(A)
+    nothing = xp.zeros_like(A[:, 0])
+    columns = [nothing if C is None else xp.sum((A @ C) * A, axis=1) for C in cores]
+    return xp.stack(columns, axis=1)
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:

@@ -62,9 +62,11 @@ def changes(rows: Block, ZE: Array, steps: Steps, free: Array) -> Array:
     """Return how each step changes the predictions, J tᵢ: (n, m)."""
     xp = namespace(ZE)
     d, m, k = steps.H.shape
-    ZH = xp.reshape(rows.matmul(xp.reshape(steps.H, (d, m * k))), (ZE.shape[0], m, k))
+    columns = xp.concat([xp.reshape(steps.H, (d, m * k)), steps.w], axis=1)
+    products = rows.matmul(columns)
+    ZH = xp.reshape(products[:, : m * k], (ZE.shape[0], m, k))
     diagonals = steps.diagonals()
-    q = steps.c + rows.matmul(steps.w) + 2 * xp.sum(ZE[:, None, :] * ZH, axis=2) - free @ diagonals
+    q = steps.c + products[:, m * k :] + 2 * xp.sum(ZE[:, None, :] * ZH, axis=2) - free @ diagonals
     if bool(xp.any(free == 0)):
         q = q - rows.squares_matmul((1 - free)[:, None] * diagonals)
     return q
@@ -85,13 +87,12 @@ class ManySums(Additive):
         """Sum over a block, r (n, m) already weighted."""
         xp = namespace(ZE)
         (n, m), k = r.shape, ZE.shape[1]
-        back = rows.rmatmul(xp.reshape(r[:, :, None] * ZE[:, None, :], (n, m * k)))
-        p1 = rows.rmatmul(r)
-        p2 = xp.zeros_like(p1)
-        if squares:
-            p2 = xp.stack([rows.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
+        responses = xp.reshape(r[:, :, None] * ZE[:, None, :], (n, m * k))
+        back = rows.rmatmul(xp.concat([responses, r], axis=1))
+        action, p1 = back[:, : m * k], back[:, m * k :]
+        p2 = rows.squares_rmatvec(r) if squares else xp.zeros_like(p1)
         weight = float(n) if chunk.weight is None else float(xp.sum(chunk.weight))
-        return cls(weight, xp.sum(r, axis=0), p1, p2, xp.reshape(back, (back.shape[0], m, k)))
+        return cls(weight, xp.sum(r, axis=0), p1, p2, xp.reshape(action, (p1.shape[0], m, k)))
 
     def each(self) -> Iterator[Sums]:
         """Return them one by one."""
