@@ -71,12 +71,12 @@ def passes(X, k, free, rng):
     }
 
 
-def seconds(fn, repeat):
+def seconds(fn, repeat, *args):
     """Return the least wall-clock time of some calls."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
-        fn()
+        fn(*args)
         times.append(time.perf_counter() - start)
     return min(times)
 
@@ -117,20 +117,18 @@ def main():
             X = rows(layout, o.entries, d, rng)
             v = rng.standard_normal((X.shape[1], k) if layout == "csr" else d).astype(X.dtype)
             with threadpool_limits(1):
-                one = seconds(lambda X=X, v=v: X @ v, o.repeat)
+                one = seconds(X.__matmul__, o.repeat, v)
             with threadpool_limits(cores):
-                read = seconds(lambda X=X, v=v: X @ v, o.repeat)
+                read = seconds(X.__matmul__, o.repeat, v)
             for free in (True, False):
                 source, works = passes(X, k, free, rng)
                 for engine in ("serial", "threads"):
                     for busy in (False,) if o.quiet_only or not free else (False, True):
                         carried = source if engine == "serial" else Threads(source, cores)
                         with company(busy), threadpool_limits(cores):
-                            found = [
-                                seconds(lambda w=w: w(carried), o.repeat) for w in works.values()
-                            ]
+                            times = [seconds(w, o.repeat, carried) for w in works.values()]
                         name = ("free" if free else "zero") + (" busy" if busy else "")
-                        cells = "".join(f"{t / read:>9.1f} ({t / one:>5.1f})" for t in found)
+                        cells = "".join(f"{t / read:>9.1f} ({t / one:>5.1f})" for t in times)
                         print(
                             f"{layout:<8}{X.shape[1]:>6}{k:>4} {name:<9} {engine:<8}{cells}",
                             flush=True,

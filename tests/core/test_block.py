@@ -179,12 +179,13 @@ def test_a_pass_through_the_block_is_that_of_exact_standardised_rows(
         assert (square is None) is not fixed
         return products * as_given(omega[part])
 
-    with patch.object(kernel, "PIECE_BYTES", 40 * d * X.itemsize):
-        with patch.object(kernel, "SMALL_PRODUCT", 20 * d * q):
-            back, p2 = Block(rows, u).through(
-                as_given(Q), respond, as_given(s) if fixed else None, squares
-            )
-    # (1 + |ν|)² is 81 at the float32 line and 1e4 at that of float64; far columns have no such loss.
+    with (
+        patch.object(kernel, "PIECE_BYTES", 40 * d * X.itemsize),
+        patch.object(kernel, "SMALL_PRODUCT", 20 * d * q),
+    ):
+        weights = as_given(s) if fixed else None
+        back, p2 = Block(rows, u).through(as_given(Q), respond, weights, squares)
+    # (1 + |ν|)² is 81 at the float32 line, 1e4 at that of float64, and far columns lose nothing.
     eps = float(np.finfo(dtype).eps)
     products = np.concatenate([p for p, _ in seen])
     assert products.dtype == dtype
@@ -222,6 +223,18 @@ def test_the_gram_matrix_and_the_array_are_those_of_standardised_rows(form, weig
     expected = Z.T @ (Z if omega is None else omega[:, None] * Z)
     np.testing.assert_allclose(rows.gram(omega), expected, atol=1e-9)
     np.testing.assert_allclose(rows.toarray(), Z, atol=1e-11)
+
+
+def test_sparse_rows_of_one_value_need_no_squares():
+    rng = np.random.default_rng(0)
+    X = 0.5 * (rng.uniform(size=(40, 5)) < 0.3)
+    rows, Z, Q = Block(sparse.csr_array(X), units(X)), standardised(X), rng.standard_normal((5, 2))
+    back, p2 = rows.through(Q, lambda ZQ, square, part: ZQ + square[:, None], Q[:, 0], True)
+    R = Z @ Q + ((Z * Z) @ Q[:, 0])[:, None]
+    np.testing.assert_allclose(back, Z.T @ R, atol=1e-11)
+    np.testing.assert_allclose(p2, (Z * Z).T @ R[:, -1], atol=1e-11)
+    np.testing.assert_allclose(rows.squares_matmul(Q), (Z * Z) @ Q, atol=1e-11)
+    np.testing.assert_allclose(rows.squares_rmatvec(R), (Z * Z).T @ R, atol=1e-11)
 
 
 def test_float32_rows_in_float64_units_are_multiplied_in_float64():

@@ -29,15 +29,15 @@ class Piece(NamedTuple):
     """Some rows: the columns that are centred implicitly, and those that are standardised."""
 
     part: slice
-    near: Array | None  # (b, d) as given, dense or CSR
-    far: Array | None  # (b, f) standardised
+    near: Array  # (b, d) as given, dense or CSR; None where all are far
+    far: Array  # (b, f) standardised; None where none is
 
 
 class Back(NamedTuple):
     """Sums over rows: Rᵀ X, with the far columns standardised, and Rᵀ 1."""
 
-    near: Array | None  # (q, d)
-    far: Array | None  # (q, f)
+    near: Array  # (q, d), or None
+    far: Array  # (q, f), or None
     total: Array  # (q,)
 
     def plus(self, other: "Back | None") -> "Back":
@@ -85,6 +85,8 @@ class Block:
         self.outright = self.sparse and bool(_wild(units.scale).any())
         if self.outright:
             self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
+        # X∘X = level · X, as for one-hot rows; None where it is not.
+        self.level = None if self.outright or self.far is not None else _level(X, self.dtype)
 
     def matmul(self, Q: Array) -> Array:
         """Return Z Q for skinny Q (d, q)."""
@@ -102,8 +104,9 @@ class Block:
 
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
-        forward = self._squares_forward(Q)
-        products = [forward(piece, self._squared(piece)) for piece in self._pieces()]
+        cross, combine = self._squares_forward(Q)
+        forward = self._forward(cross)
+        products = [combine(forward(piece), self._squared(piece)) for piece in self._pieces()]
         return self._stacked(products, Q.shape[1])
 
     def squares_rmatvec(self, r: Array) -> Array:
@@ -112,11 +115,11 @@ class Block:
             return self.squares_rmatvec(r[:, None])[:, 0]
         first = second = None
         for piece in self._pieces():
-            own = r[piece.part, :]
-            first = self._back(piece, own).plus(first)
-            second = self._back(self._squared(piece), own).plus(second)
-        nothing = self._nothing(r.shape[1])
-        return self._squares_standardised(second or nothing, first or nothing)
+            part = r[piece.part, :]
+            first = self._back(piece, part).plus(first)
+            if self.level is None:
+                second = self._back(self._squared(piece), part).plus(second)
+        return self._squares_standardised(second, first or self._nothing(r.shape[1]))
 
     def through(
         self, Q: Array, respond: Response, square_weights: Array | None, squares: bool
@@ -136,20 +139,23 @@ class Block:
         squares : bool
             Whether anybody needs (Z∘Z)ᵀ r.
         """
+        combine = None
+        if square_weights is not None:
+            cross, combine = self._squares_forward(square_weights[:, None])
+            Q = self.xp.concat([Q, cross], axis=1)
         forward = self._forward(Q)
-        weighted = square_weights is not None
-        squares_forward = self._squares_forward(square_weights[:, None]) if weighted else None
         first = second = None
         for piece in self._pieces() if self.X.shape[0] else [Piece(slice(0, 0), None, None)]:
-            products = forward(piece)
-            square = self._squared(piece) if squares or weighted else piece
-            response = None if squares_forward is None else squares_forward(piece, square)[:, 0]
+            products, response = forward(piece), None
+            square = self._squared(piece) if squares or combine is not None else piece
+            if combine is not None:
+                products, response = products[:, :-1], combine(products[:, -1:], square)[:, 0]
             R = respond(products, response, piece.part)
             first = self._back(piece, R).plus(first)
-            if squares:
+            if squares and self.level is None:
                 second = self._back(square, R[:, -1:]).plus(second)
         assert first is not None
-        if second is None:
+        if not squares:
             return self._standardised(first), None
         return self._standardised(first), self._squares_standardised(second, first.last())[:, 0]
 
@@ -218,7 +224,7 @@ class Block:
 
     def _squared(self, piece: Piece) -> Piece:
         near = piece.near
-        if near is not None:
+        if near is not None and self.level is None:
             if self.sparse:
                 near = _with_data(near, near.data * near.data)
             else:
@@ -238,17 +244,22 @@ class Block:
 
         return forward
 
-    def _squares_forward(self, Q: Array) -> Callable[[Piece, Piece], Array]:
-        """Return what multiplies a piece of Z∘Z by Q, given the piece and its squares."""
+    def _squares_forward(self, Q: Array) -> tuple[Array, Callable[[Array, Piece], Array]]:
+        """Return C, and what makes (Z∘Z) Q of Z C and the squares of a piece.
+
+        Z∘Z = X²D² − 2XDν + ν²: the second term is a product with X, and so is the first where
+        every entry of X that is stored is the same number.
+        """
         scale, o = self.scale[:, None], self.shift[:, None]
-        W, cross, constant = scale**2 * Q, 2 * scale * o * Q, self.shift**2 @ Q
+        cross = 2 * o * Q if self.level is None else (2 * o - self.level * scale) * Q
+        W, constant = scale**2 * Q, self.shift @ cross - self.shift**2 @ Q
         Qf = None if self.far is None else self.xp.take(Q, self.places, axis=0)
 
-        def forward(piece: Piece, squares: Piece) -> Array:
-            product = self._product(squares, W, Qf) + constant
-            return product if piece.near is None else product - self._near(piece.near, cross)
+        def combine(ZC: Array, squares: Piece) -> Array:
+            rest = -ZC - constant
+            return rest if self.level is not None else self._product(squares, W, Qf) + rest
 
-        return forward
+        return cross, combine
 
     def _product(self, piece: Piece, W: Array, Qf: Array | None) -> Array:
         if piece.near is None and piece.far is None:
@@ -281,8 +292,14 @@ class Block:
         near = self.scale[:, None] * sums.near.T - self.shift[:, None] * sums.total
         return self._merged(near, sums.far)
 
-    def _squares_standardised(self, squares: Back, sums: Back) -> Array:
-        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X."""
+    def _squares_standardised(self, squares: Back | None, sums: Back) -> Array:
+        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X.
+
+        The first are None where there are no rows, or where they are a multiple of the others.
+        """
+        if squares is None:
+            level = 0 if self.level is None else self.level
+            squares = sums if sums.near is None else sums._replace(near=level * sums.near)
         if squares.near is None:
             return squares.far.T
         scale, o = self.scale[:, None], self.shift[:, None]
@@ -326,6 +343,13 @@ def _far_columns(scale: Array, nu: Array, sparse: bool) -> np.ndarray | None:
         if rest > FAR_TOGETHER[size] ** 2 or FEW * np.count_nonzero(mask) > len(mask):
             return np.arange(len(mask))
     return np.flatnonzero(mask)
+
+
+def _level(X: Array, dtype: np.dtype) -> Array:
+    """Return the value of all entries that sparse rows store, or None where they differ."""
+    if not issparse(X) or not X.nnz or X.data.min() != X.data.max():
+        return None
+    return X.data[:1].astype(dtype)
 
 
 def _wild(scale: Array) -> Array:

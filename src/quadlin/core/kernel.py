@@ -45,8 +45,11 @@ def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
     memory = _buffers.bytes.get(use)
     if memory is None or memory.size < size:
         memory = _buffers.bytes[use] = np.empty(size, np.uint8)
-    order = "F" if like.flags.f_contiguous or abs(like.strides[0]) < abs(like.strides[1]) else "C"
-    return memory[:size].view(dtype).reshape(like.shape, order=order)
+    rows, columns = like.shape
+    array: np.ndarray = memory[:size].view(dtype)
+    if abs(like.strides[0]) < abs(like.strides[1]):
+        return array.reshape(columns, rows).T
+    return array.reshape(rows, columns)
 
 
 def prepared(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -65,12 +68,16 @@ def standardised(
     out = buffer("rows", x, scale.dtype)
     np.subtract(x, mean, out=out, casting="unsafe")
     np.multiply(out, scale, out=out)
-    return np.subtract(out, rest, out=out) if rest.any() else out
+    if rest.any():
+        np.subtract(out, rest, out=out)
+    return out
 
 
 def squared(x: np.ndarray) -> np.ndarray:
     """Return x∘x in this thread's buffer."""
-    return np.square(x, out=buffer("squares", x, x.dtype))
+    out = buffer("squares", x, x.dtype)
+    np.square(x, out=out)
+    return out
 
 
 def times(x: np.ndarray, W: np.ndarray) -> np.ndarray:
@@ -82,7 +89,8 @@ def times(x: np.ndarray, W: np.ndarray) -> np.ndarray:
     out = np.empty((q, n), x.dtype).T
     tile = SMALL_PRODUCT // max(d * q, 1) // 8 * 8
     if tile < LEAST_TILE or tile >= n:
-        return np.matmul(x, W, out=out)
+        np.matmul(x, W, out=out)
+        return out
     whole = n // tile * tile
     np.matmul(x[:whole].reshape(-1, tile, d), W, out=out[:whole].reshape(-1, tile, q))
     if whole < n:
@@ -93,10 +101,11 @@ def times(x: np.ndarray, W: np.ndarray) -> np.ndarray:
 def transposed_times(x: np.ndarray, R: np.ndarray) -> np.ndarray:
     """Return Rᵀ x for R (n, q), in tiles of columns."""
     (n, d), q = x.shape, R.shape[1]
+    out = np.empty((q, d), x.dtype)
     tile = SMALL_PRODUCT // max(n * q, 1) // 16 * 16
     if tile < LEAST_TILE or tile >= d:
-        return R.T @ x
-    out = np.empty((q, d), x.dtype)
+        np.matmul(R.T, x, out=out)
+        return out
     whole = d // tile * tile
     np.matmul(R.T, _column_tiles(x[:, :whole], tile), out=_column_tiles(out[:, :whole], tile))
     if whole < d:
