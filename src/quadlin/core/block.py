@@ -7,20 +7,9 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core import kernel
-from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.arrays import Array, is_numpy, namespace
+from quadlin.core.kernel_far import far_columns, wild
 from quadlin.core.units import Units
-
-# Z Q = X(D Q) − 1(νᵀQ) subtracts what the means contribute after it has been rounded. With unit
-# roundoff u, entries of Z of size 1 and ν the means over the standard deviations, it errs by about
-# u|ν| in a product and by u(1 + |ν|)² in a square; and where all columns of Q point along ν, the
-# sums that cancel are as large as ‖ν‖, so that they err by u‖ν‖ (times √d/6 for the rounding of d
-# additions). A column beyond the first line, or all of them where ‖ν‖ is beyond the second, is
-# therefore centred outright: (x − μ) is exact to u|x − μ|. Below the lines squares err by less than
-# 5e-6 in float32 and 1e-12 in float64, products by less than 2e-5 and 5e-12 in the worst direction,
-# and by u|ν_j| in others.
-FAR = {4: 8.0, 8: 100.0}  # |ν_j|, by the bytes of a number
-FAR_TOGETHER = {4: 64.0, 8: 1e4}  # ‖ν‖
-FEW = 8  # far columns are held apart if they are less than one in so many, else all are centred
 
 Response = Callable[[Array, Array | None, slice], Array]
 
@@ -69,7 +58,7 @@ class Block:
         self.sparse, self.dtype = issparse(X), units.scale.dtype
         self.tiled = not self.sparse and is_numpy(X)
         self.scale, self.shift = units.scale, units.nu
-        self.far = _far_columns(self.scale, self.shift, self.sparse)
+        self.far = far_columns(self.scale, self.shift, self.sparse)
         self.all_far = self.far is not None and len(self.far) == X.shape[1]
         if self.far is not None:
             near = np.ones(X.shape[1], dtype=bool)
@@ -82,7 +71,7 @@ class Block:
             self.scale = self.xp.where(near, self.scale, 0)
             self.shift = self.xp.where(near, self.shift, 0)
         # Rows whose squares would leave the range of numbers are scaled outright, without centring.
-        self.outright = self.sparse and bool(_wild(units.scale).any())
+        self.outright = self.sparse and bool(wild(units.scale).any())
         if self.outright:
             self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
         # X∘X = level · X, as for one-hot rows; None where it is not.
@@ -104,10 +93,19 @@ class Block:
 
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
-        cross, combine = self._squares_forward(Q)
-        forward = self._forward(cross)
-        products = [combine(forward(piece), self._squared(piece)) for piece in self._pieces()]
-        return self._stacked(products, Q.shape[1])
+        return self.products(Q[:, :0], Q)[1]
+
+    def products(self, Q: Array, S: Array) -> tuple[Array, Array]:
+        """Return Z Q and (Z∘Z) S, from one read of the rows."""
+        q = Q.shape[1]
+        cross, combine = self._squares_forward(S)
+        forward = self._forward(self.xp.concat([Q, cross], axis=1))
+        first, second = [], []
+        for piece in self._pieces():
+            product = forward(piece)
+            first.append(product[:, :q])
+            second.append(combine(product[:, q:], self._squared(piece)))
+        return self._stacked(first, q), self._stacked(second, S.shape[1])
 
     def squares_rmatvec(self, r: Array) -> Array:
         """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
@@ -328,34 +326,11 @@ class Block:
         return self.xp.zeros(shape, dtype=self.dtype, device=device)
 
 
-def _far_columns(scale: Array, nu: Array, sparse: bool) -> np.ndarray | None:
-    """Return the places of the columns that are standardised outright, or None."""
-    xp, size = namespace(scale), to_numpy(scale[:1]).dtype.itemsize
-    far = xp.abs(nu) > FAR[size]
-    if not sparse:
-        far = far | _wild(scale)
-    many = bool(xp.sum(nu * nu) > FAR_TOGETHER[size] ** 2) and not sparse
-    if not (many or bool(xp.any(far))):
-        return None
-    mask = to_numpy(far)
-    if not sparse:
-        rest = float(np.sum(to_numpy(nu).astype(np.float64)[~mask] ** 2))
-        if rest > FAR_TOGETHER[size] ** 2 or FEW * np.count_nonzero(mask) > len(mask):
-            return np.arange(len(mask))
-    return np.flatnonzero(mask)
-
-
 def _level(X: Array, dtype: np.dtype) -> Array:
     """Return the value of all entries that sparse rows store, or None where they differ."""
     if not issparse(X) or not X.nnz or X.data.min() != X.data.max():
         return None
     return X.data[:1].astype(dtype)
-
-
-def _wild(scale: Array) -> Array:
-    """Mark columns whose squares, in the user's units, may leave the range of numbers."""
-    root = float(namespace(scale).finfo(scale.dtype).max) ** (1 / 3)
-    return (scale > root) | ((scale > 0) & (scale < 1 / root))
 
 
 def _with_data(X: csr_array, data: np.ndarray) -> csr_array:

@@ -51,11 +51,11 @@ def residual_sums(
     columns = [model.U, model.w[:, None]] + ([] if Q is None else [Q])
     m = (model.U * model.U) @ model.s
     constant = model.c - xp.sum(model.free * m)
-    y = standardised_target(chunk, units)
+    offset = constant - standardised_target(chunk, units)
 
     def residual(products: Array, part: slice) -> tuple[Array, Array]:
         ZU, Zw = products[:, :k], products[:, k]
-        r = (ZU * ZU) @ model.s + Zw + (constant - y[part])
+        r = (ZU * ZU) @ model.s + Zw + offset[part]
         return r, ZU if Q is None else products[:, k + 1 :]
 
     fixed = (1 - model.free) * m if bool(xp.any(model.free == 0)) else None

@@ -114,17 +114,18 @@ def _family(
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
     xp = namespace(f.span)
-    rows = Block(chunk.X, units)
-    a = f.span.shape[1]
-    products = rows.matmul(xp.concat([f.span, f.w], axis=1))
-    ZA = products[:, :a]
+    rows, a = Block(chunk.X, units), f.span.shape[1]
     # Directions that move w or c alone have a core of zeros.
     cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
-    quadratic, diagonals = (_quadratic(A, cores) for A in (ZA, f.span))
-    like = {"dtype": f.span.dtype, "device": f.span.device}
-    F = quadratic + products[:, a:] + xp.asarray(f.c, **like) - f.free @ diagonals
+    diagonals = _quadratic(f.span, cores)
+    columns = xp.concat([f.span, f.w], axis=1)
     if bool(xp.any(f.free == 0)):
-        F = F - rows.squares_matmul((1 - f.free)[:, None] * diagonals)
+        products, squares = rows.products(columns, (1 - f.free)[:, None] * diagonals)
+    else:
+        products, squares = rows.matmul(columns), 0.0
+    like = {"dtype": f.span.dtype, "device": f.span.device}
+    constants = xp.asarray(f.c, **like) - f.free @ diagonals
+    F = _quadratic(products[:, :a], cores) + products[:, a:] + constants - squares
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
     if chunk.weight is None:

@@ -63,13 +63,14 @@ def changes(rows: Block, ZE: Array, steps: Steps, free: Array) -> Array:
     xp = namespace(ZE)
     d, m, k = steps.H.shape
     columns = xp.concat([xp.reshape(steps.H, (d, m * k)), steps.w], axis=1)
-    products = rows.matmul(columns)
-    ZH = xp.reshape(products[:, : m * k], (ZE.shape[0], m, k))
     diagonals = steps.diagonals()
-    q = steps.c + products[:, m * k :] + 2 * xp.sum(ZE[:, None, :] * ZH, axis=2) - free @ diagonals
     if bool(xp.any(free == 0)):
-        q = q - rows.squares_matmul((1 - free)[:, None] * diagonals)
-    return q
+        products, squares = rows.products(columns, (1 - free)[:, None] * diagonals)
+    else:
+        products, squares = rows.matmul(columns), 0.0
+    ZH = xp.reshape(products[:, : m * k], (ZE.shape[0], m, k))
+    linear = steps.c + products[:, m * k :] - free @ diagonals
+    return linear + 2 * xp.sum(ZE[:, None, :] * ZH, axis=2) - squares
 
 
 @dataclass(frozen=True)
