@@ -204,6 +204,8 @@ class Block:
                 yield Piece(part, kernel.prepared(x, self.dtype), self._far_of(x))
 
     def _sparse_rows(self) -> csr_array:
+        if self.X.dtype == self.dtype and not self.outright:
+            return self.X
         data = self._in_dtype(self.X.data)
         if self.outright:
             data = data * self.units.scale[self.X.indices]
@@ -268,7 +270,10 @@ class Block:
         return product if piece.far is None else product + piece.far @ Qf
 
     def _near(self, x: Array, W: Array) -> Array:
-        return kernel.times(x, W) if self.tiled else x @ W
+        if self.tiled:
+            return kernel.times(x, W)
+        # In the order of `kernel.times`, and for the same reason.
+        return np.asfortranarray(x @ W) if self.sparse else x @ W
 
     def _back(self, piece: Piece, R: Array) -> Back:
         """Return Rᵀ of a piece."""
