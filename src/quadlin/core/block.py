@@ -58,18 +58,19 @@ class Block:
         self.sparse, self.dtype = issparse(X), units.scale.dtype
         self.tiled = not self.sparse and is_numpy(X)
         self.scale, self.shift = units.scale, units.nu
-        self.far = far_columns(self.scale, self.shift, self.sparse)
-        self.all_far = self.far is not None and len(self.far) == X.shape[1]
-        if self.far is not None:
-            near = np.ones(X.shape[1], dtype=bool)
-            near[self.far] = False
-            order = np.arange(X.shape[1])  # where the sums of each column are, far ones last
-            order[self.far] = X.shape[1] + np.arange(len(self.far))
-            device = None if self.sparse else X.device
-            near, self.order = (self.xp.asarray(a, device=device) for a in (near, order))
-            self.places = self.xp.asarray(self.far, device=device)
-            self.scale = self.xp.where(near, self.scale, 0)
-            self.shift = self.xp.where(near, self.shift, 0)
+        mask = far_columns(self.scale, self.shift, self.sparse)
+        self.far: Array = None  # the places of the columns that are standardised outright
+        self.all_far = False
+        if mask is not None:
+            xp, d = self.xp, X.shape[1]
+            self.far = xp.nonzero(mask)[0]
+            self.all_far = self.far.shape[0] == d
+            # Where the sums of each column are, far ones last.
+            last = d - 1 + xp.cumulative_sum(xp.astype(mask, xp.int64))
+            self.order = xp.where(mask, last, xp.arange(d, device=mask.device))
+            self.scale, self.shift = (
+                xp.where(mask, xp.zeros_like(v), v) for v in (self.scale, self.shift)
+            )
         # Rows whose squares would leave the range of numbers are scaled outright, without centring.
         self.outright = self.sparse and bool(wild(units.scale).any())
         if self.outright:
@@ -217,7 +218,7 @@ class Block:
     def _far_of(self, X: Array) -> Array | None:
         if self.far is None:
             return None
-        take, units, places = self.xp.take, self.units, self.places
+        take, units, places = self.xp.take, self.units, self.far
         columns = X[:, self.far].toarray() if self.sparse else take(X, places, axis=1)
         centred = self._in_dtype(columns) - take(units.mean, places)
         return centred * take(units.scale, places) - take(units.rest, places)
@@ -235,7 +236,7 @@ class Block:
     def _forward(self, Q: Array) -> Callable[[Piece], Array]:
         """Return what multiplies a piece of Z by Q."""
         W, constant = self.scale[:, None] * Q, self.shift @ Q
-        Qf = None if self.far is None else self.xp.take(Q, self.places, axis=0)
+        Qf = None if self.far is None else self.xp.take(Q, self.far, axis=0)
 
         def forward(piece: Piece) -> Array:
             product = self._product(piece, W, Qf)
@@ -253,7 +254,7 @@ class Block:
         scale, o = self.scale[:, None], self.shift[:, None]
         cross = 2 * o * Q if self.level is None else (2 * o - self.level * scale) * Q
         W, constant = scale**2 * Q, self.shift @ cross - self.shift**2 @ Q
-        Qf = None if self.far is None else self.xp.take(Q, self.places, axis=0)
+        Qf = None if self.far is None else self.xp.take(Q, self.far, axis=0)
 
         def combine(ZC: Array, squares: Piece) -> Array:
             rest = -ZC - constant
@@ -323,7 +324,7 @@ class Block:
     def _nothing(self, q: int) -> Back:
         """Return the sums over no rows."""
         near = None if self.all_far else self._zeros(q, self.X.shape[1])
-        far = None if self.far is None else self._zeros(q, len(self.far))
+        far = None if self.far is None else self._zeros(q, self.far.shape[0])
         return Back(near, far, self._zeros(q, 1)[:, 0])
 
     def _zeros(self, *shape: int) -> Array:

@@ -1,8 +1,6 @@
 """Which columns are too far from zero to be centred inside a product."""
 
-import numpy as np
-
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, namespace
 
 # Z Q = X(D Q) − 1(νᵀQ) subtracts what the means contribute after it has been rounded. With unit
 # roundoff u, entries of Z of size 1 and ν the means over the standard deviations, it errs by about
@@ -17,21 +15,17 @@ FAR_TOGETHER = {4: 64.0, 8: 1e4}  # ‖ν‖
 FEW = 8  # far columns are held apart if they are less than one in so many, else all are centred
 
 
-def far_columns(scale: Array, nu: Array, sparse: bool) -> np.ndarray | None:
-    """Return the places of the columns that are standardised outright, or None."""
-    xp, size = namespace(scale), to_numpy(scale[:1]).dtype.itemsize
+def far_columns(scale: Array, nu: Array, sparse: bool) -> Array | None:
+    """Mark the columns that are standardised outright; None where there are none."""
+    xp, size = namespace(scale), namespace(scale).finfo(scale.dtype).bits // 8
     far = xp.abs(nu) > FAR[size]
     if not sparse:
         far = far | wild(scale)
-    many = bool(xp.sum(nu * nu) > FAR_TOGETHER[size] ** 2) and not sparse
-    if not (many or bool(xp.any(far))):
-        return None
-    mask = to_numpy(far)
-    if not sparse:
-        rest = float(np.sum(to_numpy(nu).astype(np.float64)[~mask] ** 2))
-        if rest > FAR_TOGETHER[size] ** 2 or FEW * np.count_nonzero(mask) > len(mask):
-            return np.arange(len(mask))
-    return np.flatnonzero(mask)
+        together = float(xp.sum(xp.where(far, xp.zeros_like(nu), nu * nu)))
+        count = int(xp.sum(xp.astype(far, xp.int64)))
+        if together > FAR_TOGETHER[size] ** 2 or FEW * count > far.shape[0]:
+            return xp.ones_like(far)
+    return far if bool(xp.any(far)) else None
 
 
 def wild(scale: Array) -> Array:
