@@ -1,3 +1,5 @@
+from unittest.mock import patch
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -6,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from quadlin.core import kernel
 from quadlin.core.block import Block
 from quadlin.core.moments import Moments
-from quadlin.core.units import Target, units_of
+from quadlin.core.units import Target, Units, units_of
 
 TARGET = Target(0.0, 1.0, 0.0, 1.0)
 
@@ -109,3 +112,156 @@ def test_a_zero_costs_the_other_rows_of_its_block_no_digits():
 def test_a_constant_column_is_standardised_to_zero():
     X = np.column_stack([np.full(20, 3.3), np.arange(20.0)])
     assert np.all(Block(X, units(X)).matmul(np.eye(2))[:, 0] == 0)
+
+
+FORMS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "every other column": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "every other row": lambda X: np.repeat(X, 2, axis=0)[::2],
+    "backwards": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "csr": sparse.csr_array,
+    "torch": torch.asarray,
+    "strict": array_api_strict.asarray,
+}
+
+
+def worst(Z, products, given):
+    """Return the largest error, in units of the size of the standardised rows and of `given`."""
+    norms = np.linalg.norm(Z) * np.linalg.norm(given) + 1e-300
+    return float(np.max(np.abs(products), initial=0)) / norms
+
+
+@given(
+    seed=st.integers(0, 1000),
+    n=st.sampled_from([0, 1, 2, 7, 61, 300]),
+    d=st.sampled_from([1, 2, 5, 33, 70]),
+    q=st.sampled_from([1, 2, 9]),
+    form=st.sampled_from(sorted(FORMS)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    far=st.sampled_from(["none", "one", "some", "all"]),
+    power=st.integers(-2, 8),
+    squares=st.booleans(),
+    fixed=st.booleans(),
+)
+def test_a_pass_through_the_block_is_that_of_exact_standardised_rows(
+    seed, n, d, q, form, dtype, far, power, squares, fixed
+):
+    """For all layouts and sizes off the tiles, and means of up to 1e8 standard deviations."""
+    if (n == 0 and form == "csr") or (form == "every other column" and d == 1):
+        return
+    rng = np.random.default_rng(seed)
+    share = {"none": 0, "one": 0.01, "some": 0.3, "all": 1}[far]
+    moved = rng.uniform(size=d) < share
+    moved[0] |= far == "one"
+    sd = 10.0 ** rng.uniform(-3, 3, d)
+    X = (rng.standard_normal((n, d)) + np.where(moved, 10.0**power, 0)) * sd
+    if form == "csr":
+        X[:, ~moved] *= rng.uniform(size=(n, d))[:, ~moved] < 0.4
+    X = X.astype(dtype)
+    mean = (np.where(moved, 10.0**power, 0.0) * sd).astype(dtype)
+    mean64 = mean.astype(np.float64)
+    scale = (1 / sd).astype(dtype)
+    scale[d // 2] = 0  # a constant feature
+    rest = np.where(moved & (scale > 0), 0.25, 0).astype(dtype) * (rng.uniform() < 0.5)
+    Z = (X.astype(np.float64) - mean64) * scale.astype(np.float64) - rest
+    rows = FORMS[form](X)
+    xp = torch if form == "torch" else array_api_strict if form == "strict" else np
+    as_given = xp.asarray
+    parts = (as_given(a) for a in (mean, scale, scale, scale, np.ones(d, dtype)))
+    u = Units(*parts, TARGET, as_given(np.ones(d, dtype)), as_given(rest.astype(dtype)))
+    Q, s = rng.standard_normal((d, q)).astype(dtype), rng.standard_normal(d).astype(dtype)
+    omega = (rng.uniform(size=n) < 0.8).astype(dtype)[:, None]  # some rows count for nothing
+    seen = []
+
+    def respond(products, square, part):
+        seen.append((np.asarray(products), None if square is None else np.asarray(square)))
+        assert (square is None) is not fixed
+        response = products * as_given(omega[part])
+        return response, response[:, -1:]
+
+    with (
+        patch.object(kernel, "PIECE_BYTES", 40 * d * X.itemsize),
+        patch.object(kernel, "SMALL_PRODUCT", 20 * d * q),
+    ):
+        weights = as_given(s[:, None]) if fixed else None
+        back, p1, p2 = Block(rows, u).through(as_given(Q), respond, weights, squares)
+    # (1 + |ν|)² is 81 at the float32 line, 1e4 at that of float64, and far columns lose nothing.
+    eps = float(np.finfo(dtype).eps)
+    products = np.concatenate([p for p, _ in seen])
+    assert products.dtype == dtype
+    assert worst(Z, products - Z @ Q, Q) < 50 * eps
+    R = omega * products.astype(np.float64)
+    assert worst(Z, np.asarray(back) - Z.T @ R, R) < 50 * eps
+    assert worst(Z, np.asarray(p1) - Z.T @ R[:, -1:], R) < 50 * eps
+    loss = 81 if dtype is np.float32 else 1e4
+    if squares:
+        assert worst(Z * Z, np.asarray(p2) - (Z * Z).T @ R[:, -1:], R[:, -1]) < 10 * loss * eps
+    else:
+        assert p2 is None
+    if fixed:
+        square = np.concatenate([v for _, v in seen])
+        assert worst(Z * Z, square - (Z * Z) @ s[:, None], s) < 10 * loss * eps
+
+
+@pytest.mark.parametrize("form", ["C", "csr"])
+@pytest.mark.parametrize("sd", [1e-16, 1e16])
+def test_squares_of_float32_do_not_overflow(form, sd):
+    X = (sd * np.random.default_rng(0).standard_normal((50, 3))).astype(np.float32)
+    Z = standardised(X.astype(float))
+    rows = Block(FORMS[form](X), units(X, np.float32))
+    np.testing.assert_allclose(
+        rows.squares_matmul(np.eye(3, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(rows.squares_rmatvec(np.ones(50, "f4")), np.full(3, 50), rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["C", "F", "csr"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gram_matrix_and_the_array_are_those_of_standardised_rows(form, weighted):
+    X = table(3)
+    omega = np.random.default_rng(0).uniform(size=40) if weighted else None
+    rows, Z = Block(FORMS[form](X), units(X)), standardised(X)
+    expected = Z.T @ (Z if omega is None else omega[:, None] * Z)
+    np.testing.assert_allclose(rows.gram(omega), expected, atol=1e-9)
+    np.testing.assert_allclose(rows.toarray(), Z, atol=1e-11)
+
+
+def test_sparse_rows_of_one_value_need_no_squares():
+    rng = np.random.default_rng(0)
+    X = 0.5 * (rng.uniform(size=(40, 5)) < 0.3)
+    rows, Z, Q = Block(sparse.csr_array(X), units(X)), standardised(X), rng.standard_normal((5, 2))
+    back, p1, p2 = rows.through(Q, lambda ZQ, square, part: (ZQ, square), Q, True)
+    R = (Z * Z) @ Q
+    np.testing.assert_allclose(back, Z.T @ (Z @ Q), atol=1e-11)
+    np.testing.assert_allclose(p1, Z.T @ R, atol=1e-11)
+    np.testing.assert_allclose(p2, (Z * Z).T @ R, atol=1e-11)
+    np.testing.assert_allclose(rows.squares_matmul(Q), (Z * Z) @ Q, atol=1e-11)
+    np.testing.assert_allclose(rows.squares_rmatvec(R), (Z * Z).T @ R, atol=1e-11)
+
+
+def test_float32_rows_in_float64_units_are_multiplied_in_float64():
+    X = table(0).astype(np.float32)
+    for form in (X, sparse.csr_array(X)):
+        products = Block(form, units(X.astype(float))).matmul(np.eye(5))
+        np.testing.assert_allclose(products, standardised(X.astype(float)), atol=1e-10)
+
+
+def test_two_blocks_may_be_used_in_turns():
+    first, second = table(0) + 1e6, table(1) + 1e6  # both are prepared in the thread's buffer
+    u = units(first)
+    expected = Block(first, u).matmul(np.eye(5))
+    one, two = Block(first, u), Block(second, u)
+    two.matmul(np.eye(5))
+    np.testing.assert_array_equal(one.matmul(np.eye(5)), expected)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1000, 60, 9), (1001, 61, 9), (50, 3000, 40)])
+def test_tiled_products_are_those_of_whole_matrices(shape, order):
+    n, d, q = shape
+    rng = np.random.default_rng(0)
+    x, W = np.asarray(rng.standard_normal((n, d)), order=order), rng.standard_normal((d, q))
+    R = rng.standard_normal((n, q))
+    np.testing.assert_allclose(kernel.times(x, W), x @ W, atol=1e-10)
+    np.testing.assert_allclose(kernel.transposed_times(x, R), R.T @ x, atol=1e-10)

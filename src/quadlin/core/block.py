@@ -1,110 +1,181 @@
-"""One block of standardised rows as an operator: dense, or sparse with implicit centring."""
+"""One block of standardised rows as an operator, without a standardised copy of it."""
+
+from collections.abc import Callable
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array, issparse
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.pieces import Back, Piece, Pieces, with_data
 from quadlin.core.units import Units
 
-FAR = 100.0  # σ: columns whose mean is further from zero have next to no zeros, and are centred
+Response = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 
 
 class Block:
-    """Standardised rows Z = S − 1·offsetᵀ of one block, known by their products alone.
+    r"""Standardised rows of one block, known by their products alone.
 
-    Dense rows are centred outright (no cancellation when |mean| ≫ sd) and have no offset. Sparse
-    rows are scaled where they are stored and centred implicitly; a column with no zero in the
-    block, or with a mean far from zero, is centred outright as well. Either way the copy is of one
-    block, never of the table.
+    .. math:: Z = X D - 1\nu^\top
+
+    D scales and ν = μ/σ centres, both inside the products: the block is not copied. Columns whose
+    mean is far from zero are standardised outright, a few rows at a time.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
-        self.S: Array
-        self.offset: Array | None
-        if issparse(X):
-            self.S, self.offset = _scaled_sparse(X, units)
-        else:
-            xp = namespace(X)
-            S = (xp.astype(X, units.scale.dtype, copy=False) - units.mean) * units.scale
-            self.S = S - units.rest if bool(xp.any(units.rest != 0)) else S
-            self.offset = None
+        self.X, self.units, self.xp = X, units, namespace(X)
+        self.pieces = Pieces(X, units)
+        self.scale, self.shift = self.pieces.scale, self.pieces.shift
 
     @property
     def n_rows(self) -> int:
         """Return the number of rows."""
-        return int(self.S.shape[0])
+        return int(self.X.shape[0])
 
     def matmul(self, Q: Array) -> Array:
         """Return Z Q for skinny Q (d, q)."""
-        product = self.S @ Q
-        return product if self.offset is None else product - self.offset @ Q
-
-    def rmatmul(self, R: Array) -> Array:
-        """Return Zᵀ R for R (n, q) or (n,)."""
-        product = self.S.T @ R
-        if self.offset is None:
-            return product
-        total = R.sum(axis=0)
-        return product - (self.offset * total if R.ndim == 1 else self.offset[:, None] * total)
+        return self.products(Q, None)[0]
 
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
-        product = self._squares @ Q
-        if self.offset is None:
-            return product
-        o = self.offset[:, None]
-        return product - 2 * (self.S @ (o * Q)) + self.offset**2 @ Q
+        squares: Array = self.products(Q[:, :0], Q)[1]
+        return squares
+
+    def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
+        """Return Z Q and (Z∘Z) S, None without S, from one read of the rows."""
+        first, second = [], []
+        forward = self._forward(Q, S)
+        for piece in self.pieces:
+            ZQ, squares = forward(piece, None if S is None else self.pieces.squared(piece))
+            first.append(ZQ)
+            second.append(squares)
+        stacked = self.pieces.stacked
+        ZQ = stacked(first, Q.shape[1])
+        return ZQ, None if S is None else stacked(second, S.shape[1])
+
+    def rmatmul(self, R: Array) -> Array:
+        """Return Zᵀ R for R (n, q) or (n,)."""
+        if R.ndim == 1:
+            return self.rmatmul(R[:, None])[:, 0]
+        sums = None
+        for piece in self.pieces:
+            sums = self.pieces.back(piece, R[piece.part, :]).plus(sums)
+        return self._standardised(sums or self.pieces.nothing(R.shape[1]))
 
     def squares_rmatvec(self, r: Array) -> Array:
-        """Return (Z∘Z)ᵀ r for r (n,)."""
-        product = self._squares.T @ r
-        if self.offset is None:
-            return product
-        return product - 2 * self.offset * (self.S.T @ r) + self.offset**2 * r.sum()
+        """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
+        if r.ndim == 1:
+            return self.squares_rmatvec(r[:, None])[:, 0]
+        first = second = None
+        for piece in self.pieces:
+            part = r[piece.part, :]
+            first = self.pieces.back(piece, part).plus(first)
+            if self.pieces.level is None:
+                second = self.pieces.back(self.pieces.squared(piece), part).plus(second)
+        return self._squares_standardised(second, first or self.pieces.nothing(r.shape[1]))
+
+    def through(
+        self, Q: Array, respond: Response, S: Array | None, squares: bool
+    ) -> tuple[Array, Array, Array | None]:
+        """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S).
+
+        Rows are read from memory once: each run of them is multiplied by Q, given to `respond` and
+        multiplied back while it is in the cache.
+
+        Parameters
+        ----------
+        Q : array of shape (d, q)
+        respond : callable
+            Gets Z Q, (Z∘Z) S (None without S) and which rows they are of; returns A and R of those
+            rows.
+        S : array of shape (d, p) or None
+        squares : bool
+            Whether anybody needs (Z∘Z)ᵀ R.
+        """
+        forward = self._forward(Q, S)
+        pieces, first, second, m = self.pieces, None, None, 0
+        for piece in pieces if self.n_rows else [Piece(slice(0, 0), None, None)]:
+            squared = pieces.squared(piece) if squares or S is not None else None
+            A, R = respond(*forward(piece, squared), piece.part)
+            first, m = pieces.back(piece, self.xp.concat([R, A], axis=1)).plus(first), R.shape[1]
+            if squared is not None and squares and pieces.level is None:
+                second = pieces.back(squared, R).plus(second)
+        assert first is not None
+        back = self._standardised(first)
+        p2 = self._squares_standardised(second, first.leading(m)) if squares else None
+        return back[:, m:], back[:, :m], p2
+
+    def toarray(self) -> Array:
+        """Return Z itself, dense: for those who have few columns."""
+        X, units = self.X.toarray() if self.pieces.sparse else self.X, self.units
+        return (self.pieces.in_dtype(X) - units.mean) * units.scale - units.rest
 
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""
-        S, o = self.S, self.offset
-        if o is None:
-            xp = namespace(S)
-            return (S if weight is None else S * xp.astype(weight, S.dtype)[:, None]).T @ S
-        omega = np.ones(S.shape[0], S.dtype) if weight is None else weight.astype(S.dtype)
-        scaled = csr_array(
-            (S.data * np.repeat(omega, np.diff(S.indptr)), S.indices, S.indptr), shape=S.shape
-        )
+        omega = None if weight is None else self.pieces.in_dtype(weight)
+        if not self.pieces.sparse:
+            Z = self.toarray()
+            return (Z if omega is None else Z * omega[:, None]).T @ Z
+        if not self.n_rows:
+            return self.pieces.zeros(self.X.shape[1], self.X.shape[1])
+        piece, o, far = next(iter(self.pieces)), self.shift, self.pieces.far
+        omega = np.ones(self.n_rows, self.scale.dtype) if omega is None else omega
+        S = with_data(piece.near, piece.near.data * self.scale[piece.near.indices])
+        scaled = with_data(S, S.data * np.repeat(omega, np.diff(S.indptr)))
         total = S.T @ omega
         product = (S.T @ scaled).toarray() - np.outer(total, o) - np.outer(o, total)
-        return product + omega.sum() * np.outer(o, o)
+        product += omega.sum() * np.outer(o, o)
+        if far is not None:  # whose rows and columns are zero so far
+            F = omega[:, None] * piece.far
+            cross = S.T @ F - np.outer(o, F.sum(axis=0))
+            cross[far] = piece.far.T @ F / 2
+            product[:, far] += cross
+            product[far] += cross.T
+        return product
 
-    @property
-    def _squares(self) -> Array:
-        S = self.S
-        if issparse(S):
-            return csr_array((S.data * S.data, S.indices, S.indptr), shape=S.shape)
-        return S * S
+    def _forward(
+        self, Q: Array, S: Array | None
+    ) -> Callable[[Piece, Piece | None], tuple[Array, Array | None]]:
+        """Return what makes Z Q and (Z∘Z) S of a piece and its squares.
 
+        Z∘Z = X²D² − 2XDν + ν²: the second term is a product with X, and so is the first where
+        every entry of X that is stored is the same number.
+        """
+        pieces, scale, o, q = self.pieces, self.scale[:, None], self.shift[:, None], Q.shape[1]
+        if S is not None:
+            cross = 2 * o * S if pieces.level is None else (2 * o - pieces.level * scale) * S
+            Q = self.xp.concat([Q, cross], axis=1)
+            square_weights, far_squares = scale**2 * S, pieces.of_far(S)
+            square_constant = self.shift @ cross - self.shift**2 @ S
+        weights, constant, far = scale * Q, self.shift @ Q, pieces.of_far(Q)
 
-def _scaled_sparse(X: csr_array, units: Units) -> tuple[csr_array, Array]:
-    n, d = X.shape
-    # An explicit zero is a stored entry; scipy keeps at most one per place in canonical form.
-    full = np.bincount(X.indices, minlength=d) == n
-    far = np.abs(units.nu) > FAR
-    if (far & ~full).any():
-        X, full = _with_zeros(X, np.flatnonzero(far & ~full)), full | far
-    data = X.data.astype(units.scale.dtype, copy=False)
-    if full.any():
-        data = data - np.where(full, units.mean, 0)[X.indices]
-    data = data * units.scale[X.indices]
-    if (full & (units.rest != 0)).any():
-        data = data - np.where(full, units.rest, 0)[X.indices]
-    S = csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return S, np.where(full, 0, units.nu).astype(units.scale.dtype)
+        def forward(piece: Piece, squared: Piece | None) -> tuple[Array, Array | None]:
+            products = pieces.product(piece, weights, far)
+            products -= constant
+            if S is None or squared is None:
+                return products, None
+            squares = -products[:, q:] - square_constant
+            if pieces.level is None:
+                squares = squares + pieces.product(squared, square_weights, far_squares)
+            return products[:, :q], squares
 
+        return forward
 
-def _with_zeros(X: csr_array, columns: np.ndarray) -> csr_array:
-    """Return the rows with every zero of some columns stored."""
-    row, at = np.nonzero(X[:, columns].toarray() == 0)
-    own = X.tocoo()
-    places = (np.concatenate([own.row, row]), np.concatenate([own.col, columns[at]]))
-    data = np.concatenate([own.data, np.zeros(len(row), X.dtype)])
-    return coo_array((data, places), shape=X.shape).tocsr()  # which adds what stands twice
+    def _standardised(self, sums: Back) -> Array:
+        """Return Zᵀ R of the sums Rᵀ X."""
+        if sums.near is None:
+            return sums.far.T
+        near = self.scale[:, None] * sums.near.T - self.shift[:, None] * sums.total
+        return self.pieces.merged(near, sums.far)
+
+    def _squares_standardised(self, squares: Back | None, sums: Back) -> Array:
+        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X.
+
+        The first are None where there are no rows, or where they are a multiple of the others.
+        """
+        if squares is None:
+            level = 0 if self.pieces.level is None else self.pieces.level
+            squares = sums if sums.near is None else sums._replace(near=level * sums.near)
+        if squares.near is None:
+            return squares.far.T
+        scale, o = self.scale[:, None], self.shift[:, None]
+        near = scale**2 * squares.near.T - 2 * scale * o * sums.near.T + o**2 * sums.total
+        return self.pieces.merged(near, squares.far)

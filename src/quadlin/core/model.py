@@ -41,29 +41,47 @@ class RawModel:
     eigenvalues: Array  # (k,), signed, by falling size
 
 
+@dataclass(frozen=True)
+class Assembly:
+    """How p functions f(z) are put together, with m = diag M̄ (d, p): the formula of `Model`."""
+
+    constant: Array  # (p,), c − Σ_F m
+    left_out: Array | None  # (d, p), m outside F; None where every diagonal is modelled
+
+    @classmethod
+    def of(cls, c: Array | float, m: Array, free: Array) -> "Assembly":
+        """Return that of functions with constants c and diagonals m."""
+        every = bool(namespace(free).all(free == 1))
+        return cls(c - free @ m, None if every else (1 - free)[:, None] * m)
+
+    def assembled(self, linear: Array, quadratic: Array, squares: Array | None) -> Array:
+        """Return f(z) (n, p) from zᵀw, zᵀM̄z and (z∘z)ᵀ`left_out`."""
+        f = linear + quadratic + self.constant
+        return f if squares is None else f - squares
+
+
 def predict(model: Model, block: Block) -> Array:
     """Return f(z) for the rows of a block."""
-    xp = namespace(model.U)
-    products = block.matmul(xp.concat([model.U, model.w[:, None]], axis=1))
-    return evaluate(model, block, products[:, :-1], products[:, -1])
+    assembly = assembly_of(model)
+    products, squares = block.products(columns_of(model), assembly.left_out)
+    return evaluate(model, assembly, products, squares)[:, 0]
 
 
-def evaluate(model: Model, block: Block, ZU: Array, Zw: Array) -> Array:
-    """Return f(z), given the products of the rows with U and w."""
-    m = (model.U * model.U) @ model.s
-    return assembled(block, model.c, Zw, (ZU * ZU) @ model.s, m, model.free)
+def columns_of(model: Model) -> Array:
+    """Return [U w], whose products with the rows f(z) is made of."""
+    return namespace(model.U).concat([model.U, model.w[:, None]], axis=1)
 
 
-def assembled(
-    block: Block, c: Array | float, linear: Array, quadratic: Array, m: Array, free: Array
-) -> Array:
-    """Return f(z) from zᵀw, zᵀM̄z and m = diag M̄: (n,), or (n, p) of p functions at once."""
-    f = c + linear + quadratic - free @ m
-    if bool(namespace(free).any(free == 0)):
-        left_out = (1 - free)[:, None] * (m[:, None] if m.ndim == 1 else m)
-        squares = block.squares_matmul(left_out)
-        f = f - (squares[:, 0] if m.ndim == 1 else squares)
-    return f
+def assembly_of(model: Model) -> Assembly:
+    """Return how f(z) is put together."""
+    return Assembly.of(model.c, ((model.U * model.U) @ model.s)[:, None], model.free)
+
+
+def evaluate(model: Model, assembly: Assembly, products: Array, squares: Array | None) -> Array:
+    """Return f(z) (n, 1) from Z [U w …] and (Z∘Z)`left_out`."""
+    k = model.U.shape[1]
+    ZU, Zw = products[:, :k], products[:, k : k + 1]
+    return assembly.assembled(Zw, (ZU * ZU) @ model.s[:, None], squares)
 
 
 def constant_model(units: Units, rank: int, c: float = 0.0) -> Model:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
-from quadlin.core.model import assembled
+from quadlin.core.model import Assembly
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,28 @@ class Steps:
 
     def __getitem__(self, part: slice) -> "Steps":
         return Steps(self.E, self.H[:, part, :], self.w[:, part], self.c[part])
+
+    def columns(self) -> Array:
+        """Return [E w H], whose products with the rows the changes are made of."""
+        d, m, k = self.H.shape
+        xp = namespace(self.E)
+        return xp.concat([self.E, self.w, xp.reshape(self.H, (d, m * k))], axis=1)
+
+    def assembly(self, free: Array) -> Assembly:
+        """Return how the changes of the predictions are put together."""
+        return Assembly.of(self.c, self.diagonals(), free)
+
+    def changes(
+        self, assembly: Assembly, products: Array, squares: Array | None
+    ) -> tuple[Array, Array]:
+        """Return how each step changes the predictions, J tᵢ (n, m), and Z E (n, k).
+
+        From Z [E w H] and (Z∘Z)`left_out`.
+        """
+        xp, (_, m, k) = namespace(self.E), self.H.shape
+        ZE, Zw = products[:, :k], products[:, k : k + m]
+        ZH = xp.reshape(products[:, k + m :], (products.shape[0], m, k))
+        return assembly.assembled(Zw, 2 * xp.sum(ZE[:, None, :] * ZH, axis=2), squares), ZE
 
     def diagonals(self) -> Array:
         """Return diag(E Hᵢᵀ + Hᵢ Eᵀ), (d, m)."""
@@ -47,13 +69,7 @@ class Steps:
         return alpha[0] * float(xp.sum(w * w)) + 4 * alpha[1] * float(inner + cross)
 
 
-def changes(block: Block, steps: Steps, free: Array) -> tuple[Array, Array]:
-    """Return how each step changes the predictions, J tᵢ (n, m), and Z E (n, k)."""
-    xp = namespace(steps.E)
-    d, m, k = steps.H.shape
-    columns = [steps.E, steps.w, xp.reshape(steps.H, (d, m * k))]
-    products = block.matmul(xp.concat(columns, axis=1))
-    ZE, Zw = products[:, :k], products[:, k : k + m]
-    ZH = xp.reshape(products[:, k + m :], (products.shape[0], m, k))
-    quadratic = 2 * xp.sum(ZE[:, None, :] * ZH, axis=2)
-    return assembled(block, steps.c, Zw, quadratic, steps.diagonals(), free), ZE
+def changes(block: Block, steps: Steps, free: Array) -> Array:
+    """Return how each step changes the predictions of a block, J tᵢ (n, m)."""
+    assembly = steps.assembly(free)
+    return steps.changes(assembly, *block.products(steps.columns(), assembly.left_out))[0]

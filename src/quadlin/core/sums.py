@@ -1,15 +1,17 @@
 """The statistics of residuals that a step needs, as sums over rows."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
-from quadlin.core.model import Model, evaluate
-from quadlin.core.steps import Steps, changes
+from quadlin.core.model import Model, assembly_of, columns_of, evaluate
+from quadlin.core.steps import Steps
 from quadlin.core.units import Units
 
+Residuals = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 
@@ -38,17 +40,18 @@ def residual_sums(
 
     `squares=False` leaves P2 out, for those who need it for no feature.
     """
-    xp = namespace(model.U)
-    k = model.U.shape[1]
-    block = Block(chunk.X, units)
-    columns = [model.U, model.w[:, None]] + ([] if Q is None else [Q])
-    products = block.matmul(xp.concat(columns, axis=1))
-    ZU, Zw = products[:, :k], products[:, k]
-    ZQ = ZU if Q is None else products[:, k + 1 :]
-    r = evaluate(model, block, ZU, Zw) - standardised_target(chunk, units)
-    weight, weighted = _weighted(chunk, r)
-    loss = float(xp.sum(xp.astype(weighted * r, xp.float64)))
-    return batch_sums(block, weight, weighted[:, None], ZQ, squares, loss)
+    xp, k = namespace(model.U), model.U.shape[1]
+    y, assembly, losses = standardised_target(chunk, units)[:, None], assembly_of(model), []
+
+    def residuals(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
+        r = evaluate(model, assembly, products, square) - y[part, :]
+        weighted = _weighted(chunk, r, part)
+        losses.append(weighted * r)
+        return weighted, products[:, :k] if Q is None else products[:, k + 1 :]
+
+    Y = columns_of(model) if Q is None else xp.concat([columns_of(model), Q], axis=1)
+    sums = batch_sums(chunk, units, Y, residuals, assembly.left_out, squares)
+    return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
 
 
 def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
@@ -57,26 +60,47 @@ def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums
     pieces = cut_rows(chunk, m * k)
     if len(pieces) > 1:
         return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
-    block = Block(chunk.X, units)
-    q, ZE = changes(block, steps, units.free)
-    weight, weighted = _weighted(chunk, q)
-    return batch_sums(block, weight, weighted, ZE, squares)
+    assembly = steps.assembly(units.free)
+
+    def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
+        change, ZE = steps.changes(assembly, products, square)
+        return _weighted(chunk, change, part), ZE
+
+    left_out = assembly.left_out
+    return batch_sums(chunk, units, steps.columns(), changes, left_out, squares)
 
 
 def batch_sums(
-    block: Block, weight: float, r: Array, ZQ: Array, squares: bool, loss: float = 0.0
+    chunk: Chunk, units: Units, Y: Array, residuals: Residuals, S: Array | None, squares: bool
 ) -> Sums:
-    """Sum what m residuals r (n, m), already weighted, say of the rows of a block."""
-    xp = namespace(ZQ)
-    (n, m), q = r.shape, ZQ.shape[1]
-    columns = xp.reshape(r[:, :, None] * ZQ[:, None, :], (n, m * q))
-    back = block.rmatmul(xp.concat([r, columns], axis=1))
-    p1 = back[:, :m]
-    p2 = xp.zeros_like(p1)
-    if squares:
-        p2 = xp.stack([block.squares_rmatvec(r[:, i]) for i in range(m)], axis=1)
-    p0 = xp.sum(xp.astype(r, xp.float64), axis=0)
-    return Sums(weight, loss, p0, p1, p2, xp.reshape(back[:, m:], (back.shape[0], m, q)))
+    """Sum what m residuals say of the rows of a chunk, from one read of them.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    units : Units
+    Y : array of shape (d, q)
+    residuals : callable
+        Gets Z Y, (Z∘Z) S (None without S) and which rows they are of; returns the weighted
+        residuals (n, m) of those rows and their Z Q.
+    S : array of shape (d, p) or None
+    squares : bool
+        Whether anybody needs P2.
+    """
+    xp, weighted = namespace(Y), []
+
+    def respond(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
+        r, ZQ = residuals(products, square, part)
+        weighted.append(r)
+        columns = r[:, :, None] * ZQ[:, None, :]
+        return xp.reshape(columns, (r.shape[0], r.shape[1] * ZQ.shape[1])), r
+
+    action, p1, p2 = Block(chunk.X, units).through(Y, respond, S, squares)
+    d, m = p1.shape
+    omega = float(chunk.X.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
+    p0 = xp.sum(xp.astype(xp.concat(weighted), xp.float64), axis=0)
+    p2 = xp.zeros_like(p1) if p2 is None else p2
+    return Sums(omega, 0.0, p0, p1, p2, xp.reshape(action, (d, m, action.shape[1] // m)))
 
 
 def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:
@@ -85,10 +109,8 @@ def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:
     return list(MemorySource(chunk.X, chunk.y, chunk.weight, step))
 
 
-def _weighted(chunk: Chunk, r: Array) -> tuple[float, Array]:
-    """Return Σω and ω∘r, for r (n,) or (n, m)."""
+def _weighted(chunk: Chunk, r: Array, part: slice) -> Array:
+    """Return ω∘r for the residuals r (n, m) of some rows."""
     if chunk.weight is None:
-        return float(r.shape[0]), r
-    xp = namespace(r)
-    weight = xp.astype(chunk.weight, r.dtype)
-    return float(xp.sum(chunk.weight)), (weight if r.ndim == 1 else weight[:, None]) * r
+        return r
+    return namespace(r).astype(chunk.weight[part], r.dtype)[:, None] * r

@@ -171,7 +171,7 @@ def _ours(race: Race, solver: str) -> list[Row]:
         return watch.note(record.step, record.passes, loss, _predictor(solution.model))
 
     constant = race.units.target
-    watch.note(0, 0, np.asarray(constant.power), lambda rows: rows.S[:, 0] * 0 + constant.centre)
+    watch.note(0, 0, np.asarray(constant.power), lambda rows: rows.X[:, 0] * 0 + constant.centre)
     weight, rng = float(race.source.X.shape[0]), np.random.default_rng(race.seed)
     fit_rows(Rows.of(race.source), race.units, options, weight, rng, None, on_step)
     return watch.rows

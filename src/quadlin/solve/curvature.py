@@ -3,7 +3,6 @@
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, symmetric
-from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import folded
 from quadlin.core.sums import Sums, batch_sums, cut_rows
@@ -71,9 +70,11 @@ def noise_sums(
     r = xp.asarray(noise(places, seed, draws), dtype=E.dtype, device=E.device)
     if chunk.weight is not None:
         r = xp.sqrt(xp.astype(chunk.weight, E.dtype))[:, None] * r
-    block = Block(chunk.X, units)
-    weight = float(r.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
-    return batch_sums(block, weight, r, block.matmul(E), squares)
+
+    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array]:
+        return r[part, :], ZE
+
+    return batch_sums(chunk, units, E, drawn, None, squares)
 
 
 def noise(places: range, seed: int, draws: int) -> np.ndarray:

@@ -52,11 +52,9 @@ class Normal(Additive):
 
 def _dense(chunk: Chunk, units: Units) -> Array:
     """Return standardised rows outright, in float64."""
-    block = Block(chunk.X, units)
-    if block.offset is not None:
-        return block.S.toarray().astype(np.float64) - block.offset
-    xp = namespace(block.S)
-    return xp.astype(block.S, xp.float64)
+    Z = Block(chunk.X, units).toarray()
+    xp = namespace(Z)
+    return xp.astype(Z, xp.float64)
 
 
 def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:

@@ -10,7 +10,7 @@ from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.core.model import Model, assembled, tied
+from quadlin.core.model import Assembly, Model, tied
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
@@ -114,21 +114,28 @@ def _family(
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
     xp = namespace(f.span)
-    block = Block(chunk.X, units)
+    # Directions that move w or c alone have a core of zeros.
+    cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
+    c = xp.asarray(f.c, dtype=f.span.dtype, device=f.span.device)
+    assembly = Assembly.of(c, _quadratic(f.span, cores), f.free)
+    columns = xp.concat([f.span, f.w], axis=1)
+    products, squares = Block(chunk.X, units).products(columns, assembly.left_out)
     a = f.span.shape[1]
-    products = block.matmul(xp.concat([f.span, f.w], axis=1))
-    ZA = products[:, :a]
-    quadratic = xp.stack([xp.sum((ZA @ C) * ZA, axis=1) for C in f.cores], axis=1)
-    diagonals = xp.stack([xp.sum((f.span @ C) * f.span, axis=1) for C in f.cores], axis=1)
-    like = {"dtype": f.span.dtype, "device": f.span.device}
-    c = xp.asarray(f.c, **like)
-    F = assembled(block, c, products[:, a:], quadratic, diagonals, f.free)
+    F = assembly.assembled(products[:, a:], _quadratic(products[:, :a], cores), squares)
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
     if chunk.weight is None:
         return Gram(float(r.shape[0]), F.T @ F)
     omega = xp.astype(chunk.weight, xp.float64)
     return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F)
+
+
+def _quadratic(A: Array, cores: list[Array | None]) -> Array:
+    """Return aᵢᵀ C aᵢ for the rows of A, (n, number of cores); None is a core of zeros."""
+    xp = namespace(A)
+    nothing = xp.zeros_like(A[:, 0])
+    columns = [nothing if C is None else xp.sum((A @ C) * A, axis=1) for C in cores]
+    return xp.stack(columns, axis=1)
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:

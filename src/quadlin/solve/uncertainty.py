@@ -77,7 +77,7 @@ class Uncertainty:
         size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
         variance: Array = 0.0
         for start in range(0, m, size):
-            q, _ = changes(block, self.steps[start : start + size], self.units.free)
+            q = changes(block, self.steps[start : start + size], self.units.free)
             variance = variance + xp.sum(q * q, axis=1)
         variance = self.error**2 * variance
         return xp.sqrt(self.noise**2 + variance if predictive else variance)

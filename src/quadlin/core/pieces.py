@@ -1,0 +1,188 @@
+"""The rows of one block as they are given, cut into pieces that are multiplied in the cache."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core import kernel
+from quadlin.core.arrays import Array, is_numpy, namespace
+from quadlin.core.kernel_far import far_columns, wild
+from quadlin.core.units import Units
+
+
+class Piece(NamedTuple):
+    """Some rows: the columns that are centred implicitly, and those that are standardised."""
+
+    part: slice
+    near: Array  # (b, d) as given, dense or CSR; None where all are far
+    far: Array  # (b, f) standardised; None where none is
+
+
+class Back(NamedTuple):
+    """Sums over rows: Rᵀ X, with the far columns standardised, and Rᵀ 1."""
+
+    near: Array  # (q, d), or None
+    far: Array  # (q, f), or None
+    total: Array  # (q,)
+
+    def plus(self, other: "Back | None") -> "Back":
+        """Add the sums of other rows."""
+        if other is None:
+            return self
+        near = None if self.near is None else self.near + other.near
+        far = None if self.far is None else self.far + other.far
+        return Back(near, far, self.total + other.total)
+
+    def leading(self, columns: int) -> "Back":
+        """Return those of the first columns of R."""
+        near = None if self.near is None else self.near[:columns, :]
+        far = None if self.far is None else self.far[:columns, :]
+        return Back(near, far, self.total[:columns])
+
+
+class Pieces:
+    """Rows of any layout: dense numpy rows in tiles, sparse and other arrays in one piece.
+
+    `scale` and `shift` standardise the near columns, and are zero for the far ones.
+    """
+
+    def __init__(self, X: Array, units: Units) -> None:
+        self.X, self.units, self.xp = X, units, namespace(X)
+        self.sparse, self.dtype = issparse(X), units.scale.dtype
+        self.tiled = not self.sparse and is_numpy(X)
+        self.scale, self.shift = units.scale, units.nu
+        mask = far_columns(self.scale, self.shift, self.sparse)
+        self.far: Array = None  # the places of the columns that are standardised outright
+        self.all_far = False
+        if mask is not None:
+            xp, d = self.xp, X.shape[1]
+            self.far = xp.nonzero(mask)[0]
+            self.all_far = self.far.shape[0] == d
+            # Where the sums of each column are, far ones last.
+            last = d - 1 + xp.cumulative_sum(xp.astype(mask, xp.int64))
+            self.order = xp.where(mask, last, xp.arange(d, device=mask.device))
+            self.scale, self.shift = (
+                xp.where(mask, xp.zeros_like(v), v) for v in (self.scale, self.shift)
+            )
+        # Rows whose squares would leave the range of numbers are scaled outright, without centring.
+        self.outright = self.sparse and bool(wild(units.scale).any())
+        if self.outright:
+            self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
+        # X∘X = level · X, as for one-hot rows; None where it is not.
+        self.level = None if self.outright or self.far is not None else _level(X, self.dtype)
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Cut the rows into runs; what is made of one lives until the next."""
+        (n, d), units = self.X.shape, self.units
+        if not self.tiled:
+            if n:
+                near = self._sparse_rows() if self.sparse else self.in_dtype(self.X)
+                yield Piece(slice(0, n), None if self.all_far else near, self._far_of(self.X))
+            return
+        for part in kernel.pieces(n, d * self.dtype.itemsize):
+            x = self.X[part]
+            if self.all_far:
+                Z = kernel.standardised(x, units.mean, units.scale, units.rest)
+                yield Piece(part, None, Z)
+            else:
+                yield Piece(part, kernel.prepared(x, self.dtype), self._far_of(x))
+
+    def squared(self, piece: Piece) -> Piece:
+        """Return the squares of all entries, or the piece itself where they are a multiple."""
+        near = piece.near
+        if near is not None and self.level is None:
+            if self.sparse:
+                near = with_data(near, near.data * near.data)
+            else:
+                near = kernel.squared(near) if self.tiled else near * near
+        far = piece.far
+        return piece._replace(near=near, far=None if far is None else far * far)
+
+    def product(self, piece: Piece, near_weights: Array, far_weights: Array | None) -> Array:
+        """Return the product of a piece with weights of the near columns and of the far ones."""
+        if piece.near is None and piece.far is None:
+            return self.zeros(0, near_weights.shape[1])
+        if piece.near is None:
+            return self._times(piece.far, far_weights)
+        product = self._times(piece.near, near_weights)
+        return product if piece.far is None else product + piece.far @ far_weights
+
+    def back(self, piece: Piece, R: Array) -> Back:
+        """Return Rᵀ of a piece."""
+        if R.shape[0] == 0:
+            return self.nothing(R.shape[1])
+        if self.tiled:
+            near, far = (
+                None if x is None else kernel.transposed_times(x, R)
+                for x in (piece.near, piece.far)
+            )
+            return Back(near, far, R.sum(axis=0))
+        near = None if piece.near is None else (piece.near.T @ R).T
+        return Back(near, None if piece.far is None else R.T @ piece.far, self.xp.sum(R, axis=0))
+
+    def nothing(self, q: int) -> Back:
+        """Return the sums over no rows."""
+        near = None if self.all_far else self.zeros(q, self.X.shape[1])
+        far = None if self.far is None else self.zeros(q, self.far.shape[0])
+        return Back(near, far, self.zeros(q, 1)[:, 0])
+
+    def of_far(self, Q: Array) -> Array | None:
+        """Return the rows of Q (d, q) that belong to the far columns."""
+        return None if self.far is None else self.xp.take(Q, self.far, axis=0)
+
+    def merged(self, near: Array, far: Array | None) -> Array:
+        """Lay the sums of all columns in order."""
+        if far is None:
+            return near
+        return self.xp.take(self.xp.concat([near, far.T], axis=0), self.order, axis=0)
+
+    def stacked(self, products: list[Array], columns: int) -> Array:
+        """Return the products of all pieces below one another."""
+        if not products:
+            return self.zeros(0, columns)
+        return products[0] if len(products) == 1 else self.xp.concat(products, axis=0)
+
+    def in_dtype(self, a: Array) -> Array:
+        """Return an array in the dtype of the products."""
+        return self.xp.astype(a, self.dtype, copy=False)
+
+    def zeros(self, *shape: int) -> Array:
+        """Return zeros where the rows are."""
+        device = None if self.sparse else self.X.device
+        return self.xp.zeros(shape, dtype=self.dtype, device=device)
+
+    def _times(self, x: Array, W: Array) -> Array:
+        if self.tiled:
+            return kernel.times(x, W)
+        # In the order of `kernel.times`, and for the same reason.
+        return np.asfortranarray(x @ W) if self.sparse else x @ W
+
+    def _sparse_rows(self) -> csr_array:
+        if self.X.dtype == self.dtype and not self.outright:
+            return self.X
+        data = self.in_dtype(self.X.data)
+        if self.outright:
+            data = data * self.units.scale[self.X.indices]
+        return with_data(self.X, data)
+
+    def _far_of(self, X: Array) -> Array | None:
+        if self.far is None:
+            return None
+        take, units, places = self.xp.take, self.units, self.far
+        columns = X[:, self.far].toarray() if self.sparse else take(X, places, axis=1)
+        centred = self.in_dtype(columns) - take(units.mean, places)
+        return centred * take(units.scale, places) - take(units.rest, places)
+
+
+def with_data(X: csr_array, data: np.ndarray) -> csr_array:
+    """Return sparse rows with other numbers in the same places."""
+    return csr_array((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _level(X: Array, dtype: np.dtype) -> Array:
+    """Return the value of all entries that sparse rows store, or None where they differ."""
+    if not issparse(X) or not X.nnz or X.data.min() != X.data.max():
+        return None
+    return X.data[:1].astype(dtype)
