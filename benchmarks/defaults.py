@@ -414,7 +414,26 @@ def estimator(make):
     return way
 
 
+def automatic(X, y, X_test):
+    """Call the solver that chooses, without an estimator around it."""
+    from quadlin.solve.automatic import choose
+
+    def fit():
+        n, d = X.shape
+        source = MemorySource(X, y)
+        known = survey(source)
+        units = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(d)])(
+            known.features, known.target
+        )
+        return choose(source, units, Options(rank=1), n, float(n), 0), units
+
+    (choice, units), seconds = timed(fit)
+    f = units.target.mean + units.target.scale * predict(choice.solution.model, Block(X_test, units))
+    return f, choice.rank, choice.alpha, seconds
+
+
 WAYS = {
+    "auto": automatic,
     "default": estimator(SecondOrderRegressor),
     "rank-auto": estimator(lambda: SecondOrderRegressor(rank="auto")),
     "cv": estimator(SecondOrderRegressorCV),
