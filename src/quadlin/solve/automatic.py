@@ -26,11 +26,17 @@ from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
 FIRST_RANK, MOST_RANK = 4, 16
+CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
+KERNEL_START = 400  # rows that find penalties to begin with
 KERNEL_ROWS = 1500  # up to which all products are tried where they are too many for a p×p matrix
-ROUNDS, SETTLED = 3, 0.3  # of fit and penalties, and the change of log α that ends them
+ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
+CLEAR = 20.0  # of log evidence: a quadratic part that is there beyond doubt
+TIE = 0.1  # of log evidence: of what is closer, the lowest rank
+BEGIN = 0.2  # α₂/n to begin with: a component that just stands out of the noise has about that
+NEAR = 10.0  # penalties within this factor share a whitener
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
-STARTS = [(first, second) for first in (-9.0, -5.0, -1.5) for second in (-9.0, -5.0, -2.0, 1.0)]
+FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/N, α₂/N to begin with
 
 
 @dataclass(frozen=True)
@@ -42,22 +48,40 @@ class Basis:
     """
 
     W: Array  # (d, d), the span first
-    i: Array
-    j: Array
-    size: Array  # 1, or √2 for two different directions
+    rank: int
 
     @classmethod
     def of(cls, units: Units, U: Array) -> "Basis":
         """Return the basis at the span of U, in standardised units."""
         xp, (d, k) = namespace(U), U.shape
-        W = xp.eye(d, dtype=xp.float64, device=U.device)
-        if 0 < k < d:
-            rho = xp.astype(units.burden, xp.float64)[:, None]
-            W = xp.linalg.qr(rho * xp.astype(U, xp.float64), mode="complete")[0]
-        i, j = np.triu_indices(d)
-        i, j = i[i < k], j[i < k]
-        size = np.where(i == j, 1.0, sqrt(2))
-        return cls(W, *(xp.asarray(a, device=U.device) for a in (i, j, size)))
+        if k in (0, d):
+            return cls(xp.eye(d, dtype=xp.float64, device=U.device), k)
+        rho = xp.astype(units.burden, xp.float64)[:, None]
+        return cls(xp.linalg.qr(rho * xp.astype(U, xp.float64), mode="complete")[0], k)
+
+    @property
+    def size(self) -> int:
+        """Return the number of directions."""
+        d, k = self.W.shape[0], self.rank
+        return d * k - k * (k - 1) // 2
+
+    def quadratic(self, Z: Array, fixed: Array) -> Array:
+        """Return zᵀBz, (n, size), for every direction B; squares are left out where `fixed`."""
+        xp = namespace(Z)
+        values, any_fixed = self._pairs(Z @ self.W), bool(xp.any(fixed))
+        if any_fixed:
+            some = xp.nonzero(fixed)[0]
+            squares = xp.take(Z, some, axis=1) ** 2
+            values = values - squares @ self._pairs(xp.take(self.W, some, axis=0))
+        return values
+
+    def _pairs(self, A: Array) -> Array:
+        """Return the products of columns i < k and j ≥ i, times √2 where i ≠ j."""
+        xp, (n, d) = namespace(A), A.shape
+        columns = [A[:, :0]]
+        for i in range(self.rank):
+            columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
+        return xp.concat(columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -70,37 +94,26 @@ class Products(Additive):
 def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
     """Sum over one chunk, in float64."""
     n, d = chunk.X.shape
-    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + basis.i.shape[0]))
+    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + basis.size))
     if n > step:
         parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
         return reduce(products, parts, units, options, basis)
     Z = _dense(chunk, units)
     xp = namespace(Z)
     nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.burden))
-    fixed = xp.astype(units.free == 0, xp.float64)  # whose squares are left out
+    fixed = units.free == 0
     ones = xp.ones_like(Z[:, :1])
     linear = Z if options.fit_intercept else Z + nu
     at = Z if options.fit_linear else Z + nu
     columns = [ones, linear / rho] if options.fit_linear else [ones]
-    columns.append(_quadratic(at / rho, basis, fixed))
+    columns.append(basis.quadratic(at / rho, fixed))
     if options.fit_linear and not options.fit_intercept:
-        columns[-1] = columns[-1] - _quadratic((nu / rho)[None, :], basis, fixed)
+        columns[-1] = columns[-1] - basis.quadratic((nu / rho)[None, :], fixed)
     columns.append(xp.astype(standardised_target(chunk, units), xp.float64)[:, None])
     A = xp.concat(columns, axis=1)
     if chunk.weight is not None:
         A = xp.sqrt(xp.astype(chunk.weight, xp.float64))[:, None] * A
     return Products(A.T @ A)
-
-
-def _quadratic(Z: Array, basis: Basis, fixed: Array) -> Array:
-    """Return zᵀBz for the directions B of a basis, squares left out where they are fixed."""
-    xp = namespace(Z)
-    ZW = Z @ basis.W
-    values = xp.take(ZW, basis.i, axis=1) * xp.take(ZW, basis.j, axis=1)
-    if bool(xp.any(fixed != 0)):
-        W = fixed[:, None] * basis.W
-        values = values - (Z * Z) @ (xp.take(W, basis.i, axis=1) * xp.take(basis.W, basis.j, axis=1))
-    return values * basis.size
 
 
 @dataclass(frozen=True)
@@ -175,6 +188,8 @@ class _Search:
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     passes: int = 0
+    white: Whitener | None = None
+    ridge: float = 0.0  # that it was made for
 
     @property
     def d(self) -> int:
@@ -187,40 +202,37 @@ class _Search:
     def best(self) -> Candidate:
         """Return the best of rank 0, of all products and of a search over low ranks."""
         self.candidate(0)
-        if self.d > 0 and self.plain:
+        most, products = self.most(), self.plain and self.d > 0
+        if products and self.d * (self.d + 3) // 2 <= min(self.rows, CHEAP_COLUMNS):
             self.candidate(self.d)
-        most = self.most()
         if most > 0:
-            k = min(FIRST_RANK, most)
-            self.candidate(k)
-            while k > 1 and (k == min(FIRST_RANK, most) or self.better(k, 2 * k)):
-                k = k // 2
-                self.candidate(k)
-            k = min(FIRST_RANK, most)
-            while k < most and self.better(k, k // 2):
-                k = min(2 * k, most)
-                self.candidate(k)
-            self.refine(most)
-        return max(self.found(), key=lambda c: c.evidence)
+            self.climb(min(FIRST_RANK, most), most)
+        if products and min(c.noise for c in self.found()) > NO_NOISE:
+            self.candidate(self.d)
+        top = max(c.evidence for c in self.found())
+        return min((c for c in self.found() if c.evidence >= top - TIE), key=lambda c: c.rank)
 
-    def refine(self, most: int) -> None:
-        """Try ranks between the best low rank and its neighbours, the middle ones first."""
-        while True:
-            low = sorted(k for k, c in self.tried.items() if c is not None and k <= most)
-            top = max(low, key=lambda k: self.evidence(k))
-            place = low.index(top)
-            around = [(low[p], top) for p in (place - 1,) if p >= 0]
-            around += [(top, low[p]) for p in (place + 1,) if p < len(low)]
-            gaps = [(b - a, (a + b) // 2) for a, b in around if b - a > 1]
-            if top == 0 or not gaps:
-                return
-            self.candidate(max(gaps)[1])
+    def climb(self, k: int, most: int) -> None:
+        """Go down by ones while the evidence rises, or else up: by doubles where one more is better."""
+        self.candidate(k)
+        if self.better(k - 1, k):
+            while k > 1 and self.better(k - 1, k):
+                k -= 1
+        while k < most and self.better(k + 1, k):
+            double = min(2 * k, most)
+            while double > k + 1 and not self.better(double, k + 1):
+                double = (k + 1 + double) // 2
+            k = double
+        weak = self.evidence(k) < self.evidence(0) + CLEAR
+        if k > 2 and weak and self.better(1, k):  # of weak components one may be better than many
+            self.candidate(2)
 
     def better(self, k: int, other: int) -> bool:
+        """Tell whether a rank is at least as good as another."""
         return self.evidence(k) >= self.evidence(other)
 
     def evidence(self, k: int) -> float:
-        candidate = self.tried.get(k)
+        candidate = self.candidate(k)
         return -np.inf if candidate is None else candidate.evidence
 
     def found(self) -> list[Candidate]:
@@ -246,7 +258,7 @@ class _Search:
         weight = self.weight
         if self.options.fit_intercept:
             G, weight = G - np.outer(G[0], G[0]) / G[0, 0], weight - 1
-        linear, quadratic = self.d * self.options.fit_linear, basis.i.shape[0]
+        linear, quadratic = self.d * self.options.fit_linear, basis.size
         unit = np.repeat([1.0, 2.0], [linear, quadratic])
         sizes = [size for size in (linear, quadratic) if size]
         return Gram(G[1:-1, 1:-1], G[1:-1, -1], float(G[-1, -1]), weight, sizes, unit)
@@ -265,9 +277,18 @@ class _Search:
             model = Kernel(kernels, y, self.weight - 1, [d, columns - d])
         else:
             return None
-        starts = [(a,) for a in (-9.0, -5.0, -2.0, 0.0, 2.0)] if k == 0 else STARTS
-        best = maximised(model, starts)
-        return self.noted(k, best, None)
+        if k == 0:
+            starts: list[tuple[float, ...]] = [(a,) for a in FIRST]
+        else:
+            first = log(self.candidate(0).alpha[0] / self.weight)
+            starts = [(first - 1.0, second) for second in SECOND]
+        if isinstance(model, Kernel) and self.rows > KERNEL_START:
+            # Which rows begin is told by the rows themselves, not by their order.
+            Z = to_numpy(exact.Z)
+            key = np.sin(1e3 * (Z @ np.random.default_rng(0).standard_normal(d)))
+            few = model.some(np.argsort(key)[:KERNEL_START])
+            starts = [maximised(few, starts).log_alpha - log(few.weight)]
+        return self.noted(k, maximised(model, starts), None)
 
     def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
@@ -283,7 +304,6 @@ class _Search:
         shift = log(max(self.weight - 1, 1.0))
         for _ in range(ROUNDS):
             warm = self.fit(replace(options, rank=k, alpha=alpha), warm)[0].model
-            before = np.log(alpha)[-2 + self.options.fit_linear * 0 :]
             gram = self.gram(warm.U)
             before = np.log(alpha) if len(gram.sizes) == 2 else np.log(alpha[1:])
             best = maximised(gram, [before - shift])
@@ -299,24 +319,24 @@ class _Search:
         lower = [j for j, c in self.tried.items() if c is not None and 0 < j < k]
         if higher:
             near = self.tried[min(higher)]
-            return with_rank(near.model, k), near.alpha
+            first, second = near.alpha  # the same |M|² by fewer parameters
+            return with_rank(near.model, k), (first, second * k / near.rank)
         if lower:
             return None, self.tried[max(lower)].alpha
         ends = [self.tried[j] for j in (self.d, 0) if self.tried.get(j) is not None]
         first = ends[0].alpha[0] if ends else 1e-3 * self.weight
-        second = ends[0].alpha[1] if ends and ends[0].rank else 0.05 * self.weight
-        clip = self.weight * np.array([1e-8, 1.0])
-        return None, (float(np.clip(first, *clip)), float(np.clip(second, *clip)))
+        second = min(ends[0].alpha[1] if ends and ends[0].rank else np.inf, BEGIN * self.weight)
+        return None, tuple(max(a, 1e-8 * self.weight) for a in (first, second))
 
     def fit(self, options: Options, warm: Model | None) -> tuple[Solution, Whitener]:
-        rng = np.random.default_rng(self.seed)
-        white, passes = whitener(
-            self.source, self.units, options.whiten, options.alpha[0] / self.weight, rng
-        )
+        rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
+        if self.white is None or not self.ridge / NEAR <= ridge <= self.ridge * NEAR:
+            self.white, passes = whitener(self.source, self.units, options.whiten, ridge, rng)
+            self.ridge, self.passes = ridge, self.passes + passes
         problem = Problem(self.source, self.units, options, rng)
-        solution = polish(problem, white, warm)
-        self.passes += problem.passes + passes
-        return solution, white
+        solution = polish(problem, self.white, warm)
+        self.passes += problem.passes
+        return solution, self.white
 
     def fitted(self, best: Candidate) -> Choice:
         """Fit the best candidate to the end; without noise, without penalty."""

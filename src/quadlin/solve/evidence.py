@@ -29,11 +29,12 @@ from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dpotri, dtrtri
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp, multigammaln
 
 LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
+FLAT = 0.2  # the slope of the log evidence, in log α, that ends the search
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
 DRAWS = 4096  # for `log_volume`
 
@@ -114,12 +115,18 @@ class Kernel:
         value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
         if not gradient:
             return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
-        inverse = dtrtri(L, lower=1)[0]
-        inverse = inverse.T @ inverse
-        a = inverse @ self.y
-        determined = np.array([np.sum(inverse * K) for K in parts])
+        inverse = np.tril(dpotri(L, lower=1)[0])
+        inverse[np.diag_indices_from(inverse)] /= 2
+        a = inverse @ self.y + self.y @ inverse
+        determined = np.array([2 * np.vdot(inverse, K) for K in parts])
         pull = np.array([a @ K @ a for K in parts]) * self.weight / S
         return Value(value, (determined - pull) / 2, S / self.weight, determined)
+
+    def some(self, rows: np.ndarray) -> "Kernel":
+        """Return the model of some of the rows: its penalties are about the same, for less."""
+        kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
+        weight = self.weight * len(rows) / len(self.y)
+        return Kernel(kernels, self.y[rows], weight, self.sizes)
 
 
 def _log_noise(S: float, weight: float) -> float:
@@ -157,7 +164,7 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
 
     bounds = [(LOWEST + shift, HIGHEST + shift)] * len(points[0])
     best = minimize(
-        lost, points[0] + shift, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-7}
+        lost, points[0] + shift, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": FLAT}
     )
     value = model.at(best.x)
     return Evidence(value.log_evidence, best.x, value.noise, value.determined)
