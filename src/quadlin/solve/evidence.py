@@ -24,7 +24,7 @@ where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, inf, log, pi
+from math import inf, log, pi
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ from scipy.special import gammaln, logsumexp, multigammaln
 
 LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
 FLAT = 0.2  # the slope of the log evidence, in log α, that ends the search
+STEEP, STEP = 3.0, 3.0  # log(α/N) where there still is a slope, and how far one search goes
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
 DRAWS = 4096  # for `log_volume`
 
@@ -55,8 +56,9 @@ NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
 class Linear(Protocol):
     """A model that is linear in groups of parameters, each with a penalty."""
 
-    weight: float  # N
-    sizes: Sequence[int]  # parameters of each group
+    @property
+    def weight(self) -> float:
+        """Return N."""
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties."""
@@ -93,7 +95,9 @@ class Gram:
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
         stops = np.cumsum(self.sizes)
-        return np.array([values[stop - p : stop].sum() for p, stop in zip(self.sizes, stops)])
+        return np.array(
+            [values[stop - p : stop].sum() for p, stop in zip(self.sizes, stops, strict=True)]
+        )
 
 
 @dataclass(frozen=True)
@@ -143,18 +147,16 @@ class Evidence:
     noise: float  # σ², of standardised targets
     determined: np.ndarray  # (g,), γ
 
-    @property
-    def alpha(self) -> tuple[float, ...]:
-        """Return the penalties."""
-        return tuple(exp(a) for a in self.log_alpha)
-
 
 def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
-    """Return the penalties of largest evidence, from the best of some log(α/N)."""
+    """Return the penalties of largest evidence, from the best of some log(α/N).
+
+    Step by step: far from a peak the slope promises too much, and beyond all peaks it is flat.
+    """
     shift = log(max(model.weight, 1.0))
-    points = [np.clip(np.asarray(start, dtype=float), LOWEST, HIGHEST) for start in starts]
+    points = [np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift for start in starts]
     if len(points) > 1:
-        points.sort(key=lambda point: -model.at(point + shift, gradient=False).log_evidence)
+        points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
 
     def lost(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
         value = model.at(log_alpha)
@@ -162,12 +164,18 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
             return 1e300, np.zeros_like(log_alpha)
         return -value.log_evidence, -value.gradient
 
-    bounds = [(LOWEST + shift, HIGHEST + shift)] * len(points[0])
-    best = minimize(
-        lost, points[0] + shift, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": FLAT}
-    )
-    value = model.at(best.x)
-    return Evidence(value.log_evidence, best.x, value.noise, value.determined)
+    point, inside = points[0], False
+    while not inside:
+        low, high = (np.clip(point + s, LOWEST + shift, HIGHEST + shift) for s in (-STEP, STEP))
+        options = {"gtol": FLAT, "maxcor": 4}
+        bounds = list(zip(low, high, strict=True))
+        best = minimize(lost, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+        stopped = (
+            (np.abs(best - point) >= STEP) & (best > LOWEST + shift) & (best < HIGHEST + shift)
+        )
+        point, inside = best, not stopped.any()
+    value = model.at(point)
+    return Evidence(value.log_evidence, point, value.noise, value.determined)
 
 
 @lru_cache(maxsize=256)
@@ -187,5 +195,7 @@ def log_volume(d: int, k: int) -> float:
     i, j = np.triu_indices(k, 1)
     log_gaps = np.log(np.abs(s[:, i] - s[:, j])).sum(axis=1)
     over_s = k * gammaln((d - k + 1) / 2) + logsumexp(log_gaps) - log(DRAWS)
-    over_U = d * k / 2 * log(pi) - multigammaln(d / 2, k) - gammaln(k + 1)  # signs, order: the same M
+    over_U = (
+        d * k / 2 * log(pi) - multigammaln(d / 2, k) - gammaln(k + 1)
+    )  # signs, order: the same M
     return float(over_s + over_U + (p - k) / 2 * log(2) - p / 2 * log(pi))
