@@ -171,7 +171,7 @@ def test_a_linear_target_without_noise_has_rank_zero_and_no_penalty():
 
 
 def test_of_pure_noise_nothing_is_learnt():
-    # With a true share of 98% fewer than 28 of 30 have a probability of 2%.
+    # About one in 40 draws has a quadratic part: more than 2 of 30 have a probability of 4%.
     errors, ranks = [], []
     for seed in range(30):
         rng = np.random.default_rng(seed)
