@@ -150,7 +150,7 @@ def test_weights_are_repetitions(n):
     assert one.alpha == pytest.approx(other.alpha, rel=1e-4)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 5])
+@pytest.mark.parametrize("rank", [1, 2, 6])
 def test_without_noise_there_is_no_penalty_and_the_model_is_exact(rank):
     d = 20
     data = make_second_order(

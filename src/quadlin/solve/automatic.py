@@ -147,15 +147,16 @@ class Search:
         return min((c for c in self.candidates() if c.merit >= top - TIE), key=lambda c: c.rank)
 
     def climb(self, k: int, most: int) -> None:
-        """Go down by ones while the evidence rises; up by doubles where one more is better."""
+        """Go up by doubles where one more is better, and down by ones while the evidence rises."""
         self.candidate(k)
-        while k > 1 and self.better(k - 1, k):
-            k -= 1
-        while k < most and self.better(k + 1, k):
+        down = self.better(k - 1, k)
+        while not down and k < most and self.better(k + 1, k):
             double = min(2 * k, most)
             while double > k + 1 and not self.better(double, k + 1):
                 double = (k + 1 + double) // 2
             k = double
+        while k > 1 and self.better(k - 1, k):
+            k -= 1
         weak = self.evidence(k) < self.evidence(0) + CLEAR
         if k > 2 and weak and self.better(1, k):  # of weak components one may be better than many
             self.candidate(2)

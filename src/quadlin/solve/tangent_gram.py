@@ -23,7 +23,7 @@ from quadlin.solve.types import Options
 
 @dataclass(frozen=True)
 class Basis:
-    """An orthonormal basis of the tangent space: w_i w_iᵀ and (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
+    """An orthonormal basis of the tangent space: w_i w_iᵀ, (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
 
     In units in which the ridge weighs all features the same, z/ρ.
     """
