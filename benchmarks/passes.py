@@ -1,139 +1,151 @@
 """What a pass costs, in reads of X: one read is one `X @ v` on the same rows in the same run.
 
-    python benchmarks/passes.py [--entries 86400000] [--repeat 5] [--cases f32-C csr ...]
+    python benchmarks/passes.py [--entries 24000000] [--repeat 5] [--cases f32-C csr ...] [--d 600]
 
-Prints a line per layout of X, size and engine, with three passes on each: the sums of a residual
-(`residual_sums`), the change along a step (`dual_sums`) and the search along a family of models
-(`step_length.gram`). Dense rows count in reads with every core (and, in brackets, with one); CSR
-rows, 20 entries each, in products with k dense columns, which use one core. Times are minima over
-repetitions. `busy` is the same beside a process that keeps one core at work, in the units of the
-quiet run.
+Prints a line per layout of X, diagonal and engine, with three passes on each: the sums of a
+residual (`residual_sums`), the change along a step (`change_sums`) and the search along a family
+of models (`step_length.gram`). Dense rows count in reads by one core; CSR rows, 20 entries each, in
+products with k dense columns. Times are CPU times of all threads, so that other work on the
+machine hardly counts, and minima over repetitions. With `--beside PATH`, the `src`
+folder of another version, every repetition also runs there, in turns with this one, and
+each cell is "there → here".
 """
 
 import argparse
-import multiprocessing
+import importlib
+import operator
 import os
+import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from scipy.sparse import csr_array
+import torch
+from scipy.sparse import csr_array, issparse
 from threadpoolctl import threadpool_limits
 
-from quadlin.core.chunks import MemorySource
-from quadlin.core.engine import Threads, reduce
-from quadlin.core.model import constant_model
-from quadlin.core.sums import Step, dual_sums, residual_sums
-from quadlin.core.survey import moments_of
-from quadlin.core.units import target_of, units_of
-from quadlin.solve.step_length import family, gram
-
-SIZES = ((600, 8), (1000, 10))
+RANK = 8
 PER_ROW = 20  # entries of a sparse row
 SPARSE_COLUMNS = 20_000
-LAYOUTS = ("f32-C", "f64-C", "f32-F", "f64-F", "csr")
+LAYOUTS = ("f32-C", "f64-C", "f32-F", "f64-F", "csr", "one-hot", "torch")
 
 
 def rows(layout, entries, d, rng):
     """Draw rows with means of some standard deviations."""
-    if layout == "csr":
+    if layout in ("csr", "one-hot"):
         n, d = entries // PER_ROW // 8, SPARSE_COLUMNS
         codes = rng.integers(0, d // PER_ROW, (n, PER_ROW)) + d // PER_ROW * np.arange(PER_ROW)
         data = rng.uniform(0.5, 1.5, n * PER_ROW).astype(np.float32)
+        if layout == "one-hot":
+            data[:] = 1
         return csr_array((data, codes.ravel().astype(np.int32), PER_ROW * np.arange(n + 1)), (n, d))
-    dtype = np.float32 if layout.startswith("f32") else np.float64
+    dtype = np.float64 if layout.startswith("f64") else np.float32
     X = rng.standard_normal((entries // d, d), dtype=dtype)
     X += rng.uniform(-3, 3, d).astype(dtype)
-    return np.asfortranarray(X) if layout.endswith("F") else X
+    X = np.asfortranarray(X) if layout.endswith("F") else X
+    return torch.from_numpy(X) if layout == "torch" else X
 
 
-def passes(X, k, free, rng):
-    """Return the rows and, by name, each pass as a function of an engine's rows."""
-    y = rng.standard_normal(X.shape[0])
-    source = MemorySource(X, y)
-    features, target = moments_of(MemorySource(X[:20_000], y[:20_000]))
-    flags = np.full(X.shape[1], free)
-    units = units_of(features, flags, target_of(target, True), X.dtype)
-    d = X.shape[1]
+class Version:
+    """The modules of one version of the package, imported from its `src` folder."""
 
-    def draw(*shape):
-        return rng.standard_normal(shape).astype(X.dtype) / X.dtype.type(d**0.5)
+    def __init__(self, source):
+        for name in [name for name in sys.modules if name.split(".")[0] == "quadlin"]:
+            del sys.modules[name]
+        sys.path.insert(0, source)
+        names = "chunks engine rows model steps sums survey units"
+        for name in names.split():
+            setattr(self, name, importlib.import_module(f"quadlin.core.{name}"))
+        self.step_length = importlib.import_module("quadlin.solve.step_length")
+        sys.path.remove(source)
 
-    model = replace(constant_model(units, k), U=np.linalg.qr(draw(d, k))[0], s=draw(k), w=draw(d))
-    other = replace(model, U=np.linalg.qr(draw(d, k))[0])
-    step = Step(model.U, draw(d, k), draw(d), 0.0)
-    models = family(model, (draw(d, k), draw(d)), other, units, True, True)
-    return source, {
-        "residual_sums": lambda rows: reduce(residual_sums, rows, model, units, None, free),
-        "dual_sums": lambda rows: reduce(dual_sums, rows, step, units, not free),
-        "gram": lambda rows: reduce(gram, rows, models, units),
-    }
+    def passes(self, X, free, seed):
+        """Return the source of the rows and, by name, each pass as a function of an engine."""
+        rng = np.random.default_rng(seed)
+        like = (lambda a: a) if not isinstance(X, torch.Tensor) else torch.from_numpy
+        n, d = X.shape
+        y = like(rng.standard_normal(n))
+        source = self.chunks.MemorySource(X, y)
+        first = self.chunks.MemorySource(X[:20_000], y[:20_000])
+        features, target = self.survey.moments_of(self.rows.Rows.of(first))
+        dtype = np.dtype(str(X.dtype).removeprefix("torch."))
+        target = self.units.target_of(target, True)
+        units = self.units.units_of(features, like(np.full(d, free)), target, X.dtype)
+
+        def draw(*shape):
+            return rng.standard_normal(shape).astype(dtype) / dtype.type(d**0.5)
+
+        def factor():
+            return like(np.linalg.qr(draw(d, RANK))[0])
+
+        model = self.model.constant_model(units, RANK)
+        model = replace(model, U=factor(), s=like(draw(RANK)), w=like(draw(d)))
+        other = replace(model, U=factor())
+        steps = self.steps.Steps(
+            model.U, like(draw(d, 1, RANK)), like(draw(d, 1)), like(np.zeros(1, dtype))
+        )
+        step = (like(draw(d, RANK)), like(draw(d)))
+        models = self.step_length.family(model, step, other, units, True, True)
+        residual_sums, change_sums = self.sums.residual_sums, self.sums.change_sums
+        gram = self.step_length.gram
+        return source, {
+            "residual_sums": lambda rows: rows.reduce(residual_sums, model, units, None, not free),
+            "change_sums": lambda rows: rows.reduce(change_sums, steps, units, not free),
+            "gram": lambda rows: rows.reduce(gram, models, units),
+        }
+
+    def carried(self, source, workers):
+        """Return the rows of a source, summed in this thread or in several."""
+        engines = self.engine
+        engine = engines.Serial(source) if workers is None else engines.Threads(source, workers)
+        return self.rows.Rows(engine)
 
 
-def seconds(fn, repeat, *args):
-    """Return the least wall-clock time of some calls."""
-    times = []
+def least(functions, repeat):
+    """Return the least CPU times, of all threads, of functions that are called in turns."""
+    times = [[] for _ in functions]
     for _ in range(repeat):
-        start = time.perf_counter()
-        fn(*args)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def _spin():
-    while True:
-        pass
-
-
-@contextmanager
-def company(busy):
-    """Keep one core at work meanwhile."""
-    process = multiprocessing.get_context("fork").Process(target=_spin, daemon=True)
-    if busy:
-        process.start()
-    try:
-        yield
-    finally:
-        if busy:
-            process.terminate()
-            process.join()
+        for fn, taken in zip(functions, times, strict=True):
+            start = time.process_time()
+            fn()
+            taken.append(time.process_time() - start)
+    return [min(taken) for taken in times]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entries", type=int, default=86_400_000, help="of a dense table")
+    parser.add_argument("--entries", type=int, default=24_000_000, help="of a dense table")
+    parser.add_argument("--d", type=int, default=600, help="columns of a dense table")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=LAYOUTS, default=LAYOUTS)
-    parser.add_argument("--quiet-only", action="store_true")
+    parser.add_argument("--engines", nargs="+", default=["serial", "threads"])
+    parser.add_argument("--beside", help="the `src` folder of another version")
     o = parser.parse_args()
+    here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
+    versions = [Version(s) for s in ([o.beside] if o.beside else []) + [here]]
     cores = len(os.sched_getaffinity(0))
-    print(f"{cores} cores; reads of X per pass (in brackets: reads with one core)")
-    print(f"{'rows':<8}{'d':>6}{'k':>4} {'diagonal':<9}{'engine':<9}{'residual_sums':>17}", end="")
-    print(f"{'dual_sums':>17}{'gram':>17}", flush=True)
+    print(f"{cores} cores, k = {RANK}")
+    names = ("residual_sums", "change_sums", "gram")
+    print(f"{'rows':<9}{'d':>6} {'diagonal':<9}{'engine':<9}", *(f"{n:>17}" for n in names))
     for layout in o.cases:
-        for d, k in SIZES[:1] if layout == "csr" else SIZES:
-            rng = np.random.default_rng(0)
-            X = rows(layout, o.entries, d, rng)
-            v = rng.standard_normal((X.shape[1], k) if layout == "csr" else d).astype(X.dtype)
-            with threadpool_limits(1):
-                one = seconds(X.__matmul__, o.repeat, v)
-            with threadpool_limits(cores):
-                read = seconds(X.__matmul__, o.repeat, v)
-            for free in (True, False):
-                source, works = passes(X, k, free, rng)
-                for engine in ("serial", "threads"):
-                    for busy in (False,) if o.quiet_only or not free else (False, True):
-                        carried = source if engine == "serial" else Threads(source, cores)
-                        with company(busy), threadpool_limits(cores):
-                            times = [seconds(w, o.repeat, carried) for w in works.values()]
-                        name = ("free" if free else "zero") + (" busy" if busy else "")
-                        cells = "".join(f"{t / read:>9.1f} ({t / one:>5.1f})" for t in times)
-                        print(
-                            f"{layout:<8}{X.shape[1]:>6}{k:>4} {name:<9} {engine:<8}{cells}",
-                            flush=True,
-                        )
-            print(f"  one read {1e3 * read:.1f} ms, with one core {1e3 * one:.1f} ms", flush=True)
+        X = rows(layout, o.entries, o.d, np.random.default_rng(0))
+        v = np.ones((X.shape[1], RANK) if issparse(X) else X.shape[1], np.float32)
+        v = torch.from_numpy(v) if layout == "torch" else v.astype(X.dtype)
+        for free in (True, False):
+            works = [version.passes(X, free, 0) for version in versions]
+            for engine in o.engines:
+                workers = None if engine == "serial" else cores
+                cells = []
+                for name in names:
+                    calls = [partial(operator.matmul, X, v)]
+                    for version, (source, by_name) in zip(versions, works, strict=True):
+                        calls.append(partial(by_name[name], version.carried(source, workers)))
+                    with threadpool_limits(1):
+                        read, *taken = least(calls, o.repeat)
+                    cells.append(" → ".join(f"{t / read:.1f}" for t in taken))
+                line = f"{layout:<9}{X.shape[1]:>6} {'free' if free else 'zero':<9}{engine:<9}"
+                print(line, *(f"{cell:>17}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.pieces import Back, Piece, Pieces, with_data
+from quadlin.core.pieces import Back, Piece, Pieces, standardised, with_data
 from quadlin.core.units import Units
 
 Response = Callable[[Array, Array | None, slice], tuple[Array, Array]]
@@ -106,7 +106,7 @@ class Block:
     def toarray(self) -> Array:
         """Return Z itself, dense: for those who have few columns."""
         X, units = self.X.toarray() if self.pieces.sparse else self.X, self.units
-        return (self.pieces.in_dtype(X) - units.mean) * units.scale - units.rest
+        return standardised(self.pieces.in_dtype(X), units.mean, units.scale, units.rest)
 
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""

@@ -52,24 +52,19 @@ def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array.reshape(rows, columns)
 
 
-def prepared(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return rows as the linear algebra library takes them: of one dtype, one stride of one."""
+def prepared(x: np.ndarray, dtype: np.dtype, mean: np.ndarray | None) -> np.ndarray:
+    """Return rows as the linear algebra library takes them: of one dtype, one stride of one.
+
+    With a mean, the rows less the mean.
+    """
+    if mean is not None:
+        out = buffer("rows", x, dtype)
+        np.subtract(x, mean, out=out, casting="unsafe")
+        return out
     if x.dtype == dtype and x.itemsize in x.strides and min(x.strides) > 0:
         return x
     out = buffer("rows", x, dtype)
     np.copyto(out, x, casting="unsafe")
-    return out
-
-
-def standardised(
-    x: np.ndarray, mean: np.ndarray, scale: np.ndarray, rest: np.ndarray
-) -> np.ndarray:
-    """Return (x − mean)∘scale − rest in this thread's buffer."""
-    out = buffer("rows", x, scale.dtype)
-    np.subtract(x, mean, out=out, casting="unsafe")
-    np.multiply(out, scale, out=out)
-    if rest.any():
-        np.subtract(out, rest, out=out)
     return out
 
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core import kernel
 from quadlin.core.arrays import Array, is_numpy, namespace
-from quadlin.core.kernel_far import far_columns, wild
+from quadlin.core.kernel_far import far_columns, many_far, wild
 from quadlin.core.units import Units
 
 
@@ -53,41 +53,48 @@ class Pieces:
         self.sparse, self.dtype = issparse(X), units.scale.dtype
         self.tiled = not self.sparse and is_numpy(X)
         self.scale, self.shift = units.scale, units.nu
-        mask = far_columns(self.scale, self.shift, self.sparse)
+        # Rows whose squares would leave the range of numbers are scaled outright.
+        self.outright = wild(units)
+        # Dense rows with many means far from zero are centred outright, a piece at a time.
+        self.centred = not self.sparse and not self.outright and many_far(self.shift)
+        if self.centred:
+            self.shift = units.rest
+        self.all_far = self.outright and not self.sparse
+        if self.all_far:
+            self.scale = self.shift = self.xp.zeros_like(units.scale)
+        mask = far_columns(self.shift)
         self.far: Array = None  # the places of the columns that are standardised outright
-        self.all_far = False
-        if mask is not None:
+        if bool(self.xp.any(mask)):
             xp, d = self.xp, X.shape[1]
             self.far = xp.nonzero(mask)[0]
-            self.all_far = self.far.shape[0] == d
             # Where the sums of each column are, far ones last.
             last = d - 1 + xp.cumulative_sum(xp.astype(mask, xp.int64))
             self.order = xp.where(mask, last, xp.arange(d, device=mask.device))
             self.scale, self.shift = (
                 xp.where(mask, xp.zeros_like(v), v) for v in (self.scale, self.shift)
             )
-        # Rows whose squares would leave the range of numbers are scaled outright, without centring.
-        self.outright = self.sparse and bool(wild(units.scale).any())
-        if self.outright:
+        if self.outright and self.sparse:
             self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
         # X∘X = level · X, as for one-hot rows; None where it is not.
         self.level = None if self.outright or self.far is not None else _level(X, self.dtype)
 
     def __iter__(self) -> Iterator[Piece]:
         """Cut the rows into runs; what is made of one lives until the next."""
-        (n, d), units = self.X.shape, self.units
+        (n, d), mean = self.X.shape, self.units.mean
         if not self.tiled:
-            if n:
+            if n and self.all_far:
+                yield Piece(slice(0, n), None, self._far_of(self.X))
+            elif n:
                 near = self._sparse_rows() if self.sparse else self.in_dtype(self.X)
-                yield Piece(slice(0, n), None if self.all_far else near, self._far_of(self.X))
+                near = near - mean if self.centred else near
+                yield Piece(slice(0, n), near, self._far_of(self.X))
             return
         for part in kernel.pieces(n, d * self.dtype.itemsize):
             x = self.X[part]
-            if self.all_far:
-                Z = kernel.standardised(x, units.mean, units.scale, units.rest)
-                yield Piece(part, None, Z)
-            else:
-                yield Piece(part, kernel.prepared(x, self.dtype), self._far_of(x))
+            near = None
+            if not self.all_far:
+                near = kernel.prepared(x, self.dtype, mean if self.centred else None)
+            yield Piece(part, near, self._far_of(x))
 
     def squared(self, piece: Piece) -> Piece:
         """Return the squares of all entries, or the piece itself where they are a multiple."""
@@ -126,10 +133,14 @@ class Pieces:
         """Return the sums over no rows."""
         near = None if self.all_far else self.zeros(q, self.X.shape[1])
         far = None if self.far is None else self.zeros(q, self.far.shape[0])
+        if self.all_far:
+            far = self.zeros(q, self.X.shape[1])
         return Back(near, far, self.zeros(q, 1)[:, 0])
 
     def of_far(self, Q: Array) -> Array | None:
         """Return the rows of Q (d, q) that belong to the far columns."""
+        if self.all_far:
+            return Q
         return None if self.far is None else self.xp.take(Q, self.far, axis=0)
 
     def merged(self, near: Array, far: Array | None) -> Array:
@@ -168,12 +179,19 @@ class Pieces:
         return with_data(self.X, data)
 
     def _far_of(self, X: Array) -> Array | None:
+        units = self.units
+        if self.all_far:
+            return standardised(self.in_dtype(X), units.mean, units.scale, units.rest)
         if self.far is None:
             return None
-        take, units, places = self.xp.take, self.units, self.far
-        columns = X[:, self.far].toarray() if self.sparse else take(X, places, axis=1)
-        centred = self.in_dtype(columns) - take(units.mean, places)
-        return centred * take(units.scale, places) - take(units.rest, places)
+        columns = X[:, self.far].toarray() if self.sparse else self.xp.take(X, self.far, axis=1)
+        of_far = (self.xp.take(v, self.far) for v in (units.mean, units.scale, units.rest))
+        return standardised(self.in_dtype(columns), *of_far)
+
+
+def standardised(X: Array, mean: Array, scale: Array, rest: Array) -> Array:
+    """Return (X − mean)∘scale − rest."""
+    return (X - mean) * scale - rest
 
 
 def with_data(X: csr_array, data: np.ndarray) -> csr_array:
