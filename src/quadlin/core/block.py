@@ -24,6 +24,7 @@ class Block:
         self.X, self.units, self.xp = X, units, namespace(X)
         self.pieces = Pieces(X, units)
         self.scale, self.shift = self.pieces.scale, self.pieces.shift
+        self.shifted = bool(self.xp.any(self.shift != 0))
 
     @property
     def n_rows(self) -> int:
@@ -140,19 +141,22 @@ class Block:
         every entry of X that is stored is the same number.
         """
         pieces, scale, o, q = self.pieces, self.scale[:, None], self.shift[:, None], Q.shape[1]
+        crossed = self.shifted or pieces.level is not None
         if S is not None:
+            square_weights, far_squares = scale**2 * S, pieces.of_far(S)
+        if S is not None and crossed:
             cross = 2 * o * S if pieces.level is None else (2 * o - pieces.level * scale) * S
             Q = self.xp.concat([Q, cross], axis=1)
-            square_weights, far_squares = scale**2 * S, pieces.of_far(S)
             square_constant = self.shift @ cross - self.shift**2 @ S
         weights, constant, far = scale * Q, self.shift @ Q, pieces.of_far(Q)
 
         def forward(piece: Piece, squared: Piece | None) -> tuple[Array, Array | None]:
             products = pieces.product(piece, weights, far)
-            products -= constant
+            if self.shifted:
+                products -= constant
             if S is None or squared is None:
                 return products, None
-            squares = -products[:, q:] - square_constant
+            squares = -products[:, q:] - square_constant if crossed else 0
             if pieces.level is None:
                 squares = squares + pieces.product(squared, square_weights, far_squares)
             return products[:, :q], squares
@@ -163,7 +167,9 @@ class Block:
         """Return Zᵀ R of the sums Rᵀ X."""
         if sums.near is None:
             return sums.far.T
-        near = self.scale[:, None] * sums.near.T - self.shift[:, None] * sums.total
+        near = self.scale[:, None] * sums.near.T
+        if self.shifted:
+            near -= self.shift[:, None] * sums.total
         return self.pieces.merged(near, sums.far)
 
     def _squares_standardised(self, squares: Back | None, sums: Back) -> Array:
@@ -177,5 +183,7 @@ class Block:
         if squares.near is None:
             return squares.far.T
         scale, o = self.scale[:, None], self.shift[:, None]
-        near = scale**2 * squares.near.T - 2 * scale * o * sums.near.T + o**2 * sums.total
+        near = scale**2 * squares.near.T
+        if self.shifted:
+            near += o**2 * sums.total - 2 * scale * o * sums.near.T
         return self.pieces.merged(near, squares.far)

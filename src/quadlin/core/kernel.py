@@ -16,6 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 
 PIECE_BYTES = 1 << 20  # rows that are multiplied twice: they and their squares fill a cache of 2 MB
+LEAST_PIECE = (
+    128  # rows: what is done per piece, not per row, costs more than the cache saves below
+)
 SMALL_PRODUCT = 1_000_000  # rows × columns × depth: what OpenBLAS multiplies without packing
 LEAST_TILE = 16  # rows or columns of a tile: thinner ones cost more than packing
 
@@ -32,7 +35,7 @@ _buffers = _Buffers()
 
 def pieces(rows: int, row_bytes: int) -> Iterator[slice]:
     """Cut rows into runs that stay in the cache of one core."""
-    step = max(1, PIECE_BYTES // max(row_bytes, 1))
+    step = max(LEAST_PIECE, PIECE_BYTES // max(row_bytes, 1))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
