@@ -5,11 +5,13 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from quadlin.cli.interrupt import Interrupted
 from quadlin.cli.messages import UsageError, emit, note
 from quadlin.cli.options import SAY, WHOLE, Say, split
+
+PANELS = Parameter(group=Group("Settings of the panels a to h", sort_key=10))
 
 
 def demo() -> None:
@@ -30,32 +32,71 @@ def reproduce(
     device: str = "cpu",
     jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
+    features: Annotated[int | None, PANELS, WHOLE] = None,
+    rank: Annotated[int | None, PANELS, WHOLE] = None,
+    rows: Annotated[str | None, PANELS] = None,
+    noise: Annotated[float | None, PANELS] = None,
+    trials: Annotated[int | None, PANELS, WHOLE] = None,
+    iterations: Annotated[int | None, PANELS, WHOLE] = None,
+    distribution: Annotated[str | None, PANELS] = None,
+    solver: Annotated[tuple[str, ...], PANELS] = (),
     say: Say = SAY,
 ) -> None:
-    """Run the experiments of the paper; what is finished is kept, and the same command goes on.
+    """Run the experiments of the paper; finished tasks are kept, and the same command continues.
 
       quadlin reproduce
       quadlin reproduce --only a,b --folder results
+      quadlin reproduce --only a --features 200 --rank 5 --rows 30kd --solver mine.py
       quadlin reproduce --full --device cuda
       quadlin reproduce --report-only --folder results
 
     Parameters
     ----------
     full
-        The paper's sizes, for hours; --quick, the default, takes minutes.
+        Use the paper's sizes, which takes hours; --quick, the default, takes minutes.
     only
-        Some of the experiments, with commas between them.
+        Names of experiments, separated by commas.
     folder
-        Where results go; results/quick or results/full by default.
+        Folder of the results; results/quick or results/full by default.
     device
         cpu, or a device of torch such as cuda.
     jobs
-        Tasks at a time; by default one for each core if --quick, else one.
+        Tasks at a time; by default one per core with --quick, else one.
     report_only
-        Run nothing, and write the report of the results that are there.
+        Run nothing; write the report of the results that are there.
+    features
+        Number of features d.
+    rank
+        Rank k of the model.
+    rows
+        Training rows: a number, or a multiple of kd such as 30kd.
+    noise
+        Standard deviation of the noise.
+    trials
+        Number of trials.
+    iterations
+        Most iterations of a solver.
+    distribution
+        gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a Python file that
+        defines draw(rng, n, d).
+    solver
+        A Python file that defines solve(X, y, setting, report); may be repeated.
     """
     runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
-    folder = folder or Path("results") / size
+    settings = _imported("quadlin.paper.settings").Settings(
+        features=features,
+        rank=rank,
+        rows=rows,
+        noise=noise,
+        trials=trials,
+        iterations=iterations,
+        distribution=distribution,
+        solvers=solver,
+    )
+    try:
+        folder = folder or settings.folder(size)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if report_only:
         page = _imported("quadlin.paper.report").write_report(folder)
         emit({"report": str(page)}, [f"The report is {page}."], say.json)
@@ -72,15 +113,16 @@ def reproduce(
             names,
             folder,
             device,
+            settings=settings,
             jobs=jobs,
             report=report,
             progress=not say.still,
             say=lambda line: note(line, say.still),
         )
-    except runner.UnknownNameError as error:
+    except runner.SettingError as error:
         raise UsageError(str(error)) from None
     except KeyboardInterrupt:
-        raise Interrupted("Stopped; the same command goes on from there.") from None
+        raise Interrupted("Stopped; the same command continues from there.") from None
     content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
     lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
     emit(content, [] if say.quiet else lines, say.json)

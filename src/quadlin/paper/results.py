@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,6 +43,7 @@ class Results:
     size: str
     say: Callable[[str], None] = print
     moved: list[Path] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the panels, where changed
 
     def open(self) -> None:
         """Make the folder ready to be written to, or say why it cannot be."""
@@ -55,28 +56,42 @@ class Results:
                 f"Results cannot be written to {str(self.folder)!r} ({error.strerror}). "
                 "Choose another with --folder, or make it writable."
             ) from error
-        held = self.held_size()
-        if held is not None and held != self.size:
-            raise FolderError(
-                f"{str(self.folder)!r} holds results of size {held!r}, not {self.size!r}: they are "
-                "not to be mixed. Choose another --folder, or go on with that size."
-            )
-        write_atomically(self.folder / ABOUT, json.dumps({"size": self.size}))
+        self._refuse_mixing()
+        about = {"size": self.size} | ({"settings": dict(self.settings)} if self.settings else {})
+        write_atomically(self.folder / ABOUT, json.dumps(about))
 
-    def held_size(self) -> str | None:
-        """Return the size that the folder's results have, if it has any."""
+    def _refuse_mixing(self) -> None:
+        """Refuse a folder whose results have another size or other settings."""
+        size, settings = self._contents()
+        if size is None:
+            return
+        if size != self.size:
+            raise FolderError(
+                f"{str(self.folder)!r} holds results of size {size!r}, not {self.size!r}, and the "
+                "two must not be mixed. Choose another --folder, or continue with that size."
+            )
+        if settings != dict(self.settings):
+            raise FolderError(
+                f"{str(self.folder)!r} holds results of other settings "
+                f"({_words(settings)}), not of these ({_words(self.settings)}). Choose another "
+                "--folder."
+            )
+
+    def _contents(self) -> tuple[str | None, dict[str, Any]]:
+        """Return the size and the settings of the folder's results, if it has any."""
         try:
-            return str(json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))["size"])
+            about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+            return str(about["size"]), dict(about.get("settings", {}))
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError):
             self.set_aside(self.folder / ABOUT)
         for path in sorted(self.folder.glob("parts/*/*.json")):
             try:
-                return str(json.loads(path.read_text(encoding="utf-8"))["size"])
+                return str(json.loads(path.read_text(encoding="utf-8"))["size"]), {}
             except (ValueError, KeyError, TypeError):
                 continue
-        return None
+        return None, {}
 
     def path(self, study: str, task: Task) -> Path:
         """Return where the part of a task is kept."""
@@ -113,8 +128,8 @@ class Results:
         path.rename(aside)
         self.moved.append(aside)
         self.say(
-            f"{path.name} in {str(path.parent)!r} is damaged: kept as {aside.name}, and what it "
-            "held is made again."
+            f"{path.name} in {str(path.parent)!r} is damaged: it is kept as {aside.name}, and "
+            "its content is made again."
         )
 
     def is_combined(self, study: Study, tasks: Sequence[Task]) -> bool:
@@ -202,20 +217,24 @@ def _replace(temporary: Path, path: Path) -> None:
             os.close(directory)
 
 
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "the defaults"
+
+
 def _number(value: Any) -> Any:
     """Return a numpy number as Python's."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{value!r} is no plain number or string.")
+    raise TypeError(f"{value!r} is not a plain number or string.")
 
 
 def versions() -> dict[str, str]:
     """Return the versions that results depend on."""
-    found = {"quadlin": __version__, "python": platform.python_version()}
+    packages = {"quadlin": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         if name.replace("scikit-learn", "sklearn").replace("-", "_") in sys.modules:
             try:
-                found[name] = version(name)
+                packages[name] = version(name)
             except PackageNotFoundError:
                 continue
-    return found
+    return packages
