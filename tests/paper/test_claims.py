@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.paper.problems import law, sample
-from quadlin.paper.studies import CLAIMS, identifiability, rate, rip, samples, skewness, tau
+from quadlin.paper.laws import law
+from quadlin.paper.problems import sample
+from quadlin.paper.studies import CLAIMS, identifiability, masks, rate, rip, samples, skewness, tau
 from quadlin.paper.trend import power, powers, verdict_of
 
 matplotlib.use("Agg")
@@ -67,6 +68,7 @@ def test_the_verdict_and_the_pictures_come_from_the_rows(name):
     verdict = own.verdict(rows)
     assert verdict.holds in ("yes", "no", "in part")
     assert any(character.isdigit() for character in verdict.measured)
+    assert verdict.measured.endswith(".")  # a sentence, not a list of numbers
     assert len(verdict.words) > 50
     pictures = own.figures(rows)
     assert pictures
@@ -91,9 +93,12 @@ def test_fresh_rows_contract_as_one_over_the_root_of_n():
 
 
 def test_the_polished_fit_needs_the_fewest_rows():
-    n = frame("samples").groupby("method")["n50"].median()
+    rows = frame("samples")
+    n = rows[rows["law"] == "gaussian"].groupby("method")["n50"].median()
     assert n["polished"] <= n["guarded"] < n["plain"]
-    assert all(fit["k"].exponent < 2 for fit in samples.exponents(frame("samples")).values())
+    for (name, _, _), fit in samples.exponents(rows).items():
+        if name == "gaussian":
+            assert fit["k"].exponent < 2
 
 
 def test_centring_takes_a_power_of_k_from_the_deviation():
@@ -130,11 +135,46 @@ def test_two_valued_features_hide_the_diagonal_and_nothing_else():
     assert control["hidden"] == control["refused"] == 0
 
 
-def test_gradient_descent_is_slower_than_the_guarded_step():
-    found = skewness.rates(frame("skewness"))
-    rates = {(e["method"], e["a"]): e["rate"] for e in found}
-    for a in (3.0, 0.0):
-        assert rates["guarded", a] < rates["GD", a]
+def test_the_printed_gradient_descent_is_the_worst_at_level_0():
+    ends = skewness.ends(frame("skewness"))
+    zero = ends[ends["a"] == 0].set_index("method")["last"]
+    assert zero["gd_printed"] > 10 * zero.drop("gd_printed").max()
+    mild = ends[ends["a"] == 1].set_index("method")["last"]
+    assert mild["gd_printed"] < 0.1 * zero["gd_printed"]
+
+
+def test_an_uneven_matrix_and_heavy_tails_do_not_stop_the_authors_iteration():
+    rows = frame("constants")
+    assert (rows[rows["step"] == "plain"]["delta"] < 1).all()
+
+
+def test_the_tail_of_a_nearly_low_rank_matrix_costs_what_it_must():
+    rows = frame("nearly_low_rank")
+    # The risk is a mean over 2000 rows of a variable with heavy tails: a tenth either way.
+    assert (rows["risk"] / rows["level"]).between(0.8, 1.3).all()
+
+
+def test_masks_of_two_values_are_enough_to_sense_a_matrix():
+    rows = frame("masks")
+    assert rows[rows["mask"] != "0/1, rare"]["nmse"].max() < masks.EXACT
+
+
+def test_an_asymmetric_matrix_is_sensed_by_its_two_sides_together():
+    rows = frame("asymmetric").set_index("method")["error"]
+    assert rows["polished"] < 1e-8
+    assert rows["guarded"] < 1e-8
+    assert rows["stream"] < 1e-6
+
+
+def test_positivity_is_redundant():
+    rows = frame("self_interactions").groupby(["method", "k"])["n50"].median()
+    for k in (1, 3):
+        assert rows["polished", k] <= 1.5 * rows["psd", k]  # each is known to a factor of 1.4
+
+
+def test_the_operator_deviates_by_a_constant_where_the_theorem_applies():
+    rows = frame("dimension")
+    assert rows[rows["d"] >= rows["needed"]]["constant"].max() < 10
 
 
 def test_a_stream_holds_less_than_a_table_and_no_more_for_more_rows():
@@ -179,16 +219,19 @@ def test_the_risk_is_near_the_level():
         ("truncated", -1.0),
         ("bernoulli", 0.1),
         ("near", 0.1),
+        ("sparse", 0.3),
+        ("uniform", None),
+        ("signs", None),
     ],
 )
 def test_the_moments_of_a_law_are_those_of_its_draws(name, parameter):
-    own = law(name, parameter)
-    z = own.draw(np.random.default_rng(0), 200_000, 2)
-    for power_of_z, moment in ((1, 0.0), (2, 1.0), (3, own.kappa), (4, own.phi)):
+    features = law(name, parameter)
+    z = features.draw(np.random.default_rng(0), 200_000, 2)
+    for power_of_z, moment in ((1, 0.0), (2, 1.0), (3, features.kappa), (4, features.phi)):
         values = (z**power_of_z).ravel()
         assert abs(values.mean() - moment) < 5 * values.std() / len(values) ** 0.5 + 1e-9
     if name == "near":
-        assert own.tau == pytest.approx(parameter)
+        assert features.tau == pytest.approx(parameter)
 
 
 def test_powers_are_found_with_their_uncertainty():

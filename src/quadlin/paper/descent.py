@@ -131,6 +131,7 @@ def _start(rows: Standardised, setting: Setting, form: str) -> tuple[Factors, di
     s, Q = xp.linalg.eigh(moment / 2)
     lead = xp.argsort(-xp.abs(s))[: setting.rank]
     Q, s = xp.take(Q, lead, axis=1), xp.take(s, lead)
+    Q = Q * xp.sign(xp.sum(Q**3, axis=0))  # the same on every machine
     one = Factors(
         (Q * xp.sqrt(xp.abs(s)))[:, None, :],
         (Q * xp.sqrt(xp.abs(s)) * xp.sign(s))[:, None, :],

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.paper.descent import STEP_SIZES
 from quadlin.paper.solver import Predict, Setting, Solver
+from quadlin.paper.standardised import blocks
 from quadlin.paper.study import Row
 
 SETTLED = 1e-8  # the paper's: the training error falls by less than this in an iteration
 LOST = 1e6  # a training NMSE above this does not come back
 LARGEST = 1e30  # what an infinite error is written as: JSON has no infinity
-TEST_BLOCK = 1 << 14  # rows predicted at a time
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,17 @@ def _mean_squares(predict: Predict, X: Array, y: Array) -> np.ndarray:
     """Return E(ŷ − y)² for each variant."""
     total: Any = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, X.shape[0], TEST_BLOCK):
-            part = slice(start, start + TEST_BLOCK)
-            f = predict(X[part])
-            f = namespace(f).reshape(f, (f.shape[0], -1))
-            error = to_numpy(f).astype(float) - to_numpy(y[part]).astype(float)[:, None]
+        for part in blocks(X.shape[0]):
+            target = to_numpy(y[part]).astype(float)
+            f = to_numpy(predict(X[part, ...])).astype(float)
+            if f.ndim not in (1, 2) or f.shape[0] != len(target):
+                raise ValueError(
+                    f"predict must return {len(target)} numbers for as many rows; the shape of "
+                    f"its answer is {f.shape}."
+                )
+            error = f.reshape(len(target), -1) - target[:, None]
             total = total + np.sum(error**2, axis=0)
-    return np.asarray(total) / X.shape[0]
+    return np.asarray(total / X.shape[0])
 
 
 def _nmse(predict: Predict, X: Array, y: Array) -> np.ndarray:

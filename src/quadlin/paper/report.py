@@ -12,7 +12,7 @@ from typing import Any
 from quadlin.paper.overview import OverviewDisplay
 from quadlin.paper.results import FolderError, read_about, write_atomically
 from quadlin.paper.studies import studies
-from quadlin.paper.studies.panels import PANELS
+from quadlin.paper.studies.panels import PANELS, as_run
 from quadlin.paper.study import Study, Verdict
 
 PAGE = "report.html"
@@ -68,6 +68,7 @@ def write_report(folder: str | Path) -> Path:
             except (OSError, ValueError, KeyError):
                 damaged.append(study.name)
                 continue
+            study = as_run(study, frame)
             pictures = _pictures(study.name, study.figures(frame), folder / FIGURES)
             sections.append(Section(study, about, frame, study.verdict(frame), pictures))
     sections = _with_overview(sections, folder / FIGURES)

@@ -1,11 +1,14 @@
 """Dense rows and targets as the baselines see them: as sampled, or standardised."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
+
+BLOCK_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,15 @@ class Standardised:
 
     def moment_matrix(self) -> Array:
         """Return the d×d matrix Zᵀ(t∘Z)/n, in blocks of rows."""
-        n, block = self.Z.shape[0], 1 << 14
+        n = self.Z.shape[0]
         total: Any = 0
-        for start in range(0, n, block):
-            part = self.Z[start : start + block]
-            total = total + part.T @ (self.t[start : start + block][:, None] * part)
+        for part in blocks(n):
+            rows = self.Z[part, ...]
+            total = total + rows.T @ (self.t[part][:, None] * rows)
         return total / n
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Yield slices of at most some thousand rows."""
+    for start in range(0, n, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, n))

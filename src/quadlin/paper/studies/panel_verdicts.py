@@ -118,12 +118,12 @@ def _words(noise: float, level: float, goal: float, sums: dict[str, Summary]) ->
         sentences.append(f"An iteration multiplies the error by this factor: {joined(rates)}.")
     pace = joined(f"{name_of(key)} {1e3 * s.seconds_per_pass:,.1f}" for key, s in sums.items())
     sentences.append(f"Milliseconds per pass: {pace}.")
-    if "gd_printed" in sums and not sums["gd_printed"].reaches(level):
-        if sums.get("gd_centred", sums["gd_printed"]).reaches(level):
-            sentences.append(
-                "Gradient descent finds the optimum once its features are standardised and its "
-                "quadratic part is centred: the mean is what stops it, not the skewness."
-            )
+    printed, centred = sums.get("gd_printed"), sums.get("gd_centred")
+    if printed and centred and centred.reaches(level) and not printed.reaches(level):
+        sentences.append(
+            "Gradient descent finds the optimum once its features are standardised and its "
+            "quadratic part is centred: the mean is what stops it, not the skewness."
+        )
     return sentences
 
 

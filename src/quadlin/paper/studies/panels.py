@@ -174,6 +174,19 @@ def study(panel: Panel, settings: Settings | None = None) -> Study:
     )
 
 
+def as_run(chosen: Study, frame: Frame) -> Study:
+    """Return the study with the title and the setting that its results were made with."""
+    if chosen.name not in PANELS:
+        return chosen
+    panel = PANELS[chosen.name]
+    noises = tuple(sorted(frame["noise"].unique()))
+    settings = Settings(
+        distribution=str(frame["distribution"].iloc[0]),
+        noise=None if noises == panel.noises else float(noises[0]),
+    )
+    return study(panel, settings)
+
+
 def customised(chosen: Study, settings: Settings, size: str) -> Study:
     """Return the study with other settings; only panels have any."""
     if chosen.name not in PANELS:

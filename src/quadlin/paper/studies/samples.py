@@ -124,8 +124,8 @@ def verdict(frame: Frame) -> Verdict:
     words = (
         "In the median a method needs this many rows per parameter: "
         + joined(f"{METHODS[m].name} {per_dof[m]:.1f}" for m in shown)
-        + ". The bound of k²d is an upper one, so fewer rows do not contradict it. An exponent of k "
-        "below 1 is what (k + c)·d looks like over these k. "
+        + ". The bound of k²d is an upper one, so fewer rows do not contradict it. An exponent of "
+        "k below 1 is what (k + c)·d looks like over these k. "
     )
     largest = int(frame["k"].max())
     if "uncentred" in gaussian:
