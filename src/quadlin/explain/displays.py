@@ -58,7 +58,11 @@ def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool
     labels = ax.get_legend_handles_labels()[1]
     if len(labels) > 4:  # below the picture, where they hide nothing
         columns = max(1, min(3, 70 // max(map(len, labels))))
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+        from matplotlib.transforms import ScaledTranslation
+
+        below = ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)  # inches: under the label
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+        place["bbox_transform"] = ax.transAxes + below
         ax.legend(frameon=False, fontsize="small", **place)
     elif labels:
         ax.legend(frameon=False, fontsize="small")
@@ -295,7 +299,13 @@ class PhaseTransitionDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the table as a heat map with its shares written in it."""
-        ax = _axes(ax, (max(4.0, 1.6 + 0.62 * len(self.x)), max(2.4, 1.4 + 0.5 * len(self.y))))
+        ax = _axes(
+            ax,
+            (
+                max(4.8 if self.y_names is None else 6.4, 1.6 + 0.62 * len(self.x)),
+                max(2.4, 1.4 + 0.5 * len(self.y)),
+            ),
+        )
         image = ax.imshow(
             np.ma.masked_invalid(self.success),
             origin="lower",
@@ -370,7 +380,8 @@ class ScalingDisplay:
             x = np.asarray(x, dtype=float)
             line = style.pop("linestyle")
             label = f"{name}: slope {self.laws[name][1]:.2f}" if name in self.laws else name
-            ax.loglog(x, y, linestyle="none", alpha=0.8, label=label, **style)
+            ax.loglog(x, y, linestyle="none", alpha=0.8, **style)
+            ax.loglog([], [], linestyle=line if name in self.laws else "none", label=label, **style)
             if name in self.laws:
                 a, power = self.laws[name]
                 ends = np.array([x.min(), x.max()])
@@ -428,6 +439,8 @@ class LevelDisplay:
                 style["linestyle"] = "none"  # there is nothing between two words
                 places = np.array([words.index(key) for key in keys.tolist()])
                 keys = places + 0.08 * (number - (len(self.points) - 1) / 2)
+            elif self.log_x:  # a little apart, so that equal values do not hide each other
+                keys = keys * 1.02 ** (number - (len(self.points) - 1) / 2)
             # The mean of equal numbers may be off by rounding, and no bar is negative.
             bars = np.maximum([mean - low, high - mean], 0)
             ax.errorbar(keys, mean, yerr=bars, label=name, capsize=3, **style)

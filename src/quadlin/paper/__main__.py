@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from quadlin.paper.page import write_page
 from quadlin.paper.report import write_report
 from quadlin.paper.runner import TaskFailedError, reproduce
 from quadlin.paper.settings import Settings
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--jobs", type=int, help="tasks at a time; by default one per core if quick"
     )
     parser.add_argument("--report-only", action="store_true", help="from results that are there")
+    parser.add_argument("--page", type=Path, help="Markdown page whose tables are written anew")
     parser.add_argument("--no-report", action="store_true", help="where matplotlib is missing")
     panels = parser.add_argument_group("settings of the panels a to h")
     panels.add_argument("--features", type=int, help="number of features d")
@@ -53,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
         folder = options.folder or settings.folder(size)
         if options.report_only:
             print(f"The report is {str(write_report(folder))!r}.")
+            if options.page is not None:
+                write_page(options.page, folder)
             return 0
         reproduce(
             size,

@@ -46,7 +46,6 @@ METHODS = {
     "signs": Method("L-BFGS with given signs", "#117733", "1", "-."),
     "factors": Method("L-BFGS on U and V", "#661100", "2", "-."),
 }
-LAW_LINES = {"gaussian": "-", "truncated": "--", "bernoulli": ":"}
 LAW_STYLES: Mapping[str, Style] = {
     "gaussian": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
     "truncated": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
@@ -92,10 +91,10 @@ def series(keys: Iterable[str], values: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each "method, law": the method's colour, the law's line."""
+    """Return a style for each "method, law": the method's colour, the law's marker and line."""
     laws = list(laws)
     return {
-        f"{METHODS[key].name}, {law}": {**METHODS[key].style, "linestyle": LAW_LINES[law]}
+        f"{METHODS[key].name}, {law}": {**LAW_STYLES[law], "color": METHODS[key].colour}
         for key in keys
         for law in laws
     }

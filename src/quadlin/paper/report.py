@@ -64,7 +64,7 @@ def write_report(folder: str | Path) -> Path:
         path = folder / f"{study.name}.parquet"
         if path.exists():
             try:
-                about, frame = _read(path)
+                about, frame = read_results(path)
             except (OSError, ValueError, KeyError):
                 damaged.append(study.name)
                 continue
@@ -77,7 +77,7 @@ def write_report(folder: str | Path) -> Path:
     return page
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Any]:
+def read_results(path: Path) -> tuple[dict[str, Any], Any]:
     """Return what a Parquet file says about itself, and its rows as a frame."""
     try:
         pq: Any = import_module("pyarrow.parquet")
