@@ -111,6 +111,7 @@ def test_a_solver_that_fails_is_named_with_its_line(tmp_path, text, words):
     [
         ("x = (\n", "cannot be imported"),
         ("x = 1\n", "must define a function named 'solve'"),
+        ("NAME = 'printed GD'\nsolve = print\n", "called 'printed GD' already"),
     ],
 )
 def test_a_file_that_is_no_solver_is_refused(tmp_path, text, words):

@@ -150,12 +150,14 @@ def _run_study(
             parts.append(result())
         except ImportError as error:
             outcome.left[study.name] = f"not run here. {error}"
+        except SolverError as error:
+            failed.append(error)
+            outcome.left[study.name] = "the solver failed."
+            break  # it would fail on every other task as well
         except Exception as error:
             failed.append(error)
             outcome.left[study.name] = f"a task failed: {error!r}"
         advance(study.name)
-        if failed and isinstance(failed[-1], SolverError):
-            break  # it would fail on every other task as well
     if len(parts) == len(tasks):
         failed += _combined(study, results, parts, outcome)
     return failed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quadlin.paper.laws import law_of
+from quadlin.paper.methods import METHODS
 from quadlin.paper.solver import load_solver
 
 
@@ -99,8 +100,10 @@ class Settings:
             names = [load_solver(path).name for path in self.solvers]
         except ValueError as error:
             raise SettingError(str(error)) from None
-        if len(set(names)) < len(names):
-            raise SettingError("Two solvers have the same NAME; give each its own.")
+        taken = {*METHODS, *(method.name for method in METHODS.values())}
+        for number, name in enumerate(names):
+            if name in taken or name in names[:number]:
+                raise SettingError(f"Another solver is called {name!r} already; change its NAME.")
 
     def plain(self) -> Mapping[str, Any]:
         """Return what is changed, as plain numbers and strings; files with the hash of theirs."""
