@@ -51,11 +51,13 @@ class Watch:
     def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
         """Add the lines of an iteration; return whether the solver should stop."""
         race = self.race
+        if loss is not None:
+            loss = to_numpy(loss)  # waits for the device
+        self.seconds += perf_counter() - self.clock
         if loss is None:
             loss = _mean_squares(predict, race.X, race.y)
         power = float(np.mean(to_numpy(race.y).astype(float) ** 2))
-        train = np.atleast_1d(np.asarray(to_numpy(loss), dtype=float)) / power
-        self.seconds += perf_counter() - self.clock
+        train = np.atleast_1d(np.asarray(loss, dtype=float)) / power
         errors = {
             "train": train,
             "nmse": _nmse(predict, race.X_test, race.y_test),
