@@ -131,7 +131,8 @@ def _run_study(
     pool: ProcessPoolExecutor | None,
 ) -> list[Exception]:
     """Run what is missing of a study; return the errors."""
-    tasks, failed = study.tasks(results.size), []
+    tasks = study.tasks(results.size)
+    failed: list[Exception] = []
     if results.is_combined(study, tasks):
         for _ in tasks:
             advance(study.name)
