@@ -889,14 +889,14 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     asked = []
 
     class Runner:
-        UnknownNameError = type("UnknownNameError", (ValueError,), {})
+        SettingError = type("SettingError", (ValueError,), {})
 
-        def reproduce(self, size, only, folder, device, *, jobs, report, progress, say):
+        def reproduce(self, size, only, folder, device, *, settings, jobs, report, progress, say):
             asked.append((size, only, str(folder), device, jobs, progress, report))
             if device == "slow":
                 raise KeyboardInterrupt
             if only == ["z"]:
-                raise self.UnknownNameError("There is no study 'z'.")
+                raise self.SettingError("There is no study 'z'.")
             return type("", (), {"folder": folder, "complete": ["a"], "left": {}})
 
     monkeypatch.setitem(sys.modules, "quadlin.paper.runner", Runner())

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, powers, verdict_of
+from quadlin.paper.trend import Power, joined, powers, verdict_of
 
 CHUNK = 8  # rows given to the stream at a time: what it makes of them is the caller's choice
 CHUNKS = 12  # of them while the stream is watched, the last of which completes a batch
@@ -51,7 +51,7 @@ def run(task: Task, device: str) -> list[Row]:
     rng = np.random.default_rng(task["seed"])
     X = rng.standard_normal((n, d))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
-    few = {"rank": k, "whiten": "none", "polish": False, "max_iter": 3, "tol": 0.5}
+    few = {"rank": k, "alpha": 0.0, "whiten": "none", "polish": False, "max_iter": 3, "tol": 0.5}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # What is loaded and cached on first use is nobody's memory.
@@ -111,12 +111,12 @@ def figures(frame: Frame) -> Mapping[str, Any]:
 
 def verdict(frame: Frame) -> Verdict:
     """Compare the growth with kd."""
-    found = exponents(frame)
+    fits = exponents(frame)
     base = frame[frame["batches"] == frame["batches"].min()]
     longer = frame[frame["batches"] == frame["batches"].max()].iloc[0]
     same = base[(base["d"] == longer["d"]) & (base["k"] == longer["k"])].iloc[0]
     growth = float(longer["bytes_stream"] / same["bytes_stream"])
-    stream = found["bytes_stream"]
+    stream = fits["bytes_stream"]
     widest = base.loc[base["d"].idxmax()]
     multiple = float(widest["bytes_stream"] / widest["factor"])
     checks = {
@@ -124,12 +124,14 @@ def verdict(frame: Frame) -> Verdict:
         "stream in k": stream["k"].at_most(1.0, SLACK),
         "no growth with rows": growth < 1.1,
     }
-    measured = "; ".join(
-        f"{label}: d^({found[part]['d']}) k^({found[part]['k']})" for part, label in PARTS.items()
-    )
-    measured += (
-        f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream holds {multiple:.0f} times "
-        f"U, {widest['bytes_stream'] / widest['square']:.2g} of a d×d matrix"
+    measured = (
+        "Memory grows as "
+        + joined(
+            f"d^({fits[part]['d']}) k^({fits[part]['k']}) for {label}"
+            for part, label in PARTS.items()
+        )
+        + f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream holds {multiple:.0f} "
+        f"times U, or {widest['bytes_stream'] / widest['square']:.2g} of a d×d matrix."
     )
     ratio = longer["batches"] / same["batches"]
     words = (
@@ -145,7 +147,7 @@ def verdict(frame: Frame) -> Verdict:
         f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, whatever n is."
     )
     holds = verdict_of(checks)
-    if holds == "yes" and not found["bytes_first"]["d"].at_most(1.0, SLACK):
+    if holds == "yes" and not fits["bytes_first"]["d"].at_most(1.0, SLACK):
         holds = "in part"
     return Verdict(measured, holds, words)
 
