@@ -15,7 +15,7 @@ SIZE_HELP = {"tiny": "seconds, for tests", "quick": "minutes (default)", "full":
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0 if all went well, 1 after an error that is said in words, 130 after Ctrl-C."""
+    """Return 0 if all went well, 1 after an error with a message, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m quadlin.paper", description=__doc__)
     group = parser.add_mutually_exclusive_group()
     for size in SIZES:

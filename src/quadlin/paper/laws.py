@@ -178,7 +178,7 @@ def _uniform() -> Law:
 
 
 def _sparse(q: float) -> Law:
-    """Gaussian with probability q, else 0: κ = 0 and φ = 3/q, as large as one likes."""
+    """Gaussian with probability q, else 0: κ = 0 and φ = 3/q, which has no bound."""
     if not 0 < q <= 1:
         raise ValueError(f"The probability of 'sparse' must be in (0, 1], not {q:g}.")
 

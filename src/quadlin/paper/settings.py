@@ -110,7 +110,7 @@ class Settings:
                 raise SettingError(f"Another solver is called {name!r} already; change its NAME.")
 
     def plain(self) -> Mapping[str, Any]:
-        """Return what is changed, as plain numbers and strings; files with the hash of theirs."""
+        """Return what is changed, as plain numbers and strings; files with their hashes."""
         changed = {name: value for name, value in self.__dict__.items() if value not in (None, ())}
         if self.solvers:
             changed["solvers"] = [f"{path} {load_solver(path).digest}" for path in self.solvers]

@@ -43,8 +43,8 @@ def tasks(size: str) -> list[Task]:
 def run(task: Task, device: str) -> list[Row]:
     """Return the peaks of what is allocated beyond the rows, which are there before.
 
-    The first batch is gathered and fitted as a table, and is told apart. Of each later batch the
-    last rows are watched as they come a few at a time, with all that is held by then.
+    The first batch is gathered and fitted as a table, and is measured separately. Of each later
+    batch the last rows are measured as they arrive, a few at a time, with all that is held then.
     """
     d, k = task["d"], task["k"]
     n = FIRST * (k + 1) * d
@@ -89,22 +89,24 @@ def _peaks(
 
 def exponents(frame: Frame) -> dict[str, dict[str, Power]]:
     """Fit bytes = a·dᵖ·k^q for each part."""
-    own = frame[frame["batches"] == frame["batches"].min()]
-    return {part: powers({"d": own["d"], "k": own["k"]}, own[part]) for part in PARTS}
+    shortest = frame[frame["batches"] == frame["batches"].min()]
+    return {
+        part: powers({"d": shortest["d"], "k": shortest["k"]}, shortest[part]) for part in PARTS
+    }
 
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the peaks against d at one k and against k at one d."""
-    own = frame[frame["batches"] == frame["batches"].min()]
+    shortest = frame[frame["batches"] == frame["batches"].min()]
     pictures = {}
     for varied, fixed in (("d", "k"), ("k", "d")):
-        part = own[own[fixed] == own[fixed].mode()[0]]
+        part = shortest[shortest[fixed] == shortest[fixed].mode()[0]]
         columns = PARTS | {"square": "a d×d matrix"}
         pictures[f"memory_{varied}"] = ScalingDisplay.from_points(
             {label: (part[varied].to_numpy(), part[c].to_numpy()) for c, label in columns.items()},
             x_label="features d" if varied == "d" else "rank k",
             y_label="bytes",
-            title=f"Peak beside the rows, {fixed} = {own[fixed].mode()[0]}",
+            title=f"Peak beside the rows, {fixed} = {shortest[fixed].mode()[0]}",
         )
     return pictures
 
@@ -144,7 +146,7 @@ def verdict(frame: Frame) -> Verdict:
         f"But the first batch is kept and fitted as a table: {first:.1f} times its own size, "
         f"{FIRST}(k + 1)d rows here, so O(kd²) numbers until it is complete. "
         "`fit` holds a block of at most 2¹⁹ entries with its temporaries: "
-        f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, whatever n is."
+        f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, for any n."
     )
     holds = verdict_of(checks)
     if holds == "yes" and not fits["bytes_first"]["d"].at_most(1.0, SLACK):

@@ -79,8 +79,8 @@ def run(task: Task, device: str) -> list[Row]:
 def exponents(frame: Frame) -> dict[tuple[str, str, str], dict[str, Power]]:
     """Fit deviation = a·nᵖ·d^q·k^r for each part, law and sign of M."""
     return {
-        key: powers({name: own[name] for name in "ndk"}, own["deviation"])
-        for key, own in frame.groupby(["part", "law", "sign"])
+        key: powers({name: part[name] for name in "ndk"}, part["deviation"])
+        for key, part in frame.groupby(["part", "law", "sign"])
     }
 
 
@@ -92,16 +92,20 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     pictures: dict[str, Any] = {}
     for varied, label in (("n", "rows n"), ("k", "rank k")):
         others = [name for name in "ndk" if name != varied]
-        own = positive[np.logical_and.reduce([positive[o] == base[o] for o in others])]
-        own = own[own["part"] != "linear"] if varied == "k" else own
-        own = own[own["law"] == "truncated"] if varied == "n" else own[own["law"] != "bernoulli"]
+        shown = positive[np.logical_and.reduce([positive[o] == base[o] for o in others])]
+        shown = shown[shown["part"] != "linear"] if varied == "k" else shown
+        shown = (
+            shown[shown["law"] == "truncated"]
+            if varied == "n"
+            else shown[shown["law"] != "bernoulli"]
+        )
         pictures[f"rip_{varied}"] = ScalingDisplay.from_points(
             {
                 PARTS[part] if varied == "n" else f"{PARTS[part]}, {name}": (
                     p[varied].to_numpy(),
                     p["deviation"].to_numpy(),
                 )
-                for (part, name), p in own.groupby(["part", "law"], sort=False)
+                for (part, name), p in shown.groupby(["part", "law"], sort=False)
             },
             x_label=label,
             y_label="deviation / size of M or w",
