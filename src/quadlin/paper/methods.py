@@ -29,7 +29,8 @@ class Method:
 
 
 # The authors' MES is the iteration of their public code (MingLin-home/gFM), which symmetrises UVᵀ:
-# SecondOrderRegressor(step="plain", polish=False). The literal one is in `quadlin.paper.printed`.
+# SecondOrderRegressor(k, alpha=0, step="plain", polish=False). The literal one is in
+# `quadlin.paper.printed`.
 METHODS = {
     "plain": Method("authors' MES", "#0072B2", "o"),
     "literal": Method("literal MES", "#56B4E9", "v", ":"),

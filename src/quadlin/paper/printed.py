@@ -4,7 +4,8 @@ r"""The paper's Algorithm 1 as it is printed, with the least that makes it run.
           w^+ = w - \mathcal{W}
 
 This is a literal reading, not what the authors run: their public code (MingLin-home/gFM)
-symmetrises UVᵀ before each step, which is ``SecondOrderRegressor(step="plain", polish=False)``.
+symmetrises UVᵀ before each step, which is
+``SecondOrderRegressor(k, alpha=0, step="plain", polish=False)``.
 Corrections, without which nothing moves or everything diverges:
 
 - features are standardised and the mean of y is carried as c, because 0/1 and min(x, a) as sampled
