@@ -887,14 +887,14 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     asked = []
 
     class Runner:
-        UnknownNameError = type("UnknownNameError", (ValueError,), {})
+        SettingError = type("SettingError", (ValueError,), {})
 
-        def reproduce(self, size, only, folder, device, *, jobs, report, progress, say):
+        def reproduce(self, size, only, folder, device, *, settings, jobs, report, progress, say):
             asked.append((size, only, str(folder), device, jobs, progress, report))
             if device == "slow":
                 raise KeyboardInterrupt
             if only == ["z"]:
-                raise self.UnknownNameError("There is no study 'z'.")
+                raise self.SettingError("There is no study 'z'.")
             return type("", (), {"folder": folder, "complete": ["a"], "left": {}})
 
     monkeypatch.setitem(sys.modules, "quadlin.paper.runner", Runner())
@@ -918,6 +918,16 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
 
     monkeypatch.setattr("quadlin.cli.demonstrations.importlib.import_module", lacking)
     assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
+
+
+def test_settings_of_the_panels_are_refused_by_the_names_of_their_options(quadlin):
+    assert "--noise must be a number" in quadlin("reproduce --only a --noise=-1 --folder r", 2)
+    assert "--rows must be a number" in quadlin("reproduce --only a --rows many --folder r", 2)
+    assert "--trials must be at least 1" in quadlin("reproduce --only a --trials 0 --folder r", 2)
+    assert not Path("r").exists()
+    Path("r").mkdir()
+    Path("r/about.json").write_text('{"size": "full"}')
+    assert "Choose another --folder" in quadlin("reproduce --only a --folder r", 1)
 
 
 def test_the_report_is_made_of_results_that_are_there(quadlin):
