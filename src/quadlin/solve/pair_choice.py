@@ -112,9 +112,19 @@ class Stepwise:
         return self._if_better((*current.taken, min(values)[1]), current)
 
     def _backward(self, current: Choice) -> Choice | None:
-        fewer = [self.judged(tuple(t for t in current.taken if t != g)) for g in current.taken]
-        best = min(fewer, key=lambda choice: choice.value, default=None)
-        return best if best is not None and best.value < current.value else None
+        """Leave out the group that is missed least, if the criterion says so."""
+        index = self.columns(current.taken)
+        if not len(index):
+            return None
+        inverse, gamma = self._solved(index)
+        place = {c: m for m, c in enumerate(index)}
+        missed = []
+        for g in current.taken:
+            own = [place[c] for c in self.groups[g]]
+            part = np.linalg.pinv(inverse[np.ix_(own, own)], hermitian=True)
+            missed.append((float(gamma[own] @ part @ gamma[own]) / len(own), g))
+        least = min(missed)[1]
+        return self._if_better(tuple(g for g in current.taken if g != least), current)
 
     def _exchange(self, current: Choice, refused: set[int]) -> Choice | None:
         for g in reversed(current.taken):
@@ -162,8 +172,19 @@ class Stepwise:
         index = self.columns(taken)
         if not len(index):
             return self.gram, 0
+        root = self._inverse_root(index)
+        basis = root.T @ self.gram[index]
+        return self.gram - basis.T @ basis, root.shape[1]
+
+    def _solved(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inverse Gram matrix of some columns and their coefficients."""
+        root = self._inverse_root(index)
+        inverse = root @ root.T
+        return inverse, inverse @ self.gram[index, -1]
+
+    def _inverse_root(self, index: np.ndarray) -> np.ndarray:
+        """Return R with R Rᵀ the pseudo-inverse of the Gram matrix of some columns."""
         size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
         values, vectors = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
         seen = values > COLLINEAR
-        basis = (vectors[:, seen] / np.sqrt(values[seen])).T @ (self.gram[index] / size[:, None])
-        return self.gram - basis.T @ basis, int(seen.sum())
+        return vectors[:, seen] / np.sqrt(values[seen]) / size[:, None]

@@ -8,7 +8,8 @@ few rows. Repeated until nothing changes: three walks where nothing interacts, t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -20,7 +21,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import reduce
 from quadlin.core.model import Model, constant_model
 from quadlin.core.units import Units
-from quadlin.solve.pair_choice import Choice, Criterion, Stepwise
+from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
 from quadlin.solve.pair_sums import (
     Columns,
     ProductMoments,
@@ -32,9 +33,10 @@ from quadlin.solve.pair_sums import (
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
-SHORTLIST, ROUNDS = 48, 60
+SHORTLIST, ROUNDS, MOST_PAIRS = 48, 60, 32
 WORTH_A_LOOK = 0.5  # of the t² for entry: screening projects out two features only
 JITTER = 1e-11  # of a column's power: columns that others explain are as good as left out
+EDGE = 1.0  # times the noise edge
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
@@ -105,8 +107,9 @@ class PairSearch:
         self.burden = to_numpy(units.burden).astype(float) ** 2
         self.moments: ProductMoments = self._sum(product_moments, self.columns)
         self.base = to_numpy(self._sum(joint_gram, self.columns, True).gram)
-        self.power = float(self.base[-1, -1])
+        self.power = self.moments.weight * units.target.power
         projected = self._projected(self.base)
+        self.base_loss = float(projected.rest[-1, -1])
         raw = self.base[:-1, :-1]
         self.base_dof = float(np.sum(projected.inverse * raw))
         self.rows = self.moments.weight - self.base_dof
@@ -124,7 +127,7 @@ class PairSearch:
 
     def run(self, most: int | None = None) -> PairFit:
         """Search until a round changes nothing."""
-        most = max(0, int(self.rows // 10)) if most is None else most
+        most = max(0, min(MOST_PAIRS, int(self.rows // 10))) if most is None else most
         d = self.units.scale.shape[0]
         shortlist: list[tuple[int, ...]] = []  # groups: flat positions i·d + j
         taken: list[tuple[int, ...]] = []
@@ -132,11 +135,11 @@ class PairSearch:
         step, choice, projected = self._stepwise(shortlist)
         beta, inverse = projected.beta(np.zeros(0, np.int64))
         columns, spread = self.columns, np.zeros(0)
-        if self.rows < FEWEST:
+        if self.rows < FEWEST or choice.loss <= SMALLEST * self.power:
             return self._fit(columns, beta, spread, step, choice)
-        score = self._sum(scores, columns, beta, inverse)
+        self.score = score = self._sum(scores, columns, beta, inverse)
         for _ in range(ROUNDS):
-            look = self._worth_a_look(score, len(taken))
+            look = self._worth_a_look(score, len(taken)) if len(taken) < most else []
             new = [g for g in look if g not in shortlist]
             doubtful = [] if new else self._doubtful(step, choice, beta, score)
             if not (new or doubtful):
@@ -152,9 +155,52 @@ class PairSearch:
             beta, inverse = projected.beta(index)
             i, j = self._ij(shortlist)
             columns = self.columns.with_pairs(i[index], j[index])
-            score = self._sum(scores, columns, beta, inverse)
+            self.score = score = self._sum(scores, columns, beta, inverse)
             spread = score.spread
         return self._fit(columns, beta, spread, step, choice)
+
+    def loss_with(self, i: np.ndarray, j: np.ndarray) -> float:
+        """Return Σω r² of the base with some products: a walk."""
+        if not len(i):
+            return self.base_loss
+        d = self.units.scale.shape[0]
+        step, _, _ = self._stepwise([(int(p),) for p in i * d + j])
+        return step.judged(tuple(range(len(i)))).loss
+
+    def moved(self, model: Model) -> "PairSearch":
+        """Return the same search beside another L of the same rank: a walk."""
+        other = copy(self)
+        other.columns = replace(self.columns, model=model)
+        other.base = to_numpy(other._sum(joint_gram, other.columns, True).gram)
+        other.base_loss = float(other._projected(other.base).rest[-1, -1])
+        return other
+
+    def refit(self, fit: "PairFit") -> "PairFit":
+        """Return the regression with the same products: a walk."""
+        d = self.units.scale.shape[0]
+        step, _, projected = self._stepwise([(int(p),) for p in fit.i * d + fit.j])
+        choice = step.judged(tuple(range(len(fit.i))))
+        index = step.columns(choice.taken)
+        beta, _ = projected.beta(index)
+        i, j = self._ij(self.shortlisted)
+        columns = self.columns.with_pairs(i[index], j[index])
+        order = [list(zip(i, j, strict=True)).index(p) for p in zip(fit.i, fit.j, strict=True)]
+        return self._fit(columns, beta, fit.std[np.argsort(order)], step, choice)
+
+    def looks_low_rank(self) -> bool:
+        """Tell whether the last residual's moments have an eigenvalue above the noise edge.
+
+        In whitened coordinates they are, without interactions, a symmetric matrix of noise whose
+        eigenvalues end at 2 sd(r) √(nd).
+        """
+        G, weight = to_numpy(self.score.moments), self.moments.weight
+        G = np.where(self.allowed, G, 0.0)
+        values, V = np.linalg.eigh(to_numpy(self.moments.second) / weight)
+        seen = values > 1e-6 * values[-1]
+        V = V[:, seen] / np.sqrt(values[seen])
+        size = np.abs(np.linalg.eigvalsh(V.T @ G @ V)).max()
+        noise = max(self.score.loss / max(self.rows, 1.0), SMALLEST * self.units.target.power)
+        return bool(size > EDGE * 2 * sqrt(noise * weight * seen.sum()))
 
     def _doubtful(
         self, step: Stepwise, choice: Choice, beta: np.ndarray, score: Scores

@@ -1,0 +1,168 @@
+r"""A low-rank part and a few pairs together, y = b + xᵀw + xᵀ(L + S)x, chosen by one criterion."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+import numpy as np
+
+from quadlin.core.arrays import lead, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk, Reweighted
+from quadlin.core.engine import collect
+from quadlin.core.model import Model, constant_model, predict
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.pair_choice import SMALLEST
+from quadlin.solve.pairs import PairFit, PairSearch
+from quadlin.solve.polish import fit_rows
+from quadlin.solve.rank import choose_rank
+from quadlin.solve.types import Options
+
+JOINT_STEPS, JOINT_TOL = 8, 1e-7  # Gauss–Newton steps of the joint fit; relative change of the loss
+
+
+@dataclass(frozen=True)
+class PairModel:
+    """f(z) + Σ coef_m z_i z_j in standardised units, its loss and its value by the criterion."""
+
+    model: Model
+    units: Units
+    i: np.ndarray  # (m,)
+    j: np.ndarray  # (m,)
+    coef: np.ndarray  # (m,)
+    loss: float  # Σω r²
+    value: float  # of the criterion, less that of the linear fit
+    walks: int
+
+    def predict(self, source: Iterable[Chunk]) -> np.ndarray:
+        """Return predictions in the user's units."""
+        f = np.concatenate(collect(_predicted, source, self))
+        return self.units.target.mean + self.units.target.scale * f
+
+
+def _predicted(chunk: Chunk, fit: PairModel) -> np.ndarray:
+    rows = Block(chunk.X, fit.units)
+    return to_numpy(predict(fit.model, rows)) + products(rows, fit.i, fit.j) @ fit.coef
+
+
+def products(rows: Block, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return the columns z_i z_j, (n, m), of a block."""
+
+    def taken(index: np.ndarray) -> np.ndarray:
+        if rows.offset is not None:
+            return rows.S[:, index].toarray() - rows.offset[index]
+        return to_numpy(rows.S)[:, index]
+
+    return taken(i) * taken(j)
+
+
+def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
+    r"""Return −2 log of the Bayes factor of `dof` parameters, their prior variance the likeliest.
+
+    .. math:: \min_g\; N \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0}) - (N - q) \log(1 + g)
+
+    It grows as q(1 + log F) − N log(RSS₀/RSS₁), F the gain per parameter in units of the noise:
+    what the extended BIC's q·log N becomes where parameters share one variance.
+    """
+    if dof >= rows - 1 or before <= 0:
+        return 0.0
+    left = min(max(after / before, SMALLEST), 1.0)
+    F = (1 - left) / dof / (left / (rows - dof))
+    g = max(F - 1, 0.0)
+    return rows * log(1 + g * left) - (rows - dof) * log(1 + g)
+
+
+def stepped(model: Model, beta: np.ndarray, tangent: bool) -> Model:
+    """Return the model moved along the columns' coefficients: M + UHᵀ + HUᵀ, of the same rank."""
+    U, s = (to_numpy(a).astype(float) for a in (model.U, model.s))
+    (d, k), free = U.shape, to_numpy(model.free)
+    w, c = to_numpy(model.w) + beta[1 : d + 1], model.c + beta[0]
+    if tangent:
+        H = beta[d + 1 :].reshape(k, d).T
+        basis = np.linalg.qr(np.concatenate([U, H], axis=1))[0]
+        B, T = basis.T @ U, basis.T @ H
+        values, vectors = lead((B * s) @ B.T + B @ T.T + T @ B.T, k)
+        before, U, s = free @ (U * U) @ s, basis @ vectors, values
+        c = c + free @ (U * U) @ s - before  # c is the mean of f; the columns were not centred
+    return replace(model, U=U, s=s, w=w, c=float(c))
+
+
+def joined(search: PairSearch, fit: PairFit) -> tuple[PairSearch, PairFit]:
+    """Let L move together with w and the pairs, to the joint optimum: one or two walks a step."""
+    for _ in range(JOINT_STEPS):
+        if not search.columns.tangent:
+            break
+        b = search.columns.base
+        model = stepped(search.columns.model, fit.beta[:b], True)
+        moved = search.moved(model)
+        again = moved.refit(fit)
+        if again.loss >= fit.loss * (1 - JOINT_TOL):
+            break
+        search, fit = moved, again
+    return search, fit
+
+
+def compose(
+    source: Iterable[Chunk],
+    units: Units,
+    options: Options,
+    *,
+    rank: int | str = "auto",
+    fields: Sequence[np.ndarray] = (),
+    hierarchy: str | None = None,
+    seed: int = 0,
+) -> PairModel:
+    """Return the best of pairs alone, L alone, L and then pairs, pairs and then L."""
+    alike = {"alpha": options.alpha, "fields": fields, "hierarchy": hierarchy}
+    plain = PairSearch(source, units, **alike)
+    alone = plain.run()
+    weight, d = plain.moments.weight, len(units.scale)
+    best = _model(plain, alone, alone.criterion - alone.path[0])
+    if rank == 0 or (rank == "auto" and alone_is_enough(plain)):
+        return best
+    starts = [None, *([best] if len(alone.i) else [])]
+    candidates = [best] if rank == "auto" else []
+    walks = plain.walks
+    for start in starts:
+        target = source if start is None else _less_pairs(source, start)
+        rng = np.random.default_rng(seed)
+        k = choose_rank(target, units, options, weight, rng) if rank == "auto" else int(rank)
+        if k == 0:
+            continue
+        wanted = replace(options, rank=k)
+        solution, _ = fit_rows(target, units, wanted, weight, rng)
+        walks += solution.history[-1].passes
+        search = PairSearch(source, units, model=solution.model, **alike)
+        fit = search.run()
+        if len(fit.i) or start is not None:
+            search, fit = joined(search, fit)
+        walks += search.walks
+        dof = degrees_of_freedom(d, k, linear=False, intercept=False)
+        before, m = plain.loss_with(fit.i, fit.j), len(fit.i)
+        value = plain.criterion(before, m, m) - plain.criterion(plain.base_loss, 0, 0)
+        value += evidence_of_rank(before, fit.loss, plain.rows - m, dof)
+        candidates.append(_model(search, fit, value))
+    return replace(min(candidates, key=lambda c: c.value), walks=walks)
+
+
+def alone_is_enough(search: PairSearch) -> bool:
+    """Tell whether nothing of low rank is left beside the pairs."""
+    return not search.looks_low_rank()
+
+
+def _model(search: PairSearch, fit: PairFit, value: float) -> PairModel:
+    b = search.columns.base
+    model = stepped(search.columns.model, fit.beta[:b], search.columns.tangent)
+    return PairModel(model, search.units, fit.i, fit.j, fit.coef, fit.loss, value, search.walks)
+
+
+def _less_pairs(source: Iterable[Chunk], fit: PairModel) -> Reweighted:
+    """Return the rows with targets less what the pairs say."""
+    y = np.concatenate(collect(_less, source, fit))
+    return Reweighted(source, np.ones(len(y)), y)
+
+
+def _less(chunk: Chunk, fit: PairModel) -> np.ndarray:
+    rows = Block(chunk.X, fit.units)
+    return to_numpy(chunk.y) - fit.units.target.scale * (products(rows, fit.i, fit.j) @ fit.coef)
