@@ -152,7 +152,7 @@ def with_lasso(problem):
     A = columns(problem.X)
     centre, size = A.mean(axis=0), A.std(axis=0)
     size = np.where(size > 1e-9, size, np.inf)
-    model = LassoCV(cv=5, n_alphas=50).fit((A - centre) / size, problem.y)
+    model = LassoCV(cv=5, alphas=50).fit((A - centre) / size, problem.y)
     taken = np.flatnonzero(model.coef_[d:])
     pairs = list(zip(i[taken].tolist(), j[taken].tolist(), strict=True))
     return pairs, model.predict((columns(problem.X_new) - centre) / size)

@@ -19,6 +19,8 @@ from quadlin.solve.polish import fit_rows
 from quadlin.solve.rank import choose_rank
 from quadlin.solve.types import Options
 
+STARTS = 4  # fits of a low-rank part at most
+CHOICES = 4  # of pairs beside L, each after a joint fit
 JOINT_STEPS, JOINT_TOL = 8, 1e-7  # Gauss–Newton steps of the joint fit; relative change of the loss
 
 
@@ -121,7 +123,8 @@ def compose(
     best = _model(plain, alone, alone.criterion - alone.path[0])
     if rank == 0 or (rank == "auto" and alone_is_enough(plain)):
         return best
-    starts = [None, *([best] if len(alone.i) else [])]
+    starts: list[PairModel | None] = [None, *([best] if len(alone.i) else [])]
+    tried = {pairs_of(best)}
     candidates = [best] if rank == "auto" else []
     walks = plain.walks
     for start in starts:
@@ -135,15 +138,30 @@ def compose(
         walks += solution.history[-1].passes
         search = PairSearch(source, units, model=solution.model, **alike)
         fit = search.run()
-        if len(fit.i) or start is not None:
+        for _ in range(CHOICES):
+            if start is None and not len(fit.i):
+                break
             search, fit = joined(search, fit)
+            again = search.run()  # beside a better L, other pairs may do
+            settled = pairs_of(again) == pairs_of(fit)
+            fit = again
+            if settled:
+                break
         walks += search.walks
         dof = degrees_of_freedom(d, k, linear=False, intercept=False)
         before, m = plain.loss_with(fit.i, fit.j), len(fit.i)
         value = plain.criterion(before, m, m) - plain.criterion(plain.base_loss, 0, 0)
         value += evidence_of_rank(before, fit.loss, plain.rows - m, dof)
         candidates.append(_model(search, fit, value))
+        if len(fit.i) and len(starts) < STARTS and pairs_of(candidates[-1]) not in tried:
+            tried.add(pairs_of(candidates[-1]))
+            starts.append(candidates[-1])  # without pairs that only stood for L, L has less rank
     return replace(min(candidates, key=lambda c: c.value), walks=walks)
+
+
+def pairs_of(fit: PairModel | PairFit) -> frozenset[tuple[int, int]]:
+    """Return the pairs, in no order."""
+    return frozenset(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
 
 
 def alone_is_enough(search: PairSearch) -> bool:
