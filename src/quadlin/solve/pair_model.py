@@ -6,11 +6,11 @@ from math import log
 
 import numpy as np
 
-from quadlin.core.arrays import lead, namespace, to_numpy
+from quadlin.core.arrays import lead, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, Reweighted
 from quadlin.core.engine import collect
-from quadlin.core.model import Model, constant_model, predict
+from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_choice import SMALLEST
@@ -119,7 +119,7 @@ def compose(
     alike = {"alpha": options.alpha, "fields": fields, "hierarchy": hierarchy}
     plain = PairSearch(source, units, **alike)
     alone = plain.run()
-    weight, d = plain.moments.weight, len(units.scale)
+    weight, d = plain.weight, len(units.scale)
     best = _model(plain, alone, alone.criterion - alone.path[0])
     if rank == 0 or (rank == "auto" and alone_is_enough(plain)):
         return best

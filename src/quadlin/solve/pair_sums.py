@@ -2,10 +2,11 @@ r"""What a walk over the rows says of products z_i·z_j: sums of pure functions 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, summed
@@ -14,6 +15,7 @@ from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.exact import rows_of
 
+T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
 
 
@@ -26,13 +28,14 @@ class Columns:
 
     The tangent directions are what a small change of L = U diag(s) Uᵀ may add to f, less the
     squares that are not modelled.
+    Features are counted within `features`, here and in all sums.
     """
 
     units: Units
     model: Model  # f
-    features: Array  # (q,), positions of the features beside the products: all, or some
-    tangent: bool  # whether L may move
-    i: Array  # (m,), the products
+    features: Array  # (q,), positions of the features that are looked at: all, or some
+    tangent: bool  # whether L may move; only where all features are looked at
+    i: Array  # (m,), the products, positions among the features
     j: Array  # (m,)
 
     @property
@@ -47,16 +50,13 @@ class Columns:
 
     def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
-        n, d = chunk.X.shape
-        step = max(1, PIECE_ENTRIES // (d + self.base + len(self.i)))
+        n, everything = chunk.X.shape[0], len(self.features) == chunk.X.shape[1]
+        step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
             part = chunk if n <= step else rows_of(chunk, np.arange(start, min(n, start + step)))
             rows = Block(part.X, self.units)
             xp = namespace(self.units.scale)
-            if rows.offset is None:
-                Z = xp.astype(rows.S, xp.float64)
-            else:
-                Z = rows.S.toarray().astype(np.float64) - rows.offset
+            Z = dense_columns(rows, None if everything else self.features)
             response = standardised_target(part, self.units) - predict(self.model, rows)
             response = xp.astype(response, xp.float64)
             omega = part.weight
@@ -69,7 +69,7 @@ class Columns:
         def taken(index: Array) -> Array:
             return xp.take(Z, xp.asarray(index, device=Z.device), axis=1)
 
-        columns = [xp.ones_like(Z[:, :1]), taken(self.features)]
+        columns = [xp.ones_like(Z[:, :1]), Z]
         if self.tangent:
             U = xp.astype(self.model.U, xp.float64)
             hidden = xp.astype(1 - self.model.free, xp.float64)
@@ -78,6 +78,16 @@ class Columns:
                 columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
         columns.append(taken(self.i) * taken(self.j))
         return xp.concat(columns, axis=1)
+
+
+def dense_columns(rows: Block, index: Array | None = None) -> Array:
+    """Return some standardised columns of a block outright, in float64; None is all of them."""
+    if rows.offset is None:
+        xp = namespace(rows.S)
+        S = rows.S if index is None else xp.take(rows.S, xp.asarray(index), axis=1)
+        return xp.astype(S, xp.float64)
+    part = slice(None) if index is None else index
+    return rows.S[:, part].toarray().astype(np.float64) - rows.offset[part]
 
 
 @dataclass(frozen=True)
@@ -138,11 +148,11 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
 
     def of(Z: Array, A: Array, response: Array, omega: Array) -> Scores:
         xp = namespace(Z)
-        r = response - A @ beta
+        r = response - A @ xp.asarray(beta, device=A.device)
         m = len(columns.i)
         spread = squares = fourths = xp.zeros(m, dtype=xp.float64)
         if m:
-            influence = A @ inverse
+            influence = A @ xp.asarray(inverse, device=A.device)
             leverage = xp.clip(xp.sum(A * influence, axis=1), max=1 - 1e-9)
             left_out = r / (1 - leverage)  # the residual of a fit without the row
             own = influence[:, columns.base :] ** 2
@@ -153,7 +163,7 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
     return _total(of(*piece) for piece in columns.pieces(chunk))
 
 
-def _total(parts: Iterator[Additive]) -> "Additive":  # type: ignore[type-arg]
+def _total(parts: Iterator[T]) -> T:
     total = summed(parts)
     assert total is not None  # a chunk has rows
     return total

@@ -1,16 +1,17 @@
 r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entries.
 
-The moments of the residual, :math:`\sum \omega r z_i z_j`, divided by their standard errors after
-(1, z_i, z_j) are projected out of the product, say which products are worth a look; a second walk
-gives the Gram matrix of those, of all features and of L's tangent directions, on which `Stepwise`
-chooses; a third gives the moments of what is then left, and standard errors that do not trust a
-few rows. Repeated until nothing changes: three walks where nothing interacts, two a round else.
+The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors say which
+products are worth a look; a walk gives the Gram matrix of those, of the features and of L's tangent
+directions, on which `Stepwise` chooses; another gives the moments of what is then left, and
+standard errors that do not trust a few rows. Repeated until nothing changes: three or four walks
+where nothing interacts, two a round else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.stats import norm as normal
@@ -22,24 +23,20 @@ from quadlin.core.engine import reduce
 from quadlin.core.model import Model, constant_model
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
-from quadlin.solve.pair_sums import (
-    Columns,
-    ProductMoments,
-    Scores,
-    joint_gram,
-    product_moments,
-    scores,
-)
+from quadlin.solve.pair_screen import Group, Screen
+from quadlin.solve.pair_sums import Columns, Scores, joint_gram, product_moments, scores
 
+T = TypeVar("T")
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
-SHORTLIST, ROUNDS, MOST_PAIRS = 48, 60, 32
-WORTH_A_LOOK = 0.5  # of the t² for entry: screening projects out two features only
+ROUNDS, MOST_PAIRS = 60, 32
 JITTER = 1e-11  # of a column's power: columns that others explain are as good as left out
-EDGE = 1.0  # times the noise edge
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
+HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
+
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -49,16 +46,13 @@ class PairFit:
     i: np.ndarray  # (m,), i ≤ j
     j: np.ndarray  # (m,)
     coef: np.ndarray  # (m,), of z_i·z_j
-    std: np.ndarray  # (m,), robust (HC3), given the choice
+    std: np.ndarray  # (m,), robust (HC3), as if the pairs had been given
     columns: Columns
     beta: np.ndarray  # of all columns: 1, features, tangent, products
     loss: float  # Σω r², with the penalty
     criterion: float
     path: tuple[float, ...]  # the criterion with the first 0, 1, … of what was taken
-    alternatives: tuple[tuple[tuple[int, int], tuple[int, int], float], ...]  # pair, other, cost
-    base_dof: float
-    candidates: int
-    walks: int
+    exchangeable: tuple[tuple[Pair, Pair, float], ...]  # a pair, one as good, what that costs
 
 
 @dataclass(frozen=True)
@@ -75,14 +69,33 @@ class Projected:
         S = self.rest[np.ix_(index, index)] / np.outer(size, size)
         S = np.linalg.pinv(S, rcond=1e-9, hermitian=True) / np.outer(size, size)
         gamma, P = S @ self.rest[index, -1], self.onto[:, index]
-        beta = np.concatenate([self.onto[:, -1] - P @ gamma, gamma])
         corner = -P @ S
         inverse = np.block([[self.inverse + P @ S @ P.T, corner], [corner.T, S]])
-        return beta, inverse
+        return np.concatenate([self.onto[:, -1] - P @ gamma, gamma]), inverse
 
 
 class PairSearch:
-    """Rows, what is fitted in any case, and which products may be taken."""
+    """Rows, what is fitted in any case, and which products may be taken.
+
+    Parameters
+    ----------
+    source, units
+        The rows and their units.
+    model : Model or None
+        What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
+        None is the constant.
+    alpha : (float, float)
+        Ridge on w and on M, as everywhere.
+    hierarchy : None, "weak" or "strong"
+        Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
+    fields : sequence of arrays
+        One-hot groups, which compete as wholes as well.
+    features : array or None
+        Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
+        has them.
+    candidates : int or None
+        How many products were looked at before these features were taken.
+    """
 
     def __init__(
         self,
@@ -93,213 +106,191 @@ class PairSearch:
         alpha: tuple[float, float] = (0.0, 0.0),
         hierarchy: str | None = None,
         fields: Sequence[np.ndarray] = (),
+        features: np.ndarray | None = None,
+        candidates: int | None = None,
     ) -> None:
-        d = units.scale.shape[0]
-        if d > MOST_FEATURES:
-            raise ValueError(f"Pairs of {d} dense features need {d}×{d} matrices.")
+        everything = np.arange(units.scale.shape[0])
+        features = everything if features is None else np.sort(features)
+        self.d = len(features)
+        if self.d > MOST_FEATURES:
+            raise ValueError(
+                f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
+            )
         model = constant_model(units, 0, units.target.centre) if model is None else model
-        k = model.U.shape[1]
-        self.source, self.units, self.walks = source, units, 0
-        self.alpha, self.fields = alpha, [np.sort(np.asarray(f)) for f in fields]
+        tangent = 0 < self.d * model.U.shape[1] <= MOST_TANGENT and self.d == len(everything)
         nothing = np.zeros(0, np.int64)
-        tangent = 0 < k * d <= MOST_TANGENT
-        self.columns = Columns(units, model, np.arange(d), tangent, nothing, nothing)
-        self.burden = to_numpy(units.burden).astype(float) ** 2
-        self.moments: ProductMoments = self._sum(product_moments, self.columns)
+        self.source, self.units, self.alpha, self.walks = source, units, alpha, 0
+        self.columns = Columns(units, model, features, tangent, nothing, nothing)
+        self.burden = to_numpy(units.burden)[features].astype(float) ** 2
+        self.w = to_numpy(model.w)[features].astype(float)
+        moments = self._sum(product_moments, self.columns)
+        self.weight = moments.weight
+        self.power = self.weight * units.target.power
         self.base = to_numpy(self._sum(joint_gram, self.columns, True).gram)
-        self.power = self.moments.weight * units.target.power
         projected = self._projected(self.base)
         self.base_loss = float(projected.rest[-1, -1])
-        raw = self.base[:-1, :-1]
-        self.base_dof = float(np.sum(projected.inverse * raw))
-        self.rows = self.moments.weight - self.base_dof
-        self.allowed = self._allowed(projected, hierarchy)
-        self.blocks = self._blocks()
-        self.criterion = Criterion(
-            max(self.rows, 1.0),
-            int(np.triu(self.allowed).sum()) + len(self.blocks),
-            max(self.power, 1e-300),
-        )
-
-    def _sum(self, fn, *params):
-        self.walks += 1
-        return reduce(fn, self.source, *params)
+        self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
+        self.rows = max(self.weight - self.base_dof, 1.0)
+        main = None if hierarchy is None else self._main_effects(projected, hierarchy)
+        inside = [np.flatnonzero(np.isin(features, field)) for field in fields]
+        inside = [field for field in inside if len(field)]
+        self.screen = Screen(moments, to_numpy(units.free)[features], inside, main)
+        count = self.screen.candidates if candidates is None else candidates
+        self.criterion = Criterion(self.rows, count, max(self.power, 1e-300))
 
     def run(self, most: int | None = None) -> PairFit:
         """Search until a round changes nothing."""
-        most = max(0, min(MOST_PAIRS, int(self.rows // 10))) if most is None else most
-        d = self.units.scale.shape[0]
-        shortlist: list[tuple[int, ...]] = []  # groups: flat positions i·d + j
-        taken: list[tuple[int, ...]] = []
-        banned: set[tuple[int, ...]] = set()
-        step, choice, projected = self._stepwise(shortlist)
-        beta, inverse = projected.beta(np.zeros(0, np.int64))
-        columns, spread = self.columns, np.zeros(0)
-        if self.rows < FEWEST or choice.loss <= SMALLEST * self.power:
-            return self._fit(columns, beta, spread, step, choice)
-        self.score = score = self._sum(scores, columns, beta, inverse)
-        for _ in range(ROUNDS):
-            look = self._worth_a_look(score, len(taken)) if len(taken) < most else []
-            new = [g for g in look if g not in shortlist]
-            doubtful = [] if new else self._doubtful(step, choice, beta, score)
+        most = min(MOST_PAIRS, int(self.rows // FEWEST)) if most is None else most
+        shortlist: list[Group] = []
+        taken: list[Group] = []
+        banned: set[Group] = set()
+        step, projected = self._stepwise(shortlist)
+        choice = step.judged(())
+        index = step.columns(())
+        columns, (beta, inverse) = self.columns, projected.beta(index)
+        self.score = self._sum(scores, columns, beta, inverse)
+        enough = self.rows < FEWEST or choice.loss <= SMALLEST * self.power
+        for _ in range(0 if enough else ROUNDS):
+            look: list[Group] = []
+            if len(taken) < most:
+                look = self.screen.shortlist(self.score, self.rows, self.criterion, len(taken))
+            new = [group for group in look if group not in shortlist]
+            doubtful = [] if new else self._doubtful(step, choice, beta)
             if not (new or doubtful):
                 break
             if new:
                 shortlist = sorted({*shortlist, *new})
-                step, _, projected = self._stepwise(shortlist)
-            banned |= {self.shortlisted[g] for g in doubtful}
-            start = [shortlist.index(g) for g in taken if g not in banned]
-            choice = step.run(start, [shortlist.index(g) for g in banned], most)
+                step, projected = self._stepwise(shortlist)
+            banned |= {shortlist[g] for g in doubtful}
+            start = [shortlist.index(group) for group in taken if group not in banned]
+            choice = step.run(start, [shortlist.index(group) for group in banned], most)
             taken = [shortlist[g] for g in choice.taken]
             index = step.columns(choice.taken)
-            beta, inverse = projected.beta(index)
-            i, j = self._ij(shortlist)
-            columns = self.columns.with_pairs(i[index], j[index])
-            self.score = score = self._sum(scores, columns, beta, inverse)
-            spread = score.spread
-        return self._fit(columns, beta, spread, step, choice)
+            columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+            self.score = self._sum(scores, columns, beta, inverse)
+        std = np.sqrt(to_numpy(self.score.spread))
+        return self._fit(columns, beta, std, step, choice, shortlist)
 
     def loss_with(self, i: np.ndarray, j: np.ndarray) -> float:
         """Return Σω r² of the base with some products: a walk."""
-        if not len(i):
-            return self.base_loss
-        d = self.units.scale.shape[0]
-        step, _, _ = self._stepwise([(int(p),) for p in i * d + j])
+        step, _ = self._stepwise([(int(p),) for p in i * self.d + j])
         return step.judged(tuple(range(len(i)))).loss
 
     def moved(self, model: Model) -> "PairSearch":
         """Return the same search beside another L of the same rank: a walk."""
         other = copy(self)
         other.columns = replace(self.columns, model=model)
+        other.w = to_numpy(model.w)[self.columns.features].astype(float)
         other.base = to_numpy(other._sum(joint_gram, other.columns, True).gram)
         other.base_loss = float(other._projected(other.base).rest[-1, -1])
         return other
 
-    def refit(self, fit: "PairFit") -> "PairFit":
+    def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products: a walk."""
-        d = self.units.scale.shape[0]
-        step, _, projected = self._stepwise([(int(p),) for p in fit.i * d + fit.j])
-        choice = step.judged(tuple(range(len(fit.i))))
+        shortlist = [(int(p),) for p in fit.i * self.d + fit.j]
+        step, projected = self._stepwise(shortlist)
+        choice = step.judged(tuple(range(len(shortlist))))
         index = step.columns(choice.taken)
         beta, _ = projected.beta(index)
-        i, j = self._ij(self.shortlisted)
-        columns = self.columns.with_pairs(i[index], j[index])
-        order = [list(zip(i, j, strict=True)).index(p) for p in zip(fit.i, fit.j, strict=True)]
-        return self._fit(columns, beta, fit.std[np.argsort(order)], step, choice)
+        return self._fit(self._with(shortlist, index), beta, fit.std, step, choice, shortlist)
 
     def looks_low_rank(self) -> bool:
-        """Tell whether the last residual's moments have an eigenvalue above the noise edge.
+        """Tell whether something of low rank is left in the last residual."""
+        return self.screen.looks_low_rank(self.score, self.rows, self.units.target.power)
 
-        In whitened coordinates they are, without interactions, a symmetric matrix of noise whose
-        eigenvalues end at 2 sd(r) √(nd).
+    def _sum(self, fn: Callable[..., T], *params: Any) -> T:
+        self.walks += 1
+        return reduce(fn, self.source, *params)
+
+    def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
+        """Return single products that a few rows carry, the worst and all that are about as bad.
+
+        The standard error is that of residuals of fits without the row; it is itself the worse
+        known the fewer rows there are to tell it, so Student's t must be as unlikely as the
+        criterion wants of many rows.
         """
-        G, weight = to_numpy(self.score.moments), self.moments.weight
-        G = np.where(self.allowed, G, 0.0)
-        values, V = np.linalg.eigh(to_numpy(self.moments.second) / weight)
-        seen = values > 1e-6 * values[-1]
-        V = V[:, seen] / np.sqrt(values[seen])
-        size = np.abs(np.linalg.eigvalsh(V.T @ G @ V)).max()
-        noise = max(self.score.loss / max(self.rows, 1.0), SMALLEST * self.units.target.power)
-        return bool(size > EDGE * 2 * sqrt(noise * weight * seen.sum()))
-
-    def _doubtful(
-        self, step: Stepwise, choice: Choice, beta: np.ndarray, score: Scores
-    ) -> list[int]:
-        """Return what was taken, of single products, though a few rows carry it."""
-        order = {c: m for m, c in enumerate(step.columns(choice.taken))}
+        score: Scores = self.score
+        spread, squares, fourths = (
+            to_numpy(a) for a in (score.spread, score.squares, score.fourths)
+        )
+        place = {c: m for m, c in enumerate(step.columns(choice.taken))}
         gamma = beta[self.columns.base :]
-        least = self.criterion.entry(max(len(choice.taken) - 1, 0))
+        t = sqrt(self.criterion.entry(max(len(choice.taken) - 1, 0)))
         doubtful = []
         for g in choice.taken:
             if len(step.groups[g]) == 1:
-                m = order[step.groups[g][0]]
-                t2 = gamma[m] ** 2 / max(float(score.spread[m]), 1e-300)
-                carried = max(float(score.squares[m]) ** 2 / float(score.fourths[m]) - 1, 0.1)
-                log_p = student.logsf(sqrt(t2), carried)
-                if log_p > normal.logsf(sqrt(least)):
-                    doubtful.append((-log_p, g))
-        return [g for p, g in doubtful if p == min(doubtful)[0] or p < -normal.logsf(sqrt(least) / 2)]
+                m = place[step.groups[g][0]]
+                left = max(squares[m] ** 2 / max(fourths[m], 1e-300) - 1, 0.1)
+                log_p = float(student.logsf(abs(gamma[m]) / sqrt(max(spread[m], 1e-300)), left))
+                if log_p > normal.logsf(t):
+                    doubtful.append((log_p, g))
+        worst = max(doubtful, default=(0.0, 0))[0]
+        return [g for p, g in doubtful if p == worst or p > normal.logsf(t / 2)]
 
     def _fit(
         self,
         columns: Columns,
         beta: np.ndarray,
-        spread: np.ndarray,
+        std: np.ndarray,
         step: Stepwise,
         choice: Choice,
+        shortlist: Sequence[Group],
     ) -> PairFit:
-        i, j = self._ij([self.shortlisted[g] for g in range(len(step.groups))])
-        path = tuple(
-            step.judged(choice.taken[:k]).value for k in range(len(choice.taken) + 1)
-        )
-        others = []
-        for g in choice.taken:
-            if len(step.groups[g]) == 1:
-                c = step.groups[g][0]
-                for other, cost in step.exchanges(choice, g, EXCHANGEABLE):
-                    if len(step.groups[other]) == 1:
-                        o = step.groups[other][0]
-                        others.append(((int(i[c]), int(j[c])), (int(i[o]), int(j[o])), cost))
-        return PairFit(
-            columns.i,
-            columns.j,
-            beta[columns.base :],
-            np.sqrt(spread),
-            columns,
-            beta,
-            choice.loss,
-            choice.value,
-            path,
-            tuple(others),
-            self.base_dof,
-            self.criterion.candidates,
-            self.walks,
-        )
+        k = len(choice.taken)
+        path = tuple(step.judged(choice.taken[:m]).value for m in range(k + 1))
+        at = columns.features
 
-    def _ij(self, groups: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the products of all groups, each once, in order."""
-        flat = np.array(sorted({p for g in groups for p in g}), dtype=np.int64)
-        return np.divmod(flat, self.units.scale.shape[0])
+        def pair(group: int) -> Pair:
+            i, j = divmod(shortlist[group][0], self.d)
+            return int(at[i]), int(at[j])
 
-    def _stepwise(
-        self, shortlist: Sequence[tuple[int, ...]]
-    ) -> tuple[Stepwise, Choice, Projected]:
-        self.shortlisted = list(shortlist)
+        exchangeable = tuple(
+            (pair(g), pair(other), cost)
+            for g in choice.taken
+            if len(shortlist[g]) == 1
+            for other, cost in step.exchanges(choice, g, EXCHANGEABLE)
+            if len(shortlist[other]) == 1
+        )
+        coef = beta[columns.base :]
+        value = choice.value
+        i, j = at[columns.i], at[columns.j]
+        return PairFit(i, j, coef, std, columns, beta, choice.loss, value, path, exchangeable)
+
+    def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> Columns:
         i, j = self._ij(shortlist)
-        gram = self.base
+        return self.columns.with_pairs(i[index], j[index])
+
+    def _ij(self, groups: Sequence[Group]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the products of all groups, each once, in order."""
+        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
+        return np.divmod(flat, self.d)
+
+    def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
+        """Return what chooses among some groups of products: a walk, unless there are none."""
+        i, j = self._ij(shortlist)
+        gram, b = self.base, self.columns.base
         if len(i):
             columns = self.columns.with_pairs(i, j)
             tall = to_numpy(self._sum(joint_gram, columns, False).gram)
-            b = self.columns.base
             gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
         projected = self._projected(gram, i, j)
-        place = {p: m for m, p in enumerate((i * self.units.scale.shape[0] + j).tolist())}
-        groups = [np.array([place[p] for p in g]) for g in shortlist]
-        step = Stepwise(projected.rest, groups, self.criterion)
-        return step, step.judged(()), projected
+        place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
+        groups = [np.array([place[p] for p in group]) for group in shortlist]
+        return Stepwise(projected.rest, groups, self.criterion), projected
 
-    def _projected(
-        self, gram: np.ndarray, i: Sequence[int] = (), j: Sequence[int] = ()
-    ) -> Projected:
+    def _projected(self, gram: np.ndarray, i: Any = (), j: Any = ()) -> Projected:
         """Project the base out of products and response, with the ridge on all of them."""
-        b, d = self.columns.base, self.units.scale.shape[0]
-        gram = gram.copy()
-        (first, second), rho = self.alpha, self.burden
-        w = to_numpy(self.columns.model.w).astype(float)
-        ridge = first * rho
-        own = np.arange(1, d + 1)
-        gram[own, own] += ridge  # |ρ∘(w + β)|², the model's w being there already
-        gram[own, -1] -= ridge * w
-        gram[-1, own] -= ridge * w
-        gram[-1, -1] += ridge @ w**2
-        if second:
-            k = self.columns.model.U.shape[1]
-            if self.columns.tangent:
-                more = np.arange(d + 1, b)
-                gram[more, more] += 4 * second * np.tile(rho, k)
-            i, j = np.asarray(i, int), np.asarray(j, int)
-            own = b + np.arange(len(i))
-            gram[own, own] += second * (1 + (i == j)) * rho[i] * rho[j]
+        b, (first, second), rho = self.columns.base, self.alpha, self.burden
+        i, j = np.asarray(i, np.int64), np.asarray(j, np.int64)
+        ridge = np.zeros(len(gram) - 1)
+        ridge[1 : self.d + 1] = first * rho
+        ridge[self.d + 1 : b] = 4 * second * np.tile(rho, (b - 1 - self.d) // self.d)
+        ridge[b:] = second * (1 + (i == j)) * rho[i] * rho[j]
+        pull = np.zeros(len(gram) - 1)
+        pull[1 : self.d + 1] = first * rho * self.w  # |ρ∘(w + β)|², with the model's own w
+        gram = gram + np.diag(np.append(ridge, pull[1 : self.d + 1] @ self.w))
+        gram[:-1, -1] -= pull
+        gram[-1, :-1] -= pull
         power = np.diag(gram)[:b]
         size = np.sqrt(np.where(power > 0, power, 1.0))
         scaled = gram[:b, :b] / np.outer(size, size) + JITTER * np.eye(b)
@@ -308,68 +299,11 @@ class PairSearch:
         rest = gram[b:, b:] - gram[:b, b:].T @ onto
         return Projected((rest + rest.T) / 2, onto, (inverse + inverse.T) / 2)
 
-    def _worth_a_look(self, score: Scores, taken: int) -> list[tuple[int, ...]]:
-        """Return products and blocks of products with large moments of the residual."""
-        G = to_numpy(score.moments)
-        noise = max(score.loss / self.rows, 1e-300)
-        t2 = np.where(self.allowed, G**2 / (noise * np.where(self.allowed, self.left, 1.0)), 0.0)
-        least = WORTH_A_LOOK * self.criterion.entry(taken)
-        flat = np.flatnonzero(np.triu(t2).ravel() > least)
-        flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
-        groups = [(int(p),) for p in flat]
-        d, price = len(G), np.log(self.criterion.rows)
-        worth = []
-        for rows, cols in self.blocks:
-            grid = np.ix_(rows, cols)
-            dof = max(1, len(rows) - 1) * max(1, len(cols) - 1)
-            gain = t2[grid].sum() + t2.T[grid].sum() * (rows[0] > cols[0]) - dof * price
-            if gain > WORTH_A_LOOK * least:
-                pairs = sorted(
-                    min(a, c) * d + max(a, c) for a in rows for c in cols if self.allowed[a, c]
-                )
-                worth.append((-gain, tuple(int(p) for p in pairs)))
-        return groups + [g for _, g in sorted(worth)[:4] if len(g) > 1]
-
-    def _allowed(self, projected: Projected, hierarchy: str | None) -> np.ndarray:
-        """Return which products may be taken: those that are not a part of w, as asked for."""
-        m = self.moments
-        C, K, F = (to_numpy(a) for a in (m.second, m.third, m.fourth))
-        with np.errstate(all="ignore"):
-            var = np.diag(C)
-            det = np.outer(var, var) - C**2
-            pull = (K**2 * var[None, :] + K.T**2 * var[:, None] - 2 * C * K * K.T) / det
-            np.fill_diagonal(pull, np.diag(K) ** 2 / var)
-            self.left = F - C**2 / m.weight - pull
-            allowed = self.left > 1e-6 * F
-        free = to_numpy(self.units.free) > 0
-        np.fill_diagonal(allowed, np.diag(allowed) & free)
-        varies = to_numpy(self.units.scale) > 0
-        allowed &= np.outer(varies, varies)
-        for field in self.fields:
-            allowed[np.ix_(field, field)] = False
-        if hierarchy is not None:
-            d = len(C)
-            w = projected.onto[1 : d + 1, -1] + to_numpy(self.columns.model.w)
-            noise = projected.rest[-1, -1] / max(self.rows, 1.0)
-            t2 = w**2 / (noise * np.diag(projected.inverse)[1 : d + 1])
-            main = t2 > MAIN_EFFECT
-            both = np.logical_and if hierarchy == "strong" else np.logical_or
-            allowed &= both.outer(main, main)
+    def _main_effects(self, projected: Projected, hierarchy: str) -> np.ndarray:
+        """Return which pairs have features with main effects, one or both of them."""
+        own = slice(1, self.d + 1)
+        noise = self.base_loss / self.rows
+        t2 = (self.w + projected.onto[own, -1]) ** 2 / np.diag(projected.inverse)[own]
+        main = t2 > MAIN_EFFECT * noise
+        allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
         return allowed
-
-    def _blocks(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return pairs of a field with another or with a feature."""
-        inside = np.zeros(len(self.allowed), bool)
-        for field in self.fields:
-            inside[field] = True
-        alone = [np.array([j]) for j in np.flatnonzero(~inside)]
-        blocks = []
-        for a, field in enumerate(self.fields):
-            for other in [*self.fields[a + 1 :], *alone]:
-                if self.allowed[np.ix_(field, other)].sum() > 1:
-                    blocks.append((field, other))
-        return blocks
-
-
-def search_pairs(source: Iterable[Chunk], units: Units, *, most: int | None = None, **kw) -> PairFit:
-    return PairSearch(source, units, **kw).run(most)
