@@ -1,5 +1,7 @@
 """The search for pairs: its sums, its choice, and what it finds where the answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -14,6 +16,7 @@ from quadlin.datasets import make_second_order
 from quadlin.solve.pair_choice import Criterion, Stepwise
 from quadlin.solve.pair_model import compose
 from quadlin.solve.pair_sums import Columns, joint_gram, product_moments, scores
+from quadlin.solve.pair_wide import search_sparse
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.types import Options
 
@@ -321,3 +324,27 @@ def test_pairs_alone_are_chosen_where_they_are_the_truth():
     fit = compose(source, units, Options(rank=0))
     assert pairs_of(fit) == truth
     assert fit.model.s.shape == (0,)
+
+
+def sparse_problem(interacts):
+    """4,000 sparse features, more than d×d matrices are kept for, some of them common."""
+    rng = np.random.default_rng(14)
+    n, d = 3000, 4000
+    share = np.minimum(0.3, 2 / np.arange(1, d + 1))
+    X = csr_array((rng.uniform(size=(n, d)) < share).astype(float))
+    y = rng.standard_normal(n) + np.asarray(X[:, [0]].todense()).ravel()
+    if interacts:
+        y = y + 2 * np.asarray((X[:, [1]] * X[:, [4]]).todense()).ravel()
+    source = MemorySource(X, y)
+    known = survey(source)
+    names = [f"x{j}" for j in range(d)]
+    units = UnitsMaker("zero", True, X.dtype, names)(known.features, known.target)
+    w = np.zeros(d)
+    w[0] = X[:, [0]].todense().std() / y.std()
+    return source, units, replace(constant_model(units, 0, 0.0), w=w)
+
+
+@pytest.mark.parametrize("interacts", [True, False])
+def test_pairs_of_many_sparse_features_are_found_among_those_that_occur_together(interacts):
+    fit = search_sparse(*sparse_problem(interacts))
+    assert pairs_of(fit) == ({(1, 4)} if interacts else set())

@@ -187,4 +187,5 @@ class Stepwise:
         size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
         values, vectors = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
         seen = values > COLLINEAR
-        return vectors[:, seen] / np.sqrt(values[seen]) / size[:, None]
+        root: np.ndarray = vectors[:, seen] / np.sqrt(values[seen]) / size[:, None]
+        return root

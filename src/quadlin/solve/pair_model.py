@@ -2,6 +2,7 @@ r"""A low-rank part and a few pairs together, y = b + xᵀw + xᵀ(L + S)x, chos
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log
 
 import numpy as np
@@ -14,6 +15,7 @@ from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_choice import SMALLEST
+from quadlin.solve.pair_sums import dense_columns
 from quadlin.solve.pairs import PairFit, PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.rank import choose_rank
@@ -40,23 +42,21 @@ class PairModel:
     def predict(self, source: Iterable[Chunk]) -> np.ndarray:
         """Return predictions in the user's units."""
         f = np.concatenate(collect(_predicted, source, self))
-        return self.units.target.mean + self.units.target.scale * f
+        y: np.ndarray = self.units.target.mean + self.units.target.scale * f
+        return y
 
 
 def _predicted(chunk: Chunk, fit: PairModel) -> np.ndarray:
     rows = Block(chunk.X, fit.units)
-    return to_numpy(predict(fit.model, rows)) + products(rows, fit.i, fit.j) @ fit.coef
+    f: np.ndarray = to_numpy(predict(fit.model, rows)) + products(rows, fit.i, fit.j) @ fit.coef
+    return f
 
 
 def products(rows: Block, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return the columns z_i z_j, (n, m), of a block."""
 
-    def taken(index: np.ndarray) -> np.ndarray:
-        if rows.offset is not None:
-            return rows.S[:, index].toarray() - rows.offset[index]
-        return to_numpy(rows.S)[:, index]
-
-    return taken(i) * taken(j)
+    q: np.ndarray = to_numpy(dense_columns(rows, i) * dense_columns(rows, j))
+    return q
 
 
 def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
@@ -115,48 +115,54 @@ def compose(
     hierarchy: str | None = None,
     seed: int = 0,
 ) -> PairModel:
-    """Return the best of pairs alone, L alone, L and then pairs, pairs and then L."""
-    alike = {"alpha": options.alpha, "fields": fields, "hierarchy": hierarchy}
-    plain = PairSearch(source, units, **alike)
-    alone = plain.run()
-    weight, d = plain.weight, len(units.scale)
-    best = _model(plain, alone, alone.criterion - alone.path[0])
-    if rank == 0 or (rank == "auto" and alone_is_enough(plain)):
-        return best
-    starts: list[PairModel | None] = [None, *([best] if len(alone.i) else [])]
-    tried = {pairs_of(best)}
-    candidates = [best] if rank == "auto" else []
-    walks = plain.walks
-    for start in starts:
+    """Return the best of pairs alone, L alone, L with pairs, and pairs with L.
+
+    Pairs are searched beside the linear fit. Where the residual's moments then show nothing of low
+    rank, that is all. Else a low-rank part is fitted to y, and to what the pairs leave, and pairs
+    are searched beside each; L is fitted once more to what those pairs leave, since pairs that only
+    stood for L have gone. The value of the criterion decides. An integer `rank` is kept.
+    """
+    search_beside = partial(
+        PairSearch, source, units, alpha=options.alpha, fields=fields, hierarchy=hierarchy
+    )
+    plain = search_beside()
+    alone = _model(plain, plain.run(), 0.0)
+    alone = replace(alone, value=_value(plain, alone, 0))
+    if rank == 0 or (rank == "auto" and not plain.looks_low_rank()):
+        return alone
+    starts: list[PairModel | None] = [None, *([alone] if len(alone.i) else [])]
+    candidates = [alone] if rank == "auto" else []
+    tried, walks = {pairs_of(alone)}, plain.walks
+    for start in starts:  # which grows
         target = source if start is None else _less_pairs(source, start)
         rng = np.random.default_rng(seed)
-        k = choose_rank(target, units, options, weight, rng) if rank == "auto" else int(rank)
+        k = choose_rank(target, units, options, plain.weight, rng) if rank == "auto" else int(rank)
         if k == 0:
             continue
-        wanted = replace(options, rank=k)
-        solution, _ = fit_rows(target, units, wanted, weight, rng)
-        walks += solution.history[-1].passes
-        search = PairSearch(source, units, model=solution.model, **alike)
-        fit = search.run()
-        for _ in range(CHOICES):
-            if start is None and not len(fit.i):
-                break
-            search, fit = joined(search, fit)
-            again = search.run()  # beside a better L, other pairs may do
-            settled = pairs_of(again) == pairs_of(fit)
-            fit = again
-            if settled:
-                break
-        walks += search.walks
-        dof = degrees_of_freedom(d, k, linear=False, intercept=False)
-        before, m = plain.loss_with(fit.i, fit.j), len(fit.i)
-        value = plain.criterion(before, m, m) - plain.criterion(plain.base_loss, 0, 0)
-        value += evidence_of_rank(before, fit.loss, plain.rows - m, dof)
-        candidates.append(_model(search, fit, value))
-        if len(fit.i) and len(starts) < STARTS and pairs_of(candidates[-1]) not in tried:
-            tried.add(pairs_of(candidates[-1]))
-            starts.append(candidates[-1])  # without pairs that only stood for L, L has less rank
-    return replace(min(candidates, key=lambda c: c.value), walks=walks)
+        solution, _ = fit_rows(target, units, replace(options, rank=k), plain.weight, rng)
+        search = search_beside(model=solution.model)
+        search, fit = settled(search, always=start is not None)
+        candidate = _model(search, fit, 0.0)
+        candidates.append(replace(candidate, value=_value(plain, candidate, k)))
+        walks += search.walks + solution.history[-1].passes
+        if len(fit.i) and len(starts) < STARTS and pairs_of(candidate) not in tried:
+            tried.add(pairs_of(candidate))
+            starts.append(candidate)
+    return replace(min(candidates or [alone], key=lambda c: c.value), walks=walks)
+
+
+def settled(search: PairSearch, always: bool) -> tuple[PairSearch, PairFit]:
+    """Choose pairs and fit them jointly with L in turn, until the choice stays the same."""
+    fit = search.run()
+    for _ in range(CHOICES):
+        if not (always or len(fit.i)):
+            break
+        before = pairs_of(fit)
+        search, fit = joined(search, fit)
+        fit = search.run()  # beside a better L, other pairs may do
+        if pairs_of(fit) == before:
+            break
+    return search, fit
 
 
 def pairs_of(fit: PairModel | PairFit) -> frozenset[tuple[int, int]]:
@@ -164,9 +170,15 @@ def pairs_of(fit: PairModel | PairFit) -> frozenset[tuple[int, int]]:
     return frozenset(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
 
 
-def alone_is_enough(search: PairSearch) -> bool:
-    """Tell whether nothing of low rank is left beside the pairs."""
-    return not search.looks_low_rank()
+def _value(plain: PairSearch, fit: PairModel, rank: int) -> float:
+    """Return the criterion less that of the linear fit: first the pairs are paid for, then L."""
+    m, d = len(fit.i), len(fit.units.scale)
+    before = plain.loss_with(fit.i, fit.j)
+    value = plain.criterion(before, m, m) - plain.criterion(plain.base_loss, 0, 0)
+    if not rank:
+        return value
+    dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
+    return value + evidence_of_rank(before, fit.loss, plain.rows - m, dof)
 
 
 def _model(search: PairSearch, fit: PairFit, value: float) -> PairModel:
@@ -183,4 +195,6 @@ def _less_pairs(source: Iterable[Chunk], fit: PairModel) -> Reweighted:
 
 def _less(chunk: Chunk, fit: PairModel) -> np.ndarray:
     rows = Block(chunk.X, fit.units)
-    return to_numpy(chunk.y) - fit.units.target.scale * (products(rows, fit.i, fit.j) @ fit.coef)
+    part = products(rows, fit.i, fit.j) @ fit.coef
+    y: np.ndarray = to_numpy(chunk.y) - fit.units.target.scale * part
+    return y

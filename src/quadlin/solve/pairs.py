@@ -284,7 +284,7 @@ class PairSearch:
         i, j = np.asarray(i, np.int64), np.asarray(j, np.int64)
         ridge = np.zeros(len(gram) - 1)
         ridge[1 : self.d + 1] = first * rho
-        ridge[self.d + 1 : b] = 4 * second * np.tile(rho, (b - 1 - self.d) // self.d)
+        ridge[self.d + 1 : b] = 4 * second * np.tile(rho, (b - 1 - self.d) // max(self.d, 1))
         ridge[b:] = second * (1 + (i == j)) * rho[i] * rho[j]
         pull = np.zeros(len(gram) - 1)
         pull[1 : self.d + 1] = first * rho * self.w  # |ρ∘(w + β)|², with the model's own w
