@@ -126,8 +126,8 @@ def compose(
         PairSearch, source, units, alpha=options.alpha, fields=fields, hierarchy=hierarchy
     )
     plain = search_beside()
-    alone = _model(plain, plain.run(), 0.0)
-    alone = replace(alone, value=_value(plain, alone, 0))
+    fit = plain.run()
+    alone = _model(plain, fit, _value(plain, fit, 0))
     if rank == 0 or (rank == "auto" and not plain.looks_low_rank()):
         return alone
     starts: list[PairModel | None] = [None, *([alone] if len(alone.i) else [])]
@@ -142,8 +142,8 @@ def compose(
         solution, _ = fit_rows(target, units, replace(options, rank=k), plain.weight, rng)
         search = search_beside(model=solution.model)
         search, fit = settled(search, always=start is not None)
-        candidate = _model(search, fit, 0.0)
-        candidates.append(replace(candidate, value=_value(plain, candidate, k)))
+        candidate = _model(search, fit, _value(plain, fit, k))
+        candidates.append(candidate)
         walks += search.walks + solution.history[-1].passes
         if len(fit.i) and len(starts) < STARTS and pairs_of(candidate) not in tried:
             tried.add(pairs_of(candidate))
@@ -170,15 +170,14 @@ def pairs_of(fit: PairModel | PairFit) -> frozenset[tuple[int, int]]:
     return frozenset(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
 
 
-def _value(plain: PairSearch, fit: PairModel, rank: int) -> float:
+def _value(plain: PairSearch, fit: PairFit, rank: int) -> float:
     """Return the criterion less that of the linear fit: first the pairs are paid for, then L."""
-    m, d = len(fit.i), len(fit.units.scale)
     before = plain.loss_with(fit.i, fit.j)
-    value = plain.criterion(before, m, m) - plain.criterion(plain.base_loss, 0, 0)
+    value = plain.criterion(before, fit.dof, fit.taken) - plain.criterion(plain.base_loss, 0, 0)
     if not rank:
         return value
-    dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
-    return value + evidence_of_rank(before, fit.loss, plain.rows - m, dof)
+    dof = degrees_of_freedom(plain.d, rank, linear=False, intercept=False)
+    return value + evidence_of_rank(before, fit.loss, plain.rows - fit.dof, dof)
 
 
 def _model(search: PairSearch, fit: PairFit, value: float) -> PairModel:

@@ -49,6 +49,8 @@ class PairFit:
     std: np.ndarray  # (m,), robust (HC3), as if the pairs had been given
     columns: Columns
     beta: np.ndarray  # of all columns: 1, features, tangent, products
+    taken: int  # pairs and blocks
+    dof: int  # their parameters
     loss: float  # Σω r², with the penalty
     criterion: float
     path: tuple[float, ...]  # the criterion with the first 0, 1, … of what was taken
@@ -251,10 +253,20 @@ class PairSearch:
             for other, cost in step.exchanges(choice, g, EXCHANGEABLE)
             if len(shortlist[other]) == 1
         )
-        coef = beta[columns.base :]
-        value = choice.value
-        i, j = at[columns.i], at[columns.j]
-        return PairFit(i, j, coef, std, columns, beta, choice.loss, value, path, exchangeable)
+        return PairFit(
+            at[columns.i],
+            at[columns.j],
+            beta[columns.base :],
+            std,
+            columns,
+            beta,
+            len(choice.taken),
+            choice.dof,
+            choice.loss,
+            choice.value,
+            path,
+            exchangeable,
+        )
 
     def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> Columns:
         i, j = self._ij(shortlist)
