@@ -11,11 +11,33 @@ T = TypeVar("T", "Model", Units)
 
 
 @dataclass(frozen=True)
+class Products:
+    r"""A few products :math:`\sum_m a_m (z_{i_m} z_{j_m} - e_m)`: the sparse part S of M + S."""
+
+    i: Array  # (m,), i ≤ j
+    j: Array  # (m,)
+    coef: Array  # (m,), a: twice the entry of S, or once on its diagonal
+    mean: Array  # (m,), e = E z_i z_j, so that the mean of f stays c
+
+    def of(self, rows: Block) -> Array:
+        """Return the sum for the rows of a block."""
+        return (rows.columns(self.i) * rows.columns(self.j) - self.mean) @ self.coef
+
+    def times(self, v: Array) -> Array:
+        """Return S v."""
+        xp = namespace(v)
+        features = xp.arange(v.shape[0], device=v.device)[:, None]
+        I, J = (xp.astype(features == index[None, :], v.dtype) for index in (self.i, self.j))
+        return I @ (self.coef / 2 * (J.T @ v)) + J @ (self.coef / 2 * (I.T @ v))
+
+
+@dataclass(frozen=True)
 class Model:
     r"""The centred function, :math:`c = E f`, of standardised features.
 
     .. math::
         f(z) = c + z^\top w + z^\top \bar M z - \sum_{j \notin F} m_j z_j^2 - \sum_{j \in F} m_j
+               + \sum_m a_m (z_{i_m} z_{j_m} - e_m)
 
     :math:`\bar M = U\,\mathrm{diag}(s)\,U^\top`, :math:`m = \mathrm{diag}\,\bar M`, and F the
     features whose diagonal is modelled (`free`).
@@ -26,19 +48,22 @@ class Model:
     w: Array  # (d,)
     c: float
     free: Array  # (d,), 1 on F, 0 elsewhere
+    products: Products | None = None
 
 
 @dataclass(frozen=True)
 class RawModel:
     r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
 
-    Where the diagonal is not modelled, that of the low-rank part is to be left out of M.
+    Where the diagonal is not modelled, that of the low-rank part is to be left out of M. Products
+    of M's sparse part are beside the factors.
     """
 
     intercept: float
     coef: Array  # (d,)
     components: Array  # (k, d), orthonormal rows
     eigenvalues: Array  # (k,), signed, by falling size
+    products: Products | None = None  # of x_i and x_j as they are, so their means are left at 0
 
 
 def predict(model: Model, rows: Block) -> Array:
@@ -55,7 +80,7 @@ def evaluate(model: Model, rows: Block, ZU: Array, Zw: Array) -> Array:
     f = model.c + Zw + (ZU * ZU) @ model.s - xp.sum(model.free * m)
     if bool(xp.any(model.free == 0)):
         f = f - rows.squares_matmul(((1 - model.free) * m)[:, None])[:, 0]
-    return f
+    return f if model.products is None else f + model.products.of(rows)
 
 
 def constant_model(units: Units, rank: int, c: float = 0.0) -> Model:
@@ -84,9 +109,26 @@ def tied(model: Model, units: Units, fit_linear: bool, fit_intercept: bool) -> M
 
 
 def apply_m(model: Model, v: Array) -> Array:
-    """Return M v, with the diagonal that is not modelled left out."""
+    """Return M v, with the diagonal that is not modelled left out and the products within."""
     m = (model.U * model.U) @ model.s
-    return model.U @ (model.s * (model.U.T @ v)) - (1 - model.free) * m * v
+    Mv = model.U @ (model.s * (model.U.T @ v)) - (1 - model.free) * m * v
+    return Mv if model.products is None else Mv + model.products.times(v)
+
+
+def _products_mean(model: Model) -> float:
+    """Return Σ a e, what the centring of the products takes from the constant."""
+    S = model.products
+    return 0.0 if S is None else float(S.coef @ S.mean)
+
+
+def _rescaled(S: Products | None, scale: Array, y: float, mean: float = 1.0) -> Products | None:
+    """Return products of features z/scale instead of z, times y; their means times `mean`."""
+    if S is None:
+        return None
+    xp = namespace(scale)
+    return replace(
+        S, coef=y * S.coef * xp.take(scale, S.i) * xp.take(scale, S.j), mean=mean * S.mean
+    )
 
 
 @unflagged
@@ -103,6 +145,7 @@ def to_raw(model: Model, units: Units) -> RawModel:
     m = (model.U * model.U) @ model.s
     Mnu = apply_m(model, nu)
     intercept = model.c - float(xp.sum(model.free * m) + nu @ model.w - nu @ Mnu)
+    intercept -= _products_mean(model)
     coef = D * (model.w - 2 * Mnu)
     V, R = xp.linalg.qr(D[:, None] * model.U)
     values, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
@@ -115,6 +158,7 @@ def to_raw(model: Model, units: Units) -> RawModel:
         xp.astype(y * coef, dtype),
         xp.astype(components * xp.where(signs == 0, 1.0, signs), dtype),
         y * values,
+        _rescaled(model.products, D, y, mean=0.0),
     )
 
 
@@ -142,11 +186,12 @@ def in_units(model: Model, old: Units, new: Units) -> Model:
     m = (model.U * model.U) @ model.s
     V, R = xp.linalg.qr(g[:, None] * model.U)
     s, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
-    moved = Model(V @ vectors, y * s, y * g * (model.w + 2 * Mh), 0.0, new.free)
+    S = _rescaled(model.products, g, y)  # whose means, near to those of z′, are kept
+    moved = Model(V @ vectors, y * s, y * g * (model.w + 2 * Mh), 0.0, new.free, S)
     # The mean over z′ of the old function, from its own definition.
-    constant = model.c - xp.sum(model.free * m) + model.w @ h + h @ Mh
+    constant = model.c - xp.sum(model.free * m) + model.w @ h + h @ Mh - _products_mean(model)
     new_m = (moved.U * moved.U) @ moved.s
-    c = y * float(constant) + float(xp.sum(moved.free * new_m))
+    c = y * float(constant) + float(xp.sum(moved.free * new_m)) + _products_mean(moved)
     shift = (old.target.mean - new.target.mean) / new.target.scale
     return replace(moved, c=c + shift)
 
