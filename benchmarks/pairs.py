@@ -132,7 +132,8 @@ def with_search(problem):
     units = maker(known.features, known.target)
     fit = compose(source, units, Options(rank=0), fields=problem.fields)
     new = MemorySource(problem.X_new, problem.y_new)
-    return list(zip(fit.i.tolist(), fit.j.tolist(), strict=True)), fit.predict(new)
+    S = fit.products
+    return list(zip(S.i.tolist(), S.j.tolist(), strict=True)), fit.predict(new)
 
 
 def with_lasso(problem):

@@ -11,11 +11,10 @@ from quadlin.core.arrays import lead, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, Reweighted
 from quadlin.core.engine import collect
-from quadlin.core.model import Model, predict
+from quadlin.core.model import Model, Products, predict
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_choice import SMALLEST
-from quadlin.solve.pair_sums import dense_columns
 from quadlin.solve.pairs import PairFit, PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.rank import choose_rank
@@ -28,35 +27,25 @@ JOINT_STEPS, JOINT_TOL = 8, 1e-7  # Gauss–Newton steps of the joint fit; relat
 
 @dataclass(frozen=True)
 class PairModel:
-    """f(z) + Σ coef_m z_i z_j in standardised units, its loss and its value by the criterion."""
+    """A model with products in standardised units, its loss and its value by the criterion."""
 
-    model: Model
+    model: Model  # with its products
     units: Units
-    i: np.ndarray  # (m,)
-    j: np.ndarray  # (m,)
-    coef: np.ndarray  # (m,)
+    products: Products
     loss: float  # Σω r²
     value: float  # of the criterion, less that of the linear fit
     walks: int
 
     def predict(self, source: Iterable[Chunk]) -> np.ndarray:
         """Return predictions in the user's units."""
-        f = np.concatenate(collect(_predicted, source, self))
+        f = np.concatenate(collect(_predicted, source, self.model, self.units))
         y: np.ndarray = self.units.target.mean + self.units.target.scale * f
         return y
 
 
-def _predicted(chunk: Chunk, fit: PairModel) -> np.ndarray:
-    rows = Block(chunk.X, fit.units)
-    f: np.ndarray = to_numpy(predict(fit.model, rows)) + products(rows, fit.i, fit.j) @ fit.coef
+def _predicted(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    f: np.ndarray = to_numpy(predict(model, Block(chunk.X, units)))
     return f
-
-
-def products(rows: Block, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Return the columns z_i z_j, (n, m), of a block."""
-
-    q: np.ndarray = to_numpy(dense_columns(rows, i) * dense_columns(rows, j))
-    return q
 
 
 def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
@@ -130,9 +119,9 @@ def compose(
     alone = _model(plain, fit, _value(plain, fit, 0))
     if rank == 0 or (rank == "auto" and not plain.looks_low_rank()):
         return alone
-    starts: list[PairModel | None] = [None, *([alone] if len(alone.i) else [])]
+    starts: list[PairModel | None] = [None, *([alone] if len(fit.i) else [])]
     candidates = [alone] if rank == "auto" else []
-    tried, walks = {pairs_of(alone)}, plain.walks
+    tried, walks = {pairs_of(alone.products)}, plain.walks
     for start in starts:  # which grows
         target = source if start is None else _less_pairs(source, start)
         rng = np.random.default_rng(seed)
@@ -145,8 +134,8 @@ def compose(
         candidate = _model(search, fit, _value(plain, fit, k))
         candidates.append(candidate)
         walks += search.walks + solution.history[-1].passes
-        if len(fit.i) and len(starts) < STARTS and pairs_of(candidate) not in tried:
-            tried.add(pairs_of(candidate))
+        if len(fit.i) and len(starts) < STARTS and pairs_of(candidate.products) not in tried:
+            tried.add(pairs_of(candidate.products))
             starts.append(candidate)
     return replace(min(candidates or [alone], key=lambda c: c.value), walks=walks)
 
@@ -165,7 +154,7 @@ def settled(search: PairSearch, always: bool) -> tuple[PairSearch, PairFit]:
     return search, fit
 
 
-def pairs_of(fit: PairModel | PairFit) -> frozenset[tuple[int, int]]:
+def pairs_of(fit: Products | PairFit) -> frozenset[tuple[int, int]]:
     """Return the pairs, in no order."""
     return frozenset(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
 
@@ -181,19 +170,20 @@ def _value(plain: PairSearch, fit: PairFit, rank: int) -> float:
 
 
 def _model(search: PairSearch, fit: PairFit, value: float) -> PairModel:
-    b = search.columns.base
-    model = stepped(search.columns.model, fit.beta[:b], search.columns.tangent)
-    return PairModel(model, search.units, fit.i, fit.j, fit.coef, fit.loss, value, search.walks)
+    base, i, j = search.columns.base, fit.i, fit.j
+    model = stepped(search.columns.model, fit.beta[:base], search.columns.tangent)
+    S = Products(i, j, fit.coef, search.screen.second[i, j] / search.weight)
+    model = replace(model, c=model.c + float(S.coef @ S.mean), products=S)
+    return PairModel(model, search.units, S, fit.loss, value, search.walks)
 
 
 def _less_pairs(source: Iterable[Chunk], fit: PairModel) -> Reweighted:
     """Return the rows with targets less what the pairs say."""
-    y = np.concatenate(collect(_less, source, fit))
+    y = np.concatenate(collect(_less, source, fit.products, fit.units))
     return Reweighted(source, np.ones(len(y)), y)
 
 
-def _less(chunk: Chunk, fit: PairModel) -> np.ndarray:
-    rows = Block(chunk.X, fit.units)
-    part = products(rows, fit.i, fit.j) @ fit.coef
-    y: np.ndarray = to_numpy(chunk.y) - fit.units.target.scale * part
+def _less(chunk: Chunk, products: Products, units: Units) -> np.ndarray:
+    part = to_numpy(products.of(Block(chunk.X, units)))
+    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * part
     return y

@@ -50,13 +50,13 @@ class Columns:
 
     def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
-        n, everything = chunk.X.shape[0], len(self.features) == chunk.X.shape[1]
+        n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
             part = chunk if n <= step else rows_of(chunk, np.arange(start, min(n, start + step)))
             rows = Block(part.X, self.units)
             xp = namespace(self.units.scale)
-            Z = dense_columns(rows, None if everything else self.features)
+            Z = xp.astype(rows.columns(self.features), xp.float64)
             response = standardised_target(part, self.units) - predict(self.model, rows)
             response = xp.astype(response, xp.float64)
             omega = part.weight
@@ -78,16 +78,6 @@ class Columns:
                 columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
         columns.append(taken(self.i) * taken(self.j))
         return xp.concat(columns, axis=1)
-
-
-def dense_columns(rows: Block, index: Array | None = None) -> Array:
-    """Return some standardised columns of a block outright, in float64; None is all of them."""
-    if rows.offset is None:
-        xp = namespace(rows.S)
-        S = rows.S if index is None else xp.take(rows.S, xp.asarray(index), axis=1)
-        return xp.astype(S, xp.float64)
-    part = slice(None) if index is None else index
-    return rows.S[:, part].toarray().astype(np.float64) - rows.offset[part]
 
 
 @dataclass(frozen=True)
