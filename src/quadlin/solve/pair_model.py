@@ -131,9 +131,12 @@ def compose(
         solution, _ = fit_rows(target, units, replace(options, rank=k), plain.weight, rng)
         search = search_beside(model=solution.model)
         search, fit = settled(search, always=start is not None)
+        walks += search.walks + solution.history[-1].passes
         candidate = _model(search, fit, _value(plain, fit, k))
         candidates.append(candidate)
-        walks += search.walks + solution.history[-1].passes
+        if fit.loss <= SMALLEST * plain.power:  # exact: nothing is left to choose by
+            candidates = [candidate]
+            break
         if len(fit.i) and len(starts) < STARTS and pairs_of(candidate.products) not in tried:
             tried.add(pairs_of(candidate.products))
             starts.append(candidate)
