@@ -17,7 +17,7 @@ from quadlin.datasets import make_second_order
 from quadlin.solve.pair_choice import Criterion, Stepwise
 from quadlin.solve.pair_model import compose
 from quadlin.solve.pair_sums import Columns, joint_gram, product_moments, scores
-from quadlin.solve.pair_wide import search_sparse
+from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.types import Options
 
@@ -347,5 +347,5 @@ def sparse_problem(interacts):
 
 @pytest.mark.parametrize("interacts", [True, False])
 def test_pairs_of_many_sparse_features_are_found_among_those_that_occur_together(interacts):
-    fit = search_sparse(*sparse_problem(interacts))
+    fit = sparse_search(*sparse_problem(interacts)).run()
     assert pairs_of(fit) == ({(1, 4)} if interacts else set())

@@ -15,7 +15,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_choice import SMALLEST
-from quadlin.solve.pairs import PairFit, PairSearch
+from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pairs import PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.rank import choose_rank
 from quadlin.solve.types import Options

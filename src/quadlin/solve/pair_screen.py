@@ -1,18 +1,19 @@
 r"""Which products are worth a look: the residual's moments over their standard errors."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import log, sqrt
 
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
-from quadlin.solve.pair_choice import SMALLEST, Criterion
+from quadlin.solve.pair_choice import Criterion
 from quadlin.solve.pair_sums import ProductMoments, Scores
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
 NEW = 1e-6  # of a product's power: what must be left of it beside its features
-EDGE = 1.05  # times the noise edge
+EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there once in a thousand draws (Tracy–Widom)
 
 Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
 
@@ -64,22 +65,33 @@ class Screen:
                 worth.append((-gain, self._group(a, b)))
         return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
 
-    def looks_low_rank(self, score: Scores, rows: float, power: float) -> bool:
-        """Tell whether the residual's moments have an eigenvalue above the noise edge.
+    @property
+    def noise_edge(self) -> float:
+        """Return the spectral size that noise reaches once in a thousand draws."""
+        d = max(self._whitener.shape[1], 1)
+        return 2 * sqrt(d) + EDGE / float(d ** (1 / 6))
+
+    def spectral_size(self, moments: Array, noise: float) -> float:
+        """Return the largest eigenvalue of the residual's moments, in units of its noise.
 
         Without interactions the moments are a symmetric matrix of noise whose eigenvalues end at
         twice the root of its size: in whitened coordinates, if features are about normal, and
-        divided by their standard errors, if features are about independent. Both must object.
+        divided by their standard errors, if features are about independent. It is the smaller of
+        the two.
         """
-        G = np.where(self.allowed, to_numpy(score.moments), 0.0)
-        noise = max(score.loss / rows, SMALLEST * power)
+        if not self._whitener.shape[1]:
+            return 0.0
+        G = np.where(self.allowed, to_numpy(moments), 0.0)
+        whitened = self._whitener.T @ G @ self._whitener / sqrt(noise * self.weight)
         divided = G / np.sqrt(noise * self.left)
+        return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in (divided, whitened)))
+
+    @cached_property
+    def _whitener(self) -> np.ndarray:
         values, V = np.linalg.eigh(self.second / self.weight)
-        seen = values > NEW * values[-1]
-        V = V[:, seen] / np.sqrt(values[seen])
-        whitened = V.T @ G @ V / sqrt(noise * self.weight)
-        sizes = [np.abs(np.linalg.eigvalsh(A)).max() for A in (divided, whitened)]
-        return bool(min(sizes) > EDGE * 2 * sqrt(int(seen.sum())))
+        seen = values > NEW * values.max(initial=0.0)
+        whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])
+        return whitener
 
     def _group(self, a: np.ndarray, b: np.ndarray) -> Group:
         d = len(self.allowed)

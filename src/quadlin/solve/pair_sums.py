@@ -1,6 +1,6 @@
 r"""What a walk over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from quadlin.core.model import Model, predict
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.exact import rows_of
+from quadlin.solve.row_hash import row_hash
 
 T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
@@ -102,6 +103,13 @@ class Scores(Additive):
 
 
 @dataclass(frozen=True)
+class FlippedMoments(Additive):
+    """What moments of the residual would be if its signs were random."""
+
+    moments: Array  # (flips, d, d), Σω ±r z_i z_j
+
+
+@dataclass(frozen=True)
 class JointGram(Additive):
     """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
 
@@ -150,6 +158,25 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
             fourths = omega @ squared**2
         loss = float(xp.sum(omega * r * r))
         return Scores(loss, ((omega * r)[:, None] * Z).T @ Z, spread, squares, fourths)
+
+    return _total(of(*piece) for piece in columns.pieces(chunk))
+
+
+def flipped_moments(
+    numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, flips: int
+) -> FlippedMoments:
+    """Sum over one chunk, with signs that are a hash of the number of each row."""
+    chunk, numbers = numbered
+    bits = [row_hash(np.asarray(numbers), salt) for salt in range(flips)]
+    signs = np.where(np.stack(bits) < 2**63, 1.0, -1.0)
+
+    def of(Z: Array, A: Array, response: Array, omega: Array) -> FlippedMoments:
+        nonlocal signs
+        xp = namespace(Z)
+        r = omega * (response - A @ xp.asarray(beta, device=A.device))
+        now, signs = signs[:, : r.shape[0]], signs[:, r.shape[0] :]
+        each = [((xp.asarray(s, device=r.device) * r)[:, None] * Z).T @ Z for s in now]
+        return FlippedMoments(xp.stack(each))
 
     return _total(of(*piece) for piece in columns.pieces(chunk))
 

@@ -21,7 +21,7 @@ from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import Criterion
 from quadlin.solve.pair_screen import WORTH_A_LOOK
-from quadlin.solve.pairs import PairFit, PairSearch
+from quadlin.solve.pairs import PairSearch
 
 FEWEST_ROWS = 10  # in which two features must occur together
 MOST_FEATURES = 400  # that are looked at closely
@@ -74,15 +74,15 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
     )
 
 
-def search_sparse(
+def sparse_search(
     rows: Rows,
     units: Units,
     model: Model,
     *,
-    alpha: tuple[float, float] = (0.0, 0.0),
+    hierarchy: str | None = None,
     fields: Sequence[np.ndarray] = (),
-) -> PairFit:
-    """Search pairs of any number of sparse features beside a fitted model: a few more walks.
+) -> PairSearch:
+    """Return the search for pairs of any number of sparse features beside a fitted model.
 
     Memory: three numbers for each two features that occur together in some row. The features of the
     largest scores, at most 400, are then searched as few features are, with every product that
@@ -112,8 +112,8 @@ def search_sparse(
         rows,
         units,
         model=model,
-        alpha=alpha,
+        hierarchy=hierarchy,
         fields=fields,
         features=features,
         candidates=candidates,
-    ).run()
+    )

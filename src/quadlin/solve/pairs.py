@@ -9,50 +9,38 @@ where nothing interacts, two a round else.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 from scipy.stats import norm as normal
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.engine import height
 from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
 from quadlin.solve.pair_errors import RobustErrors
+from quadlin.solve.pair_fit import Pair, PairFit
 from quadlin.solve.pair_projection import Penalty, Projected
 from quadlin.solve.pair_screen import Group, Screen
-from quadlin.solve.pair_sums import Columns, joint_gram, product_moments, scores
+from quadlin.solve.pair_sums import (
+    Columns,
+    flipped_moments,
+    joint_gram,
+    product_moments,
+    scores,
+)
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 ROUNDS, MOST_PAIRS = 60, 32
+FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
 HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class PairFit:
-    """The pairs taken, by order of entry, and the regression they are taken into."""
-
-    i: np.ndarray  # (m,), i ≤ j
-    j: np.ndarray  # (m,)
-    coef: np.ndarray  # (m,), of z_i·z_j
-    entry: np.ndarray  # (m,), in which step each entered, from 1
-    errors: RobustErrors  # as if the pairs had been given
-    columns: Columns
-    beta: np.ndarray  # of all columns: 1, features, tangent, products
-    taken: int  # pairs and blocks
-    dof: int  # their parameters
-    loss: float  # Σω r², with the penalty
-    criterion: float
-    path: tuple[Choice, ...]  # with the first 0, 1, … of what was taken
-    exchangeable: tuple[tuple[Pair, Pair, float], ...]  # a pair, one as good, what that costs
 
 
 class PairSearch:
@@ -149,8 +137,9 @@ class PairSearch:
             index = step.columns(choice.taken)
             columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
+        self.regression = columns, beta
         errors = RobustErrors.of(self.score)
-        return self._fit(columns, beta, errors, step, choice, shortlist)
+        return self._fit(columns, beta, errors, step, choice, shortlist, most)
 
     def loss_with(self, i: np.ndarray, j: np.ndarray) -> float:
         """Return Σω r² of the base with some products: a walk."""
@@ -190,8 +179,18 @@ class PairSearch:
         return [(int(p),) for p in first * self.d + second]
 
     def looks_low_rank(self) -> bool:
-        """Tell whether something of low rank is left in the last residual."""
-        return self.screen.looks_low_rank(self.score, self.freedom, self.units.target.power)
+        """Tell whether something of low rank is left in the last residual.
+
+        Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
+        residuals with random signs, which have the same tails.
+        """
+        noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
+        size = self.screen.spectral_size(self.score.moments, noise)
+        if size <= self.screen.noise_edge:
+            return False
+        n_rows = sum(self.rows.collect(height))
+        flipped = self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, FLIPS)
+        return size > max(self.screen.spectral_size(G, noise) for G in flipped.moments)
 
     def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
@@ -217,6 +216,7 @@ class PairSearch:
         step: Stepwise,
         choice: Choice,
         shortlist: Sequence[Group],
+        most: int = 0,
     ) -> PairFit:
         k = len(choice.taken)
         path = tuple(step.judged(choice.taken[:m]) for m in range(k + 1))
@@ -246,6 +246,7 @@ class PairSearch:
             choice.dof,
             choice.loss,
             choice.value,
+            0 < most <= k,
             path,
             exchangeable,
         )
