@@ -144,7 +144,7 @@ def first_half(n_rows: int) -> np.ndarray:
     Examples
     --------
     >>> first_half(8).astype(int), int(first_half(1001).sum())
-    (array([1, 0, 0, 1, 0, 0, 1, 1]), 500)
+    (array([0, 1, 1, 0, 1, 1, 0, 0]), 500)
     """
     mixed = row_hash(np.arange(n_rows))
     chosen = np.zeros(n_rows, bool)
