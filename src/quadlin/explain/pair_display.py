@@ -45,7 +45,7 @@ class PairPathDisplay:
             )
         ax.set_yticks(places, self.labels)
         ax.invert_yaxis()
-        ax.margins(x=0.15, y=0.2)
+        ax.margins(x=0.22, y=0.2)
         _finish(ax, self.x_label, "", self.title, legend=False)
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -141,8 +141,8 @@ class PairReport:
             notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
         if self.low_rank:
             notes.append(
-                "Many features still interact a little beside these pairs. "
-                'Try SecondOrderRegressor(rank="auto").'
+                "Many features still interact a little beside these pairs: "
+                "SecondOrderRegressor learns such a quadratic part of low rank."
             )
         return notes
 
