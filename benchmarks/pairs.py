@@ -2,15 +2,14 @@
 
 Twelve settings: the five of planted pairs that the search was first measured on, correlation .8,
 heavy tails, heredity with pairs of falling strength, squares, categorical columns, nothing that
-interacts, and a dense low-rank M.
-Columns: the share of the true pairs that were found, false
+interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
 pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
 linear model; "composed" also tries a low-rank part, and keeps what the criterion prefers. Pairs of
 levels of the same two categorical columns count as one pair. "EBM" is the pair search of
 `interpret`; it is skipped with its reason where that is not installed. "products" is LassoCV on
 all products of standardised features, where they are at most 5,000.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 2 11] [--methods find_pairs]
+Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods find_pairs]
 """
 
 import argparse

@@ -103,13 +103,6 @@ class Scores(Additive):
 
 
 @dataclass(frozen=True)
-class FlippedMoments(Additive):
-    """What moments of the residual would be if its signs were random."""
-
-    moments: Array  # (flips, d, d), Σω ±r z_i z_j
-
-
-@dataclass(frozen=True)
 class JointGram(Additive):
     """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
 
@@ -163,22 +156,19 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
 
 
 def flipped_moments(
-    numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, flips: int
-) -> FlippedMoments:
-    """Sum over one chunk, with signs that are a hash of the number of each row."""
+    numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, salt: int
+) -> Array:
+    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row."""
     chunk, numbers = numbered
-    bits = [row_hash(np.asarray(numbers), salt) for salt in range(flips)]
-    signs = np.where(np.stack(bits) < 2**63, 1.0, -1.0)
-
-    def of(Z: Array, A: Array, response: Array, omega: Array) -> FlippedMoments:
-        nonlocal signs
-        xp = namespace(Z)
-        r = omega * (response - A @ xp.asarray(beta, device=A.device))
-        now, signs = signs[:, : r.shape[0]], signs[:, r.shape[0] :]
-        each = [((xp.asarray(s, device=r.device) * r)[:, None] * Z).T @ Z for s in now]
-        return FlippedMoments(xp.stack(each))
-
-    return _total(of(*piece) for piece in columns.pieces(chunk))
+    signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
+    moments, start = [], 0
+    for Z, A, response, omega in columns.pieces(chunk):
+        xp, stop = namespace(Z), start + int(Z.shape[0])
+        sign = xp.asarray(signs[start:stop], device=Z.device)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        moments.append(((sign * omega * r)[:, None] * Z).T @ Z)
+        start = stop
+    return sum(moments)
 
 
 def _total(parts: Iterator[T]) -> T:

@@ -189,8 +189,11 @@ class PairSearch:
         if size <= self.screen.noise_edge:
             return False
         n_rows = sum(self.rows.collect(height))
-        flipped = self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, FLIPS)
-        return size > max(self.screen.spectral_size(G, noise) for G in flipped.moments)
+        flipped = (
+            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt)
+            for salt in range(FLIPS)
+        )
+        return all(size > self.screen.spectral_size(moments, noise) for moments in flipped)
 
     def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
