@@ -131,6 +131,7 @@ def test_levels_of_two_text_columns_enter_together():
     report = find_pairs(frame, y)
     assert {p.order for p in report.pairs} == {1}
     assert len(report.path) == 2
+    assert str(report).startswith("16 pairs in 1 step among")
     # What is determined is a difference of differences: each cell has 94 rows, sd .03; 6 of them.
     a = {(p.first[-1], p.second[-1]): p.coefficient for p in report.pairs}
     value = a["a", "a"] - a["a", "b"] - a["b", "a"] + a["b", "b"]

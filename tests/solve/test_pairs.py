@@ -16,7 +16,7 @@ from quadlin.core.survey import survey
 from quadlin.datasets import make_second_order
 from quadlin.solve.pair_choice import Criterion, Stepwise
 from quadlin.solve.pair_model import compose
-from quadlin.solve.pair_sums import Columns, joint_gram, product_moments, scores
+from quadlin.solve.pair_sums import Columns, flipped_moments, joint_gram, product_moments, scores
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.types import Options
@@ -152,6 +152,18 @@ def test_sums_of_two_chunks_add_and_sparse_rows_and_repeated_rows_give_the_same(
     again = np.repeat(np.arange(60), weight.astype(int))
     repeated = all_sums(Chunk(X[again], y[again], None), columns)
     np.testing.assert_allclose(numbers(repeated), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_moments_with_random_signs_do_not_depend_on_how_rows_are_cut():
+    X, y, _ = some_rows()
+    rows, units = in_memory(X, y)
+    columns = columns_of(units)
+    beta = np.linspace(-1, 1, columns.base + 3)
+    whole = rows.reduce_numbered(flipped_moments, 60, columns, beta, 1)
+    for cut in (Rows.of(MemorySource(X, y, None, 7)), Rows(Threads(MemorySource(X, y), 2))):
+        parts = cut.reduce_numbered(flipped_moments, 60, columns, beta, 1)
+        np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-9)
+    assert not np.allclose(rows.reduce_numbered(flipped_moments, 60, columns, beta, 2), whole)
 
 
 def test_the_choice_is_the_best_of_all_subsets_on_a_small_problem():

@@ -105,6 +105,9 @@ class PairReport:
     def _headline(self) -> str:
         count = len(self.pairs)
         what = "No pair" if not count else "1 pair" if count == 1 else f"{count} pairs"
+        steps = len(self.path) - 1
+        if steps < count:  # whole text columns entered
+            what += f" in {steps} step" + "s" * (steps > 1)
         return (
             f"{what} among {self.n_candidates:,} products of {self.n_features:,} features, "
             f"{self.n_rows:,} rows"

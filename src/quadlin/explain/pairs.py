@@ -99,8 +99,9 @@ def find_pairs(
     the product with a correlated feature look useful. `PairReport.exchangeable` lists pairs that
     could stand for each other.
 
-    Coefficients of products of levels of whole text columns are determined up to a constant per
-    level; the smallest are reported.
+    Coefficients of products of levels that enter together, as a block, are determined up to a
+    constant per level. The smallest are reported, and their tests and shares are of each alone:
+    judge a block by `PairReport.path`, which has R² with and without it.
 
     Cost: a walk over the rows for O(d²) sums at the start and two per round, O(nd²) each; memory
     O(d²) for up to 3,000 features. Sparse rows may have more; of those, products that occur in
