@@ -35,6 +35,13 @@ class Block:
         """Return Z Q for skinny Q (d, q)."""
         return self.products(Q, None)[0]
 
+    def columns(self, index: Array) -> Array:
+        """Return Z[:, index], dense: a few columns."""
+        if self.offset is None:
+            xp = namespace(self.S)
+            return xp.take(self.S, xp.asarray(index, device=self.S.device), axis=1)
+        return self.S[:, index].toarray() - self.offset[index]
+
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
         squares: Array = self.products(Q[:, :0], Q)[1]
