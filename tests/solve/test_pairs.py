@@ -98,7 +98,7 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     _, units = in_memory(X, y, weight)
     columns = columns_of(units, rank)
     rows = Block(X, units)
-    Z, U = rows.S, columns.model.U
+    Z, U = rows.toarray(), columns.model.U
     r = (y - units.target.mean) / units.target.scale - predict(columns.model, rows)
     tangent = [2 * Z * (Z @ U[:, [a]] - (1 - units.free) * U[:, a] * Z) for a in range(rank)]
     A = np.concatenate([np.ones((60, 1)), Z, *tangent, Z[:, [0, 1, 2]] * Z[:, [1, 3, 2]]], axis=1)
@@ -123,12 +123,12 @@ def test_the_tangent_columns_are_what_a_small_change_of_l_adds():
     _, units = in_memory(X, y)
     columns = columns_of(units, 2)
     model, H = columns.model, np.random.default_rng(1).standard_normal((5, 2))
-    rows, eps = Block(X, units), 1e-5
+    Z, eps = Block(X, units).toarray(), 1e-5
 
     def moved(size):
         M = (model.U * model.s) @ model.U.T + size * (model.U @ H.T + H @ model.U.T)
-        f = np.einsum("ni,ij,nj->n", rows.S, M, rows.S)
-        return f - rows.S**2 @ ((1 - units.free) * np.diag(M))
+        f = np.einsum("ni,ij,nj->n", Z, M, Z)
+        return f - Z**2 @ ((1 - units.free) * np.diag(M))
 
     ((_, A, _, _),) = columns.pieces(Chunk(X, y, None))
     slope = (moved(eps) - moved(-eps)) / (2 * eps)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.pieces import Back, Piece, Pieces, standardised, with_data
+from quadlin.core.pieces import Back, Piece, Pieces, with_data
 from quadlin.core.units import Units
 
 Response = Callable[[Array, Array | None, slice], tuple[Array, Array]]
@@ -34,13 +34,6 @@ class Block:
     def matmul(self, Q: Array) -> Array:
         """Return Z Q for skinny Q (d, q)."""
         return self.products(Q, None)[0]
-
-    def columns(self, index: Array) -> Array:
-        """Return Z[:, index], dense: a few columns."""
-        if self.offset is None:
-            xp = namespace(self.S)
-            return xp.take(self.S, xp.asarray(index, device=self.S.device), axis=1)
-        return self.S[:, index].toarray() - self.offset[index]
 
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
@@ -113,8 +106,11 @@ class Block:
 
     def toarray(self) -> Array:
         """Return Z itself, dense: for those who have few columns."""
-        X, units = self.X.toarray() if self.pieces.sparse else self.X, self.units
-        return standardised(self.pieces.in_dtype(X), units.mean, units.scale, units.rest)
+        return self.pieces.standardised(self.X, *self.pieces.standards)
+
+    def columns(self, index: Array) -> Array:
+        """Return Z[:, index], dense: a few columns."""
+        return self.pieces.columns(index)
 
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""

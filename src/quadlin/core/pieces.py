@@ -155,6 +155,20 @@ class Pieces:
             return self.zeros(0, columns)
         return products[0] if len(products) == 1 else self.xp.concat(products, axis=0)
 
+    @property
+    def standards(self) -> tuple[Array, Array, Array]:
+        """Return what standardises all columns: z = (x − mean)∘scale − rest."""
+        return self.units.mean, self.units.scale, self.units.rest
+
+    def standardised(self, X: Array, mean: Array, scale: Array, rest: Array) -> Array:
+        """Return (X − mean)∘scale − rest, dense."""
+        return (self.in_dtype(X.toarray() if self.sparse else X) - mean) * scale - rest
+
+    def columns(self, index: Array) -> Array:
+        """Return some columns, standardised."""
+        device = None if self.sparse else self.X.device
+        return self._standardised_columns(self.X, self.xp.asarray(index, device=device))
+
     def in_dtype(self, a: Array) -> Array:
         """Return an array in the dtype of the products."""
         return self.xp.astype(a, self.dtype, copy=False)
@@ -179,19 +193,14 @@ class Pieces:
         return with_data(self.X, data)
 
     def _far_of(self, X: Array) -> Array | None:
-        units = self.units
         if self.all_far:
-            return standardised(self.in_dtype(X), units.mean, units.scale, units.rest)
-        if self.far is None:
-            return None
-        columns = X[:, self.far].toarray() if self.sparse else self.xp.take(X, self.far, axis=1)
-        of_far = (self.xp.take(v, self.far) for v in (units.mean, units.scale, units.rest))
-        return standardised(self.in_dtype(columns), *of_far)
+            return self.standardised(X, *self.standards)
+        return None if self.far is None else self._standardised_columns(X, self.far)
 
-
-def standardised(X: Array, mean: Array, scale: Array, rest: Array) -> Array:
-    """Return (X − mean)∘scale − rest."""
-    return (X - mean) * scale - rest
+    def _standardised_columns(self, X: Array, index: Array) -> Array:
+        take = self.xp.take
+        some = X[:, index] if self.sparse else take(X, index, axis=1)
+        return self.standardised(some, *(take(v, index) for v in self.standards))
 
 
 def with_data(X: csr_array, data: np.ndarray) -> csr_array:

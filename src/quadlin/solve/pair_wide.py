@@ -24,6 +24,7 @@ from quadlin.solve.pair_screen import WORTH_A_LOOK
 from quadlin.solve.pairs import PairSearch
 
 FEWEST_ROWS = 10  # in which two features must occur together
+DENSE = 100.0  # σ: columns whose mean is further from zero have next to no zeros
 MOST_FEATURES = 400  # that are looked at closely
 
 
@@ -55,7 +56,7 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
     block = Block(chunk.X, units)
     r = standardised_target(chunk, units) - predict(model, block)
     omega = np.ones(len(r)) if chunk.weight is None else chunk.weight
-    S = csr_array(block.S[:, often], dtype=np.float64)
+    S = _scaled(chunk.X[:, often], units.scale[often], units.nu[often])
 
     def gram(data: np.ndarray, weight: np.ndarray) -> Any:
         A = csr_array((data, S.indices, S.indptr), shape=S.shape)
@@ -72,6 +73,14 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
         gram(S.data**2, omega),
         gram(seen, np.ones(len(r))),
     )
+
+
+def _scaled(X: csr_array, scale: np.ndarray, nu: np.ndarray) -> csr_array:
+    """Return sparse rows scaled, and centred where a column has no zero or next to none."""
+    dense = (np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]) | (np.abs(nu) > DENSE)
+    centre = np.where(dense, nu, 0).astype(np.float64)
+    data = X.data * scale.astype(np.float64)[X.indices] - centre[X.indices]
+    return csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
 def sparse_search(
