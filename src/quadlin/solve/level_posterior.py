@@ -1,0 +1,166 @@
+r"""The Gaussian posterior of the levels of a field, given all else.
+
+Levels are :math:`\varphi_l = (w_l, v_l) \sim N(\mu, \Lambda^{-1})`, with a mean and a precision per
+group and component. Given all else they are independent, each a ridge regression in
+:math:`K = k + 1` unknowns,
+
+.. math:: \varphi_l \sim N(P_l^{-1}(\alpha r_l + \Lambda\mu),\; P_l^{-1}),
+          \qquad P_l = \alpha A_l + \Lambda,
+
+and :math:`\mu` is drawn or solved for with the levels integrated out. Sampling and variational
+inference differ in one thing: whether the rest has a covariance. All arrays keep the levels last.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from quadlin.solve.field_rows import Member, Moments, Statistics
+
+MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
+SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
+NOISE_SHAPE, NOISE_RATE = 1e-3, 1e-9
+
+
+class Levels(NamedTuple):
+    """Independent normal distributions of the levels, and the mean of their group."""
+
+    mean: np.ndarray  # (K, L)
+    factor: np.ndarray  # (K, K, L), inverse of the Cholesky factor of each precision
+    group_mean: np.ndarray  # (K,)
+
+    @property
+    def cov(self) -> np.ndarray:
+        """The covariance of each level (K, K, L)."""
+        cov: np.ndarray = np.einsum("cal,cbl->abl", self.factor, self.factor)
+        return cov
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of every level (K, L)."""
+        z = rng.standard_normal(self.mean.shape)
+        return self.mean + np.einsum("cal,cl->al", self.factor, z)
+
+
+def evidence(
+    stats: Statistics, rest: Moments, member: Member, signs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return A (K, K, L) and r (K, L) of the levels, `rest` being the entity without them.
+
+    :math:`\theta_p = \theta^-_p + B_p \varphi_l`, with B = x ((1, τ), (0, I)) and τ = s∘t⁻, so
+    that A = E BᵀGB and r = E Bᵀ(h − Gθ⁻), summed over the patterns of a level.
+    """
+    G, x = stats.G, member.x
+    tau = signs[:, None] * rest.mean[1:]
+    u = stats.h - np.einsum("abp,bp->ap", G, rest.mean)
+    r = u.copy()
+    r[1:] += tau * u[0]
+    A = G.copy()
+    A[0, 1:] += G[0, 0] * tau
+    A[1:, 0] = A[0, 1:]
+    A[1:, 1:] += A[0, 1:, None] * tau + tau[:, None] * G[0, 1:]
+    if rest.cov is not None:
+        r[1:] -= signs[:, None] * np.einsum("abp,bp->ap", rest.cov[1:], G[0])
+        A[1:, 1:] += np.outer(signs, signs)[:, :, None] * (G[0, 0] * rest.cov[1:, 1:])
+    return member.total(x * x * A), member.total(x * r)
+
+
+def with_levels(rest: Moments, member: Member, levels: Moments, signs: np.ndarray) -> Moments:
+    """Return the moments of (ω, t) of each pattern once the levels of a member are added."""
+    x, phi = member.x, levels.mean[:, member.level]
+    mean = rest.mean + x * phi
+    t, v = signs[:, None] * rest.mean[1:], signs[:, None] * phi[1:]
+    mean[0] += x * np.einsum("ap,ap->p", t, phi[1:])
+    if rest.cov is None or levels.cov is None:
+        return Moments(mean, None)
+    C, S = rest.cov, levels.cov[:, :, member.level]
+    Ct, St = np.einsum("abp,bp->ap", C[:, 1:], v), np.einsum("abp,bp->ap", S[:, 1:], t)
+    cov = C + x**2 * S
+    cov[0, 1:] += x * Ct[1:] + x**2 * St[1:]
+    cov[1:, 0] = cov[0, 1:]
+    signed = np.outer(signs, signs)[:, :, None]
+    both = np.sum(signed * C[1:, 1:] * S[1:, 1:], axis=(0, 1))
+    product = np.einsum("ap,ap->p", v, Ct[1:]) + np.einsum("ap,ap->p", t, St[1:]) + both
+    cov[0, 0] += x**2 * product + 2 * (x * Ct[0] + x**2 * St[0])
+    return Moments(mean, cov)
+
+
+def conditional(
+    A: np.ndarray, r: np.ndarray, noise: float, precision: np.ndarray,
+    group_mean: np.ndarray | None = None, rng: np.random.Generator | None = None,
+) -> Levels:  # fmt: skip
+    """Return the distribution of the levels, given `noise`, the precision α of a row.
+
+    Where no mean of the group is given, it is drawn with the levels integrated out, or without
+    `rng` the most probable one is taken.
+    """
+    K, L = r.shape
+    P = noise * A
+    P[np.arange(K), np.arange(K)] += precision[:, None]
+    factor = inverse_cholesky(P)
+    half = np.einsum("abl,bl->al", factor, noise * r)
+    if group_mean is None:
+        flat = factor.transpose(1, 0, 2).reshape(K, -1)
+        spread = np.diag(precision * (L + MEAN_WEIGHT))
+        spread -= precision[:, None] * (flat @ flat.T) * precision
+        known = precision * (flat @ half.ravel())
+        root = np.linalg.cholesky(spread)
+        half_mean = np.linalg.solve(root, known)
+        if rng is not None:
+            half_mean += rng.standard_normal(K)
+        group_mean = np.linalg.solve(root.T, half_mean)
+    half += np.einsum("abl,b->al", factor, precision * group_mean)
+    return Levels(np.einsum("cal,cl->al", factor, half), factor, group_mean)
+
+
+def inverse_cholesky(P: np.ndarray) -> np.ndarray:
+    """Return inverses of the Cholesky factors of positive definite matrices (K, K, L)."""
+    K = len(P)
+    factor = P.copy()
+    inverse = np.zeros_like(P)
+    for j in range(K):
+        column = factor[j:, j]
+        column /= np.sqrt(column[0])
+        for i in range(j + 1, K):
+            factor[i, j + 1 : i + 1] -= column[i - j] * column[1 : i - j + 1]
+    for j in range(K):
+        row = inverse[j, : j + 1]
+        row[j] = 1
+        for i in range(j):
+            row[: i + 1] -= factor[j, i] * inverse[i, : i + 1]
+        row /= factor[j, j]
+    return inverse
+
+
+class Gamma(NamedTuple):
+    """A gamma distribution of precisions."""
+
+    shape: np.ndarray | float
+    rate: np.ndarray | float
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean precision."""
+        return np.asarray(self.shape / self.rate)
+
+    @property
+    def mean_log(self) -> np.ndarray:
+        """The mean of the logarithm."""
+        return np.asarray(digamma(self.shape) - np.log(self.rate))
+
+    def divergence(self, prior: "Gamma") -> float:
+        """Return the Kullback–Leibler divergence from a prior, summed."""
+        a, b, a0, b0 = self.shape, self.rate, prior.shape, prior.rate
+        gap = (a - a0) * digamma(a) - gammaln(a) + gammaln(a0) + a0 * np.log(b / b0)
+        return float(np.sum(gap + a * (b0 / b - 1)))
+
+
+def precision_given(levels: int, square: np.ndarray, group_mean: np.ndarray) -> Gamma:
+    """Return the distribution of a group's precisions; `square` (K,) is Σ E(φ − μ)²."""
+    rate = RATE + (square + MEAN_WEIGHT * group_mean**2) / 2
+    return Gamma(SHAPE + (levels + 1) / 2, rate)
+
+
+def noise_given(n: float, squared_error: float) -> Gamma:
+    """Return the distribution of the precision of a row."""
+    return Gamma(NOISE_SHAPE + n / 2, NOISE_RATE + max(squared_error, 0.0) / 2)
