@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from quadlin.solve.field_rows import Member, Moments, Statistics
+from quadlin.solve.field_rows import Member
+from quadlin.solve.field_sums import Moments, Statistics
 
 MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
@@ -31,6 +32,11 @@ class Levels(NamedTuple):
     group_mean: np.ndarray  # (K,)
 
     @property
+    def log_determinant(self) -> float:
+        """The sum over levels of the logarithm of the determinant of the covariance."""
+        return 2 * float(np.sum(np.log(np.einsum("aal->al", self.factor))))
+
+    @property
     def cov(self) -> np.ndarray:
         """The covariance of each level (K, K, L)."""
         cov: np.ndarray = np.einsum("cal,cbl->abl", self.factor, self.factor)
@@ -39,13 +45,15 @@ class Levels(NamedTuple):
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of every level (K, L)."""
         z = rng.standard_normal(self.mean.shape)
-        return self.mean + np.einsum("cal,cl->al", self.factor, z)
+        return np.asarray(self.mean + np.einsum("cal,cl->al", self.factor, z))
 
 
 def evidence(
     stats: Statistics, rest: Moments, member: Member, signs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return A (K, K, L) and r (K, L) of the levels, `rest` being the entity without them.
+    r"""Return A (K, K, L) and r (K, L) of the levels; `rest` is the entity without them.
+
+    All are of the patterns that have the member.
 
     :math:`\theta_p = \theta^-_p + B_p \varphi_l`, with B = x ((1, τ), (0, I)) and τ = s∘t⁻, so
     that A = E BᵀGB and r = E Bᵀ(h − Gθ⁻), summed over the patterns of a level.
@@ -65,23 +73,49 @@ def evidence(
     return member.total(x * x * A), member.total(x * r)
 
 
-def with_levels(rest: Moments, member: Member, levels: Moments, signs: np.ndarray) -> Moments:
-    """Return the moments of (ω, t) of each pattern once the levels of a member are added."""
-    x, phi = member.x, levels.mean[:, member.level]
-    mean = rest.mean + x * phi
-    t, v = signs[:, None] * rest.mean[1:], signs[:, None] * phi[1:]
-    mean[0] += x * np.einsum("ap,ap->p", t, phi[1:])
-    if rest.cov is None or levels.cov is None:
+def at_patterns(member: Member, levels: Moments) -> Moments:
+    """Return what the levels of a member are to its patterns: x φ and x² times its covariance."""
+    x = member.x
+    if member.level is not None:
+        levels = levels.at(member.level)
+    return Moments(x * levels.mean, None if levels.cov is None else x**2 * levels.cov)
+
+
+def join(a: Moments, b: Moments, signs: np.ndarray) -> Moments:
+    """Return the moments of (ω + ω′ + ⟨t, t′⟩, t + t′), two independent parts of each pattern."""
+    mean = a.mean + b.mean
+    s, u = signs[:, None] * a.mean[1:], signs[:, None] * b.mean[1:]
+    mean[0] += np.einsum("ap,ap->p", s, b.mean[1:])
+    if a.cov is None or b.cov is None:
         return Moments(mean, None)
-    C, S = rest.cov, levels.cov[:, :, member.level]
-    Ct, St = np.einsum("abp,bp->ap", C[:, 1:], v), np.einsum("abp,bp->ap", S[:, 1:], t)
-    cov = C + x**2 * S
-    cov[0, 1:] += x * Ct[1:] + x**2 * St[1:]
+    along_a = np.einsum("abp,bp->ap", a.cov[:, 1:], u)  # Cov((ω, t), ⟨t, E t′⟩)
+    along_b = np.einsum("abp,bp->ap", b.cov[:, 1:], s)
+    along = along_a + along_b
+    cov = a.cov + b.cov
+    cov[0, 1:] += along[1:]
     cov[1:, 0] = cov[0, 1:]
     signed = np.outer(signs, signs)[:, :, None]
-    both = np.sum(signed * C[1:, 1:] * S[1:, 1:], axis=(0, 1))
-    product = np.einsum("ap,ap->p", v, Ct[1:]) + np.einsum("ap,ap->p", t, St[1:]) + both
-    cov[0, 0] += x**2 * product + 2 * (x * Ct[0] + x**2 * St[0])
+    cov[0, 0] += 2 * along[0] + np.sum(signed * a.cov[1:, 1:] * b.cov[1:, 1:], axis=(0, 1))
+    cov[0, 0] += np.sum(u * along_a[1:] + s * along_b[1:], axis=0)
+    return Moments(mean, cov)
+
+
+def leave(total: Moments, b: Moments, signs: np.ndarray) -> Moments:
+    """Return the part that joined to `b` gives the total."""
+    mean = total.mean - b.mean
+    s, u = signs[:, None] * mean[1:], signs[:, None] * b.mean[1:]
+    mean[0] -= np.einsum("ap,ap->p", s, b.mean[1:])
+    if total.cov is None or b.cov is None:
+        return Moments(mean)
+    cov = total.cov - b.cov
+    along_a = np.einsum("abp,bp->ap", cov[1:, 1:], u)
+    along_b = np.einsum("abp,bp->ap", b.cov[:, 1:], s)
+    cov[0, 1:] -= along_a + along_b[1:]
+    cov[1:, 0] = cov[0, 1:]
+    signed = np.outer(signs, signs)[:, :, None]
+    cov[0, 0] -= 2 * (np.einsum("ap,ap->p", cov[0, 1:], u) + along_b[0])
+    cov[0, 0] -= np.sum(signed * cov[1:, 1:] * b.cov[1:, 1:], axis=(0, 1))
+    cov[0, 0] -= np.sum(u * along_a + s * along_b[1:], axis=0)
     return Moments(mean, cov)
 
 
