@@ -24,9 +24,9 @@ def test_draws_depend_on_the_seed_and_not_on_the_order_of_rows():
     one = sample(X, Y, FIELDS, 2, seed=0, **options)
     order = np.random.default_rng(1).permutation(len(Y))
     other = sample(X[order], Y[order], FIELDS, 2, seed=0, **options)
-    np.testing.assert_allclose(one.factors, other.factors, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(one.tables, other.tables, rtol=1e-3, atol=1e-4)
     again = sample(X, Y, FIELDS, 2, seed=1, **options)
-    assert np.abs(one.factors - again.factors).max() > 0.1
+    assert np.abs(one.tables - again.tables).max() > 0.1
 
 
 def test_weights_are_repetitions():
@@ -35,16 +35,16 @@ def test_weights_are_repetitions():
     options = {"draws": 5, "burn_in": 2, "seed": 0}
     weighted = sample(X, Y, FIELDS, 2, weight=weight, **options)
     repeated = sample(X[rows], Y[rows], FIELDS, 2, **options)
-    np.testing.assert_allclose(weighted.factors, repeated.factors, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(weighted.tables, repeated.tables, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(weighted.noises, repeated.noises, rtol=1e-4)
 
 
 def test_the_kept_draws_fit_into_the_memory_given():
     size = 4 * (140 + 2) * 3
     draws = sample(X, Y, FIELDS, 2, draws=20, burn_in=1, seed=0, max_bytes=7 * size)
-    assert len(draws.coefs) == 6  # every third of 20
-    assert draws.coefs.nbytes + draws.factors.nbytes <= 7 * size
-    assert draws.factors.dtype == np.float32
+    assert len(draws.tables) == 6  # every third of 20
+    assert draws.tables.nbytes <= 7 * size
+    assert draws.tables.dtype == np.float32
     assert len(draws.history) == 21
 
 

@@ -13,8 +13,7 @@ from quadlin.solve.level_posterior import (
     conditional,
     evidence,
     inverse_cholesky,
-    join,
-    leave,
+    marginal,
 )
 
 
@@ -29,9 +28,13 @@ def machine_of(kind, sampled=True, rank=3, sweeps=3):
     return machine, X, y, fields, weight
 
 
-def machine_function(X, b, w, V, signs):
-    products = X @ V
-    return b + X @ w + (products**2 @ signs - X**2 @ (V**2 @ signs)) / 2
+def machine_function(X, table, rows, signs):
+    """Return predictions short of b, with the products of columns of different entities."""
+    entity = -1 - np.arange(X.shape[1])
+    for i, part in enumerate(rows.parts):
+        entity[part] = i
+    M = (table[:, 1:] * signs) @ table[:, 1:].T * (entity[:, None] != entity)
+    return X @ table[:, 0] + np.sum(X @ M * X, axis=1) / 2
 
 
 @pytest.mark.parametrize(
@@ -54,30 +57,73 @@ def test_columns_that_vary_freely_are_loose():
 def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
     machine, X, y, fields, weight = machine_of(kind)
     rows, signs = machine.rows, machine.signs
-    b, w, V = machine.table(fields)
-    w, V = w[: X.shape[1]], V[: X.shape[1]]
-    f = machine_function(X, b, w, V, signs)
+    b, table = machine.table(fields)
+    table = table[: X.shape[1]]
+    f = b + machine_function(X, table, rows, signs)
     checked = 0
     for e, entity in enumerate(rows.entities):
         stats = statistics(rows, e, machine.state, signs, machine.b, machine.loose_part())
         error = weight @ (y - f) ** 2
         assert squared_error(stats, machine.state[e]) == pytest.approx(error)
         for member, levels in zip(entity.members, machine.levels[e], strict=True):
-            part = at_patterns(member, levels)
-            rest = leave(machine.state[e].at(member.where), part, signs)
-            A, r = evidence(stats.at(member.where), rest, member, signs)
+            rest = machine.state[e].mean[:, member.where] - at_patterns(member, levels).mean
+            A, r = evidence(stats.at(member.where), rest, member)
             posterior = conditional(A, r, 2.0, np.full(4, 0.7), np.full(4, 0.1))
             for level, column in enumerate(member.columns):
-                # f is affine in (w, v) of one column: its derivatives, exactly.
-                others = signs * (X @ V - X[:, [column]] * V[column])
-                J = X[:, [column]] * np.column_stack([np.ones(len(X)), others])
-                start = f - J @ np.concatenate([[w[column]], V[column]])
+                J = derivatives(X, table, rows, signs, column)
+                start = f - J @ table[column]
                 P = 2.0 * J.T @ (weight[:, None] * J) + 0.7 * np.eye(4)
                 mean = np.linalg.solve(P, 2.0 * J.T @ (weight * (y - start)) + 0.07)
                 np.testing.assert_allclose(posterior.mean[:, level], mean, atol=1e-9)
                 np.testing.assert_allclose(posterior.cov[:, :, level], np.linalg.inv(P), atol=1e-9)
                 checked += 1
     assert checked == X.shape[1] - len(rows.loose)
+
+
+def derivatives(X, table, rows, signs, column):
+    """Return those of f by (w, v) of one column, exactly: f is affine in them."""
+    zero = table.copy()
+    zero[column] = 0
+    steps = []
+    for a in range(table.shape[1]):
+        one = zero.copy()
+        one[column, a] = 1
+        steps.append(machine_function(X, one, rows, signs))
+    return np.column_stack(steps) - machine_function(X, zero, rows, signs)[:, None]
+
+
+def test_other_members_are_drawn_with_the_levels_of_the_key_integrated_out():
+    machine, X, y, fields, weight = machine_of("side")
+    rows, signs = machine.rows, machine.signs
+    b, table = machine.table(fields)
+    table = table[: X.shape[1]]
+    f = b + machine_function(X, table, rows, signs)
+    precision, mean = np.array([0.5, 1.0, 2.0, 3.0]), np.array([0.3, -0.2, 0.1, 0.0])
+    for e, entity in enumerate(rows.entities):
+        stats = statistics(rows, e, machine.state, signs, machine.b)
+        key = entity.members[-1]
+        J = {c: derivatives(X, table, rows, signs, c) for c in rows.parts[e]}
+        for member, levels in zip(entity.members[:-1], machine.levels[e], strict=False):
+            others = machine.state[e].mean - at_patterns(key, machine.levels[e][-1]).mean
+            rest = others[:, member.where] - at_patterns(member, levels).mean + mean[:, None]
+            part = marginal(stats, 2.0, precision).at(member.where)
+            posterior = conditional(
+                *evidence(part, rest, member), 1.0, np.full(4, 0.7), np.zeros(4)
+            )
+            # The same by one dense system in the levels of the member and of the key.
+            columns = [*member.columns, *key.columns]
+            D = np.concatenate([J[c] for c in columns], axis=1)
+            start = f - D @ table[columns].ravel()
+            L = len(member.columns)
+            prior = np.concatenate([np.full(4 * L, 0.7), np.tile(precision, len(key.columns))])
+            centre = np.concatenate([np.zeros(4 * L), np.tile(mean, len(key.columns))])
+            P = 2.0 * D.T @ (weight[:, None] * D) + np.diag(prior)
+            cov = np.linalg.inv(P)
+            exact = cov @ (2.0 * D.T @ (weight * (y - start)) + prior * centre)
+            for level in range(L):
+                at = slice(4 * level, 4 * level + 4)
+                np.testing.assert_allclose(posterior.mean[:, level], exact[at], atol=1e-8)
+                np.testing.assert_allclose(posterior.cov[:, :, level], cov[at, at], atol=1e-8)
 
 
 def test_draws_have_the_mean_and_covariance_of_the_conditional():
@@ -122,33 +168,19 @@ def test_the_inverse_cholesky_factor_is_that_of_each_matrix():
         np.testing.assert_allclose(factor[:, :, level], np.linalg.inv(root), atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["side", "more"])
-def test_what_is_joined_can_leave_again(kind):
-    machine, *_ = machine_of(kind, sampled=False)
-    theta = machine.state[0]
-    member, levels = machine.rows.entities[0].members[1], machine.levels[0][1]
-    part = at_patterns(member, levels)
-    before = theta.at(member.where)
-    after = join(leave(before, part, machine.signs), part, machine.signs)
-    np.testing.assert_allclose(after.mean, before.mean, atol=1e-12)
-    np.testing.assert_allclose(after.cov, before.cov, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["two", "side", "more"])
 def test_the_expected_error_is_that_of_draws_from_the_variational_posterior(kind):
     machine, X, y, _, weight = machine_of(kind, sampled=False)
-    rng, draws, K = np.random.default_rng(2), 4000, 4
+    rng, draws, K = np.random.default_rng(2), 1000, 4
     phi = np.zeros((X.shape[1], draws, K))
     for entity, members in zip(machine.rows.entities, machine.levels, strict=True):
         for member, levels in zip(entity.members, members, strict=True):
             for level, column in enumerate(member.columns):
                 root = np.linalg.cholesky(levels.cov[:, :, level])
                 phi[column] = levels.mean[:, level] + rng.standard_normal((draws, K)) @ root.T
-    f = [
-        machine_function(X, machine.b, p[:, 0], p[:, 1:], machine.signs)
-        for p in np.moveaxis(phi, 1, 0)
-    ]
-    errors = (y - np.array(f)) ** 2 @ weight
+    tables = np.moveaxis(phi, 1, 0)
+    f = [machine_function(X, table, machine.rows, machine.signs) for table in tables]
+    errors = (y - machine.b - np.array(f)) ** 2 @ weight
     # Four standard errors of a mean.
     margin = 4 * np.std(errors) / np.sqrt(len(errors))
     assert machine.error == pytest.approx(np.mean(errors), abs=margin)

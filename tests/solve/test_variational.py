@@ -64,3 +64,12 @@ def test_columns_that_are_a_function_of_no_field_are_refused():
     rows, y, fields, _ = table("loose")
     with pytest.raises(ValueError, match="only sampling can fit them"):
         fit_fields(rows, y, fields, 2)
+
+
+@pytest.mark.parametrize("kind", ["two", "side", "more"])
+def test_the_plain_machine_says_the_same_of_levels_that_were_seen(kind):
+    rows, y, fields, _ = table(kind)
+    fit = fit_fields(rows, y, fields, 3, seed=0)
+    products = rows @ fit.V
+    pairs = (products**2 - rows**2 @ fit.V**2) @ fit.signs / 2
+    np.testing.assert_allclose(fit.b + rows @ fit.w + pairs, fit.predict(rows), atol=1e-9)

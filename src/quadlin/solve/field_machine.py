@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quadlin.solve.field_rows import Entity, FieldRows
+from quadlin.solve.field_rows import Entity, FieldRows, Member
 from quadlin.solve.field_sums import Moments, Statistics, joined, squared_error, statistics
 from quadlin.solve.level_posterior import (
     MEAN_WEIGHT,
@@ -22,8 +22,7 @@ from quadlin.solve.level_posterior import (
     at_patterns,
     conditional,
     evidence,
-    join,
-    leave,
+    marginal,
     noise_given,
     precision_given,
 )
@@ -70,7 +69,7 @@ class FieldMachine:
         ]
         self.loose = levels(len(rows.loose)).mean
         self.entropy: dict[int, float] = {}  # of the levels of each member, by its first column
-        self.state = [self._patterns(e) for e in range(len(rows.entities))]
+        self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
 
     def start_sampling(self) -> None:
         """Go on as a sampler from the means of the variational posterior."""
@@ -110,38 +109,43 @@ class FieldMachine:
         return Moments(levels.mean, levels.cov)
 
     def _update_entity(self, e: int, entity: Entity, stats: Statistics) -> None:
-        """Update the levels of one entity, member by member, and the means of their groups."""
-        theta = self._patterns(e)  # anew, so that rounding does not add up
-        shared = None
-        for i, member in enumerate(entity.members):
-            group = member.group
-            rest = leave(theta.at(member.where), at_patterns(member, self.levels[e][i]), self.signs)
-            A, r = stats.G, stats.h
-            if len(entity.members) > 1:
-                A, r = evidence(stats.at(member.where), rest, member, self.signs)
-            levels = conditional(
-                A, r, float(self.noise.mean), self.precisions[group].mean,
-                None if member.is_field else self.means[group], self.rng if self.sampled else None,
-            )  # fmt: skip
+        """Update the levels of one entity: the members of a pattern first, and its key at last."""
+        noise, key = float(self.noise.mean), entity.members[-1]
+        precision = self.precisions[key.group].mean
+        rng = self.rng if self.sampled else None
+        theta, single = self._patterns(e, entity.members[:-1]), None
+        others = marginal(stats, noise, precision) if len(entity.members) > 1 else stats
+        for i, member in enumerate(entity.members[:-1]):
+            group, where = member.group, member.where
+            rest = theta.mean[:, where] - at_patterns(member, self.levels[e][i]).mean
+            A, r = evidence(others.at(where), rest + self.means[key.group][:, None], member)
+            mean = None if member.is_field else self.means[group]
+            levels = conditional(A, r, 1.0, self.precisions[group].mean, mean, rng)
+            if not self.sampled:  # means are those of both, covariances of each given the other
+                A, r = evidence(stats.at(where), rest, member)
+                given = conditional(A, r, noise, self.precisions[group].mean, levels.group_mean)
+                levels = levels._replace(factor=given.factor)
             self.levels[e][i] = self._settled(levels, int(member.columns[0]))
-            new = join(rest, at_patterns(member, self.levels[e][i]), self.signs)
-            theta.put(member.where, new)
-            if member.is_field:
-                self.means[group] = levels.group_mean
-            else:
-                shared = group
-        if shared is not None:
-            self._update_mean(shared)
-        self.state[e] = theta
+            theta.mean[:, where] = rest + at_patterns(member, self.levels[e][i]).mean
+            self.means[group] = levels.group_mean
+            single = single if member.is_field else group
+        if single is not None:
+            self._update_mean(single)
+        A, r = evidence(stats, theta.mean, key)
+        levels = conditional(A, r, noise, precision, None, rng)
+        self.levels[e][-1] = self._settled(levels, int(key.columns[0]))
+        self.means[key.group] = levels.group_mean
+        self.state[e] = self._patterns(e, entity.members)
 
-    def _patterns(self, e: int) -> Moments:
-        """Return (ω, t) of the patterns of an entity."""
-        K, entity = len(self.signs) + 1, self.rows.entities[e]
-        cov = None if self.sampled else np.zeros((K, K, entity.size))
-        theta = Moments(np.zeros((K, entity.size)), cov)
-        for member, levels in zip(entity.members, self.levels[e], strict=True):
+    def _patterns(self, e: int, members: Sequence[Member]) -> Moments:
+        """Return (ω, t) of the patterns of an entity, by its first members."""
+        K, size = len(self.signs) + 1, self.rows.entities[e].size
+        theta = Moments(np.zeros((K, size)), None if self.sampled else np.zeros((K, K, size)))
+        for member, levels in zip(members, self.levels[e], strict=False):
             part = at_patterns(member, levels)
-            theta.put(member.where, join(theta.at(member.where), part, self.signs))
+            theta.mean[:, member.where] += part.mean
+            if theta.cov is not None:
+                theta.cov[:, :, member.where] += part.cov
         return theta
 
     def _update_intercept(self, residual: float) -> None:
@@ -234,14 +238,13 @@ class FieldMachine:
             value -= precision.divergence(Gamma(SHAPE, RATE))
         return value
 
-    def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return b, w (d + fields,) and V (d + fields, k), in the target's units.
+    def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
+        """Return b and (w, v) of each column (d + fields, K), in the target's units.
 
         The last rows are the means of the fields: what a level counts as that was never seen.
         """
-        rows = self.rows
-        d, K = rows.n_columns, len(self.signs) + 1
-        table = np.zeros((d + len(fields), K))
+        rows, d = self.rows, self.rows.n_columns
+        table = np.zeros((d + len(fields), len(self.signs) + 1))
         of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
         for entity, members in zip(rows.entities, self.levels, strict=True):
             for member, levels in zip(entity.members, members, strict=True):
@@ -249,5 +252,16 @@ class FieldMachine:
                 if int(member.columns[0]) in of_first:
                     table[of_first[int(member.columns[0])]] = self.means[member.group]
         table[list(rows.loose)] = self.loose.T
-        b = rows.shift + rows.scale * self.b
-        return b, rows.scale * table[:, 0], np.sqrt(rows.scale) * table[:, 1:]
+        table[:, 0] *= rows.scale
+        table[:, 1:] *= np.sqrt(rows.scale)
+        return rows.shift + rows.scale * self.b, table
+
+    def within(self) -> np.ndarray:
+        """Return what products of the columns of an entity would add to its keys' levels (d,)."""
+        within = np.zeros(self.rows.n_columns)
+        for entity, members, theta in zip(self.rows.entities, self.levels, self.state, strict=True):
+            squares = theta.mean[1:] ** 2
+            for member, levels in zip(entity.members, members, strict=True):
+                squares[:, member.where] -= at_patterns(member, levels).mean[1:] ** 2
+            within[entity.members[-1].columns] = self.rows.scale / 2 * (self.signs @ squares)
+        return within

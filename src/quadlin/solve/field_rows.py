@@ -1,7 +1,9 @@
 """Rows made of one-hot fields, split into entities.
 
 Columns that are a function of the level of a field, such as the age of a user or the genres of a
-film, belong to that field's *entity*: its rows take as many patterns as the field has levels.
+film, belong to that field's *entity*: its rows take as many patterns as the field has levels. What
+the columns of one entity do together is a function of that level too, and is left to it: products
+are taken across entities only.
 """
 
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 
 
 class Member(NamedTuple):
@@ -40,7 +42,7 @@ class Member(NamedTuple):
 
 
 class Entity(NamedTuple):
-    """Columns whose values are a function of the level of one field, the first member."""
+    """Columns whose values are a function of the level of one field, the last member."""
 
     members: tuple[Member, ...]
     of_row: np.ndarray  # (n,), the pattern of each row
@@ -68,6 +70,11 @@ class FieldRows:
     n_columns: int
     shift: float
     scale: float
+
+    @property
+    def parts(self) -> tuple[np.ndarray, ...]:
+        """The columns of each entity."""
+        return tuple(np.concatenate([m.columns for m in e.members]) for e in self.entities)
 
     @property
     def n(self) -> float:
@@ -131,7 +138,7 @@ def field_rows(
         levels = [its for its, inside in zip(levels, nested, strict=True) if not inside]
         for member in members:
             free[member.columns] = False
-        entities.append(Entity(tuple(members), level, len(field)))
+        entities.append(Entity(tuple(members[1:] + members[:1]), level, len(field)))
     loose = np.flatnonzero(free)
     pairs = None
     if len(entities) == 2 and not len(loose):
@@ -162,12 +169,3 @@ def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
             "must have a 1 in exactly one of them."
         )
     return np.asarray(levels.indices, dtype=np.intp)
-
-
-def with_unseen(X: Any, fields: Sequence[np.ndarray]) -> csr_matrix:
-    """Return the rows with a column per field that is 1 where a row has no level of it."""
-    X = csr_matrix(X, dtype=np.float32)
-    if not len(fields):
-        return X
-    missing = [1 - np.asarray(X[:, field].sum(axis=1)) for field in fields]
-    return csr_matrix(hstack([X, csr_matrix(np.concatenate(missing, axis=1))]))

@@ -45,12 +45,6 @@ class Moments(NamedTuple):
         """Return those of some patterns."""
         return Moments(self.mean[:, where], None if self.cov is None else self.cov[:, :, where])
 
-    def put(self, where: Any, part: "Moments") -> None:
-        """Set those of some patterns."""
-        self.mean[:, where] = part.mean
-        if self.cov is not None:
-            self.cov[:, :, where] = part.cov
-
 
 def statistics(
     rows: FieldRows, e: int, state: Sequence[Moments], signs: np.ndarray, b: float,

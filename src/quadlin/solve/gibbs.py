@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
-from quadlin.solve.field_rows import field_rows, with_unseen
+from quadlin.solve.field_predict import PREDICTIONS, Layout, predict_all
+from quadlin.solve.field_rows import field_rows
 
 BYTES = 2**28  # most memory that the kept draws may take
 START_SWEEPS = 20  # of variational inference, where the chain starts
-PREDICTIONS = 2**22  # numbers of a block of predictions: rows × (rank + 1) × draws
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,10 @@ class Draws:
     """Draws of a factorization machine, after those of burn-in, and how they came about."""
 
     intercepts: np.ndarray  # (S,)
-    coefs: np.ndarray  # (S, d + fields), float32; the last are of levels that were never seen
-    factors: np.ndarray  # (S, d + fields, k), float32
+    tables: np.ndarray  # (S, d + fields, k + 1), float32: (w, v) of each column; see `predict_all`
     signs: np.ndarray  # (k,)
     noises: np.ndarray  # (S,), standard deviations
-    fields: tuple[np.ndarray, ...]
+    layout: Layout
     history: tuple[Sweep, ...]
 
     @property
@@ -43,21 +42,13 @@ class Draws:
 
         A row that has no level of a field counts as one of a level that was never seen.
         """
-        X = with_unseen(X, self.fields)
         mean, std = np.empty(X.shape[0]), np.empty(X.shape[0])
-        S, d, k = self.factors.shape
-        tables = np.concatenate([self.coefs[:, :, None], self.factors], axis=2)
-        squares = ((self.factors**2) @ self.signs.astype(np.float32)).T  # (d, S)
-        flat = np.ascontiguousarray(tables.transpose(1, 0, 2)).reshape(d, -1)
-        step = max(1, PREDICTIONS // flat.shape[1])
+        step = max(1, PREDICTIONS // len(self.tables))
         for start in range(0, X.shape[0], step):
-            rows = X[start : start + step]
-            products = (rows @ flat).reshape(-1, S, k + 1)
-            quadratic = (products[:, :, 1:] ** 2) @ self.signs.astype(np.float32)
-            f = products[:, :, 0] + (quadratic - rows.multiply(rows) @ squares) / 2
-            f = f + self.intercepts
-            mean[start : start + step] = f.mean(axis=1)
-            std[start : start + step] = np.sqrt(f.var(axis=1) + self.noise**2)
+            at = slice(start, start + step)
+            f = self.intercepts + predict_all(X[at], self.layout, self.tables, self.signs)
+            mean[at] = f.mean(axis=1)
+            std[at] = np.sqrt(f.var(axis=1) + self.noise**2)
         return (mean, std) if return_std else mean
 
 
@@ -123,10 +114,8 @@ def sample(
         noise = rows.scale / np.sqrt(float(chain.noise.mean))
         history.append(Sweep(t + 1, rows.scale**2 * chain.error / rows.n, noise))
         if t >= burn_in and (t - burn_in) % stride == stride - 1:
-            b, w, V = chain.table(fields)
-            kept.append((b, w.astype(np.float32), V.astype(np.float32), noise))
-    intercepts, coefs, factors, noises = zip(*kept, strict=True)
-    return Draws(
-        np.array(intercepts), np.array(coefs), np.array(factors), chain.signs, np.array(noises),
-        tuple(np.asarray(field) for field in fields), tuple(history),
-    )  # fmt: skip
+            b, table = chain.table(fields)
+            kept.append((b, table.astype(np.float32), noise))
+    intercepts, tables, noises = (np.array(part) for part in zip(*kept, strict=True))
+    layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
+    return Draws(intercepts, tables, chain.signs, noises, layout, tuple(history))

@@ -48,29 +48,30 @@ class Levels(NamedTuple):
         return np.asarray(self.mean + np.einsum("cal,cl->al", self.factor, z))
 
 
-def evidence(
-    stats: Statistics, rest: Moments, member: Member, signs: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return A (K, K, L) and r (K, L) of the levels; `rest` is the entity without them.
+def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.ndarray, np.ndarray]:
+    """Return A (K, K, L) and r (K, L) of the levels; `rest` (K, m) is the entity without them.
 
-    All are of the patterns that have the member.
-
-    :math:`\theta_p = \theta^-_p + B_p \varphi_l`, with B = x ((1, τ), (0, I)) and τ = s∘t⁻, so
-    that A = E BᵀGB and r = E Bᵀ(h − Gθ⁻), summed over the patterns of a level.
+    All are of the patterns that have the member: θ = rest + x φ, so that A = Σ x²G and
+    r = Σ x(h − G rest) over the patterns of a level.
     """
-    G, x = stats.G, member.x
-    tau = signs[:, None] * rest.mean[1:]
-    u = stats.h - np.einsum("abp,bp->ap", G, rest.mean)
-    r = u.copy()
-    r[1:] += tau * u[0]
-    A = G.copy()
-    A[0, 1:] += G[0, 0] * tau
-    A[1:, 0] = A[0, 1:]
-    A[1:, 1:] += A[0, 1:, None] * tau + tau[:, None] * G[0, 1:]
-    if rest.cov is not None:
-        r[1:] -= signs[:, None] * np.einsum("abp,bp->ap", rest.cov[1:], G[0])
-        A[1:, 1:] += np.outer(signs, signs)[:, :, None] * (G[0, 0] * rest.cov[1:, 1:])
-    return member.total(x * x * A), member.total(x * r)
+    r = stats.h - np.einsum("abp,bp->ap", stats.G, rest)
+    return member.total(member.x**2 * stats.G), member.total(member.x * r)
+
+
+def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statistics:
+    """Return what the rows say about the rest of an entity, its key's levels integrated out.
+
+    A key's level takes up most of what the other members of its pattern could say. Given it, they
+    would hardly move; without it, G becomes Λ − ΛP⁻¹Λ and h becomes αΛP⁻¹h, at noise one.
+    """
+    P = noise * stats.G
+    P[np.arange(len(P)), np.arange(len(P))] += precision[:, None]
+    factor = inverse_cholesky(P)
+    scaled = factor * precision[:, None]
+    G = -np.einsum("cal,cbl->abl", scaled, scaled)
+    G[np.arange(len(P)), np.arange(len(P))] += precision[:, None]
+    half = np.einsum("abl,bl->al", factor, noise * stats.h)
+    return Statistics(G, np.einsum("cal,cl->al", scaled, half), stats.rest)
 
 
 def at_patterns(member: Member, levels: Moments) -> Moments:
@@ -79,44 +80,6 @@ def at_patterns(member: Member, levels: Moments) -> Moments:
     if member.level is not None:
         levels = levels.at(member.level)
     return Moments(x * levels.mean, None if levels.cov is None else x**2 * levels.cov)
-
-
-def join(a: Moments, b: Moments, signs: np.ndarray) -> Moments:
-    """Return the moments of (ω + ω′ + ⟨t, t′⟩, t + t′), two independent parts of each pattern."""
-    mean = a.mean + b.mean
-    s, u = signs[:, None] * a.mean[1:], signs[:, None] * b.mean[1:]
-    mean[0] += np.einsum("ap,ap->p", s, b.mean[1:])
-    if a.cov is None or b.cov is None:
-        return Moments(mean, None)
-    along_a = np.einsum("abp,bp->ap", a.cov[:, 1:], u)  # Cov((ω, t), ⟨t, E t′⟩)
-    along_b = np.einsum("abp,bp->ap", b.cov[:, 1:], s)
-    along = along_a + along_b
-    cov = a.cov + b.cov
-    cov[0, 1:] += along[1:]
-    cov[1:, 0] = cov[0, 1:]
-    signed = np.outer(signs, signs)[:, :, None]
-    cov[0, 0] += 2 * along[0] + np.sum(signed * a.cov[1:, 1:] * b.cov[1:, 1:], axis=(0, 1))
-    cov[0, 0] += np.sum(u * along_a[1:] + s * along_b[1:], axis=0)
-    return Moments(mean, cov)
-
-
-def leave(total: Moments, b: Moments, signs: np.ndarray) -> Moments:
-    """Return the part that joined to `b` gives the total."""
-    mean = total.mean - b.mean
-    s, u = signs[:, None] * mean[1:], signs[:, None] * b.mean[1:]
-    mean[0] -= np.einsum("ap,ap->p", s, b.mean[1:])
-    if total.cov is None or b.cov is None:
-        return Moments(mean)
-    cov = total.cov - b.cov
-    along_a = np.einsum("abp,bp->ap", cov[1:, 1:], u)
-    along_b = np.einsum("abp,bp->ap", b.cov[:, 1:], s)
-    cov[0, 1:] -= along_a + along_b[1:]
-    cov[1:, 0] = cov[0, 1:]
-    signed = np.outer(signs, signs)[:, :, None]
-    cov[0, 0] -= 2 * (np.einsum("ap,ap->p", cov[0, 1:], u) + along_b[0])
-    cov[0, 0] -= np.sum(signed * cov[1:, 1:] * b.cov[1:, 1:], axis=(0, 1))
-    cov[0, 0] -= np.sum(u * along_a + s * along_b[1:], axis=0)
-    return Moments(mean, cov)
 
 
 def conditional(

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
-from quadlin.solve.field_rows import field_rows, with_unseen
+from quadlin.solve.field_predict import Layout, predict_all
+from quadlin.solve.field_rows import field_rows
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,18 @@ class FieldFit:
     V: np.ndarray  # (d, k)
     signs: np.ndarray  # (k,)
     noise: float  # standard deviation
-    unseen: tuple[np.ndarray, np.ndarray]  # w (fields,) and V (fields, k) of levels never seen
-    fields: tuple[np.ndarray, ...]
+    table: np.ndarray  # (1, d + fields, k + 1), what predicts; see `predict_all`
+    layout: Layout
     converged: bool
     history: tuple[Sweep, ...]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predictions of rows; one without a level of a field has an unseen one."""
-        X = with_unseen(X, self.fields)
-        w, V = (np.concatenate(parts) for parts in zip((self.w, self.V), self.unseen, strict=True))
-        products = X @ V
-        squares = X.multiply(X) @ (V**2 @ self.signs)
-        f: np.ndarray = self.b + X @ w + (products**2 @ self.signs - squares) / 2
-        return f
+        """Return the predictions of rows.
+
+        The factorization machine (b, w, V) says the same of rows whose levels were all seen. A row
+        without a level of a field counts as one of a level that was never seen.
+        """
+        return self.b + predict_all(X, self.layout, self.table, self.signs)[:, 0]
 
 
 def fit_fields(
@@ -120,9 +120,10 @@ def fit_fields(
         loss = rows.scale**2 * machine.error / rows.n
         history.append(Sweep(len(history) + 1, loss, noise, machine.bound()))
         converged = len(history) > 1 and history[-1].bound - history[-2].bound < tol * rows.n
-    b, w, V = machine.table(fields)
-    d = rows.n_columns
+    b, table = machine.table(fields)
+    columns = table[: rows.n_columns]
+    layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
     return FieldFit(
-        b, w[:d], V[:d], machine.signs, noise, (w[d:], V[d:]),
-        tuple(np.asarray(field) for field in fields), converged, tuple(history),
+        b, columns[:, 0] - machine.within(), columns[:, 1:], machine.signs, noise,
+        table[None], layout, converged, tuple(history),
     )  # fmt: skip
