@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from field_problems import CELLS, FIELDS, X, Y, every_cell
+from quadlin.solve.field_predict import predict_all
 from quadlin.solve.gibbs import sample
 
 
@@ -40,10 +41,10 @@ def test_weights_are_repetitions():
 
 
 def test_the_kept_draws_fit_into_the_memory_given():
-    size = 4 * (140 + 2) * 3
+    size = 8 * (140 + 2) * 3
     draws = sample(X, Y, FIELDS, 2, draws=20, burn_in=1, seed=0, max_bytes=7 * size)
     assert len(draws.tables) == 6  # every third of 20
-    assert draws.tables.nbytes <= 7 * size
+    assert draws.tables.nbytes + draws.centred.nbytes <= 7 * size
     assert draws.tables.dtype == np.float32
     assert len(draws.history) == 21
 
@@ -77,3 +78,15 @@ def test_numbers_beside_the_fields_are_sampled_too():
     draws = sample(wide, y, FIELDS, 8, draws=60, burn_in=60, seed=0)
     assert np.std(y - draws.predict(wide)) < 1.15 * plain
     assert draws.noise == pytest.approx(0.5, abs=0.05)
+
+
+def test_levels_at_their_means_predict_the_same_and_vary_less():
+    draws = sample(X, Y, FIELDS, 2, draws=100, seed=0)
+    plain, steady = (
+        draws.intercepts + predict_all(every_cell(), draws.layout, tables, draws.signs)
+        for tables in (draws.tables, draws.centred)
+    )
+    assert np.mean(steady.var(axis=1)) < 0.8 * np.mean(plain.var(axis=1))
+    # The mean over draws of what is left out has a standard error of 1/√100 of the spread.
+    gap = (steady.mean(axis=1) - plain.mean(axis=1)) / plain.std(axis=1)
+    assert np.sqrt(np.mean(gap**2)) < 0.12

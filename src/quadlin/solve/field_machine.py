@@ -68,6 +68,7 @@ class FieldMachine:
             [levels(len(member.columns)) for member in entity.members] for entity in rows.entities
         ]
         self.loose = levels(len(rows.loose)).mean
+        self.centre = np.zeros((K, 0))  # mean, given all else, of the key's levels drawn last
         self.entropy: dict[int, float] = {}  # of the levels of each member, by its first column
         self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
 
@@ -135,6 +136,7 @@ class FieldMachine:
         levels = conditional(A, r, noise, precision, None, rng)
         self.levels[e][-1] = self._settled(levels, int(key.columns[0]))
         self.means[key.group] = levels.group_mean
+        self.centre = levels.mean
         self.state[e] = self._patterns(e, entity.members)
 
     def _patterns(self, e: int, members: Sequence[Member]) -> Moments:
@@ -255,6 +257,18 @@ class FieldMachine:
         table[:, 0] *= rows.scale
         table[:, 1:] *= np.sqrt(rows.scale)
         return rows.shift + rows.scale * self.b, table
+
+    def centred(self, table: np.ndarray) -> np.ndarray:
+        """Return a table of draws with the key's levels drawn last at their mean, given all else.
+
+        Its predictions have the same expectation and vary less from draw to draw.
+        """
+        rows, centred = self.rows, table.copy()
+        if not rows.loose:  # these were drawn given the levels
+            scale = np.full(len(self.signs) + 1, np.sqrt(rows.scale))
+            scale[0] = rows.scale
+            centred[rows.entities[-1].members[-1].columns] = self.centre.T * scale
+        return centred
 
     def within(self) -> np.ndarray:
         """Return what products of the columns of an entity would add to its keys' levels (d,)."""

@@ -27,6 +27,7 @@ class Draws:
 
     intercepts: np.ndarray  # (S,)
     tables: np.ndarray  # (S, d + fields, k + 1), float32: (w, v) of each column; see `predict_all`
+    centred: np.ndarray  # the same with some levels at their means given the rest: steadier means
     signs: np.ndarray  # (k,)
     noises: np.ndarray  # (S,), standard deviations
     layout: Layout
@@ -46,9 +47,11 @@ class Draws:
         step = max(1, PREDICTIONS // len(self.tables))
         for start in range(0, X.shape[0], step):
             at = slice(start, start + step)
-            f = self.intercepts + predict_all(X[at], self.layout, self.tables, self.signs)
-            mean[at] = f.mean(axis=1)
-            std[at] = np.sqrt(f.var(axis=1) + self.noise**2)
+            f = predict_all(X[at], self.layout, self.centred, self.signs)
+            mean[at] = np.mean(self.intercepts + f, axis=1)
+            if return_std:
+                f = predict_all(X[at], self.layout, self.tables, self.signs)
+                std[at] = np.sqrt(np.var(self.intercepts + f, axis=1) + self.noise**2)
         return (mean, std) if return_std else mean
 
 
@@ -87,7 +90,7 @@ def sample(
     seed : None, int or Generator
         Of the random numbers.
     max_bytes : int
-        Most memory of the stored draws, 4·(d + fields)·(rank + 1) bytes each.
+        Most memory of the stored draws, 8·(d + fields)·(rank + 1) bytes each.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def sample(
     for _ in range(START_SWEEPS):
         chain.sweep()
     chain.start_sampling()
-    size = 4 * (rows.n_columns + len(fields)) * (rank + 1)
+    size = 8 * (rows.n_columns + len(fields)) * (rank + 1)
     stride = -(-draws // max(1, min(draws, max_bytes // size)))
     kept, history = [], []
     for t in range(burn_in + draws):
@@ -115,7 +118,7 @@ def sample(
         history.append(Sweep(t + 1, rows.scale**2 * chain.error / rows.n, noise))
         if t >= burn_in and (t - burn_in) % stride == stride - 1:
             b, table = chain.table(fields)
-            kept.append((b, table.astype(np.float32), noise))
-    intercepts, tables, noises = (np.array(part) for part in zip(*kept, strict=True))
+            kept.append((b, *np.float32([table, chain.centred(table)]), noise))
+    intercepts, tables, centred, noises = (np.array(part) for part in zip(*kept, strict=True))
     layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
-    return Draws(intercepts, tables, chain.signs, noises, layout, tuple(history))
+    return Draws(intercepts, tables, centred, chain.signs, noises, layout, tuple(history))
