@@ -63,8 +63,8 @@ def sample(
     *,
     weight: np.ndarray | None = None,
     signs: np.ndarray | None = None,
-    draws: int = 100,
-    burn_in: int = 20,
+    draws: int = 200,
+    burn_in: int = 60,
     seed: Any = None,
     max_bytes: int = BYTES,
 ) -> Draws:
