@@ -118,7 +118,8 @@ def sample(
         history.append(Sweep(t + 1, rows.scale**2 * chain.error / rows.n, noise))
         if t >= burn_in and (t - burn_in) % stride == stride - 1:
             b, table = chain.table(fields)
-            kept.append((b, *np.float32([table, chain.centred(table)]), noise))
+            centred = chain.centred(table).astype(np.float32)
+            kept.append((b, table.astype(np.float32), centred, noise))
     intercepts, tables, centred, noises = (np.array(part) for part in zip(*kept, strict=True))
     layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
     return Draws(intercepts, tables, centred, chain.signs, noises, layout, tuple(history))
