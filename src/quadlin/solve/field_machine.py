@@ -254,20 +254,41 @@ class FieldMachine:
                 if int(member.columns[0]) in of_first:
                     table[of_first[int(member.columns[0])]] = self.means[member.group]
         table[list(rows.loose)] = self.loose.T
-        table[:, 0] *= rows.scale
-        table[:, 1:] *= np.sqrt(rows.scale)
-        return rows.shift + rows.scale * self.b, table
+        return rows.shift + rows.scale * self.b, table * self._units()
+
+    def _units(self) -> np.ndarray:
+        """Return what turns (w, v) into the target's units (K,)."""
+        units = np.full(len(self.signs) + 1, np.sqrt(self.rows.scale))
+        units[0] = self.rows.scale
+        return units
+
+    def with_unseen(self, table: np.ndarray, fields: Sequence[np.ndarray]) -> np.ndarray:
+        """Return a table of draws in which a level of each field that was never seen is drawn too.
+
+        Its spread is that of the levels of the field, which the mean of the field has not.
+        """
+        drawn, d = table.copy(), self.rows.n_columns
+        of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
+        for entity in self.rows.entities:
+            for member in entity.members:
+                if int(member.columns[0]) in of_first:
+                    spread = self._units() / np.sqrt(self.precisions[member.group].mean)
+                    z = self.rng.standard_normal(len(spread))
+                    drawn[of_first[int(member.columns[0])]] += spread * z
+        return drawn
 
     def centred(self, table: np.ndarray) -> np.ndarray:
         """Return a table of draws with the key's levels drawn last at their mean, given all else.
 
-        Its predictions have the same expectation and vary less from draw to draw.
+        Levels without rows are at the mean of their field. Its predictions have the same expectation and vary less from draw to draw.
         """
         rows, centred = self.rows, table.copy()
         if not rows.loose:  # these were drawn given the levels
-            scale = np.full(len(self.signs) + 1, np.sqrt(rows.scale))
-            scale[0] = rows.scale
-            centred[rows.entities[-1].members[-1].columns] = self.centre.T * scale
+            centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
+        for entity in rows.entities:
+            key = entity.members[-1]
+            cold = np.bincount(entity.of_row, minlength=entity.size) == 0
+            centred[key.columns[cold]] = self.means[key.group] * self._units()
         return centred
 
     def within(self) -> np.ndarray:

@@ -15,6 +15,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 
+FIRST_ROWS = 1000  # that show cheaply that most columns are a function of no field
+
+
 class Member(NamedTuple):
     """Columns of an entity that take part as x_p φ[level_p]: a one-hot field, or one column."""
 
@@ -118,8 +121,7 @@ def field_rows(
         groups += 1
         follows = free & (2 * len(patterns) <= len(y))  # else each row is a pattern of its own
         if follows.any():
-            changes = (X - X[first[level]]).tocoo()
-            follows[changes.col[changes.data != 0]] = False
+            follows[_changing(X, first[level])] = False
         nested = [
             bool(np.all(follows[other] | ~occurs[other]) and follows.any()) for other in by_size
         ]
@@ -158,6 +160,27 @@ def field_rows(
         shift,
         scale,
     )
+
+
+def may_be_functions(X: Any, fields: Sequence[np.ndarray]) -> bool:
+    """Tell from the first rows whether every column may be a function of the level of a field."""
+    X = csr_matrix(X[:FIRST_ROWS], dtype=np.float64)
+    loose = np.ones(X.shape[1], dtype=bool)
+    loose[np.concatenate([[], *fields]).astype(int)] = False
+    for field in fields:
+        level = np.asarray(X[:, field].argmax(axis=1)).ravel()
+        first = np.zeros(len(field), dtype=int)
+        first[level[::-1]] = np.arange(len(level))[::-1]
+        changes = np.zeros(len(loose), dtype=bool)
+        changes[_changing(X, first[level])] = True
+        loose &= changes
+    return not loose.any()
+
+
+def _changing(X: csr_matrix, like: np.ndarray) -> np.ndarray:
+    """Return the columns in which a row differs from the one that it should be like."""
+    changes = (X - X[like]).tocoo()
+    return np.asarray(changes.col[changes.data != 0])
 
 
 def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 r"""Posterior draws of a factorization machine on one-hot fields, by Gibbs sampling.
 
 .. math:: y = b + x^\top w + \sum_{i < j} \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},
-          \qquad \langle v_i, v_j \rangle_s = \sum_a s_a v_{ia} v_{ja}.
+          \qquad \langle v_i, v_j \rangle_s = \sum_a s_a v_{ia} v_{ja},
+
+where the sum is over pairs of columns across entities (see `field_rows`).
 
 All levels of a field are independent given the rest, so a sweep is one pass per field of
 (k + 1)×(k + 1) systems. Predictions are means over draws.
@@ -18,6 +20,7 @@ from quadlin.solve.field_predict import PREDICTIONS, Layout, predict_all
 from quadlin.solve.field_rows import field_rows
 
 BYTES = 2**28  # most memory that the kept draws may take
+BURN_IN = 60  # sweeps before the draws that are kept
 START_SWEEPS = 20  # of variational inference, where the chain starts
 
 
@@ -31,7 +34,7 @@ class Draws:
     signs: np.ndarray  # (k,)
     noises: np.ndarray  # (S,), standard deviations
     layout: Layout
-    history: tuple[Sweep, ...]
+    history: tuple[Sweep, ...] = ()
 
     @property
     def noise(self) -> float:
@@ -64,7 +67,7 @@ def sample(
     weight: np.ndarray | None = None,
     signs: np.ndarray | None = None,
     draws: int = 200,
-    burn_in: int = 60,
+    burn_in: int = BURN_IN,
     seed: Any = None,
     max_bytes: int = BYTES,
 ) -> Draws:
@@ -108,8 +111,20 @@ def sample(
     )
     for _ in range(START_SWEEPS):
         chain.sweep()
+    return draw(chain, fields, draws, burn_in, max_bytes)
+
+
+def draw(
+    chain: FieldMachine,
+    fields: Sequence[np.ndarray],
+    draws: int,
+    burn_in: int = BURN_IN,
+    max_bytes: int = BYTES,
+) -> Draws:
+    """Go on from variational inference as a sampler; see `sample` for the parameters."""
+    rows = chain.rows
     chain.start_sampling()
-    size = 8 * (rows.n_columns + len(fields)) * (rank + 1)
+    size = 8 * (rows.n_columns + len(fields)) * (len(chain.signs) + 1)
     stride = -(-draws // max(1, min(draws, max_bytes // size)))
     kept, history = [], []
     for t in range(burn_in + draws):
@@ -118,8 +133,10 @@ def sample(
         history.append(Sweep(t + 1, rows.scale**2 * chain.error / rows.n, noise))
         if t >= burn_in and (t - burn_in) % stride == stride - 1:
             b, table = chain.table(fields)
-            centred = chain.centred(table).astype(np.float32)
-            kept.append((b, table.astype(np.float32), centred, noise))
-    intercepts, tables, centred, noises = (np.array(part) for part in zip(*kept, strict=True))
+            kept.append((b, chain.with_unseen(table, fields), chain.centred(table), noise))
+    intercepts, tables, centred, noises = zip(*kept, strict=True)
     layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
-    return Draws(intercepts, tables, centred, chain.signs, noises, layout, tuple(history))
+    return Draws(
+        np.array(intercepts), np.array(tables, dtype=np.float32),
+        np.array(centred, dtype=np.float32), chain.signs, np.array(noises), layout, tuple(history),
+    )  # fmt: skip

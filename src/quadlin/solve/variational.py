@@ -7,7 +7,7 @@ two columns are independent: nothing is tuned, and components that the rows do n
 to nothing, so that the rank is an upper bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,16 +114,26 @@ def fit_fields(
     machine = FieldMachine(rows, signs, rng, sampled=False)
     history: list[Sweep] = []
     converged = False
-    while len(history) < max_sweeps and not converged:
-        machine.sweep()
-        noise = rows.scale / np.sqrt(float(machine.noise.mean))
-        loss = rows.scale**2 * machine.error / rows.n
-        history.append(Sweep(len(history) + 1, loss, noise, machine.bound()))
-        converged = len(history) > 1 and history[-1].bound - history[-2].bound < tol * rows.n
+    for line, converged in sweeps(machine, max_sweeps, tol):  # noqa: B007
+        history.append(line)
     b, table = machine.table(fields)
     columns = table[: rows.n_columns]
     layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
     return FieldFit(
-        b, columns[:, 0] - machine.within(), columns[:, 1:], machine.signs, noise,
+        b, columns[:, 0] - machine.within(), columns[:, 1:], machine.signs, history[-1].noise,
         table[None], layout, converged, tuple(history),
     )  # fmt: skip
+
+
+def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
+    """Sweep until the bound rises by less than `tol` per row; also tell whether it did."""
+    rows, before = machine.rows, -np.inf
+    for number in range(1, max_sweeps + 1):
+        machine.sweep()
+        noise = rows.scale / np.sqrt(float(machine.noise.mean))
+        line = Sweep(number, rows.scale**2 * machine.error / rows.n, noise, machine.bound())
+        converged = line.bound - before < tol * rows.n
+        yield line, converged
+        if converged:
+            return
+        before = line.bound
