@@ -1,10 +1,24 @@
 """The factorization machine: a second order linear model without squares."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.data import Source
 from quadlin.data.names import Name
+from quadlin.estimators.columns import Columns
+from quadlin.estimators.field_fit import (
+    NOT_A_STREAM,
+    NOT_FIELDS,
+    check_draws,
+    fit_fields,
+    has_posterior,
+)
+from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitting import Task
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.solve.fit_state import FitState
 
 
 class FactorizationMachineRegressor(SecondOrderRegressor):
@@ -57,6 +71,7 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         tol: float = 1e-6,
         batch_size: int | str = "auto",
         uncertainty: bool = False,
+        draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -74,5 +89,37 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.tol = tol
         self.batch_size = batch_size
         self.uncertainty = uncertainty
+        self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def _fitted_rows(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows of one-hot fields by their posterior where that is possible."""
+        if self.draws is not None:
+            check_draws(self)
+        learns_penalties = isinstance(self.alpha, str) and self.alpha == "auto"
+        if self.draws is not None or (learns_penalties and has_posterior(self)):
+            fitted = fit_fields(task, rows, source, self.draws, on_step)
+            if fitted is not None:
+                return fitted
+            if self.draws is not None:
+                raise ValueError(NOT_FIELDS)
+        return super()._fitted_rows(task, rows, source, warm, on_step)
+
+    def _learn(
+        self,
+        source: MemorySource | Source,
+        columns: Columns,
+        fitted: Fitted | None,
+        checkpoint: Any,
+    ) -> Self:
+        if self.draws is not None:
+            raise ValueError(NOT_A_STREAM)
+        return super()._learn(source, columns, fitted, checkpoint)

@@ -280,7 +280,8 @@ class FieldMachine:
     def centred(self, table: np.ndarray) -> np.ndarray:
         """Return a table of draws with the key's levels drawn last at their mean, given all else.
 
-        Levels without rows are at the mean of their field. Its predictions have the same expectation and vary less from draw to draw.
+        Levels without rows are at the mean of their field. Predictions have the same expectation
+        and vary less from draw to draw.
         """
         rows, centred = self.rows, table.copy()
         if not rows.loose:  # these were drawn given the levels

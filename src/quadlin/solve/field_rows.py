@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-
 FIRST_ROWS = 1000  # that show cheaply that most columns are a function of no field
 
 
