@@ -162,7 +162,7 @@ def test_the_fit_is_that_of_the_estimator(quadlin, folder):
     assert said["rank"] == 2
     assert said["status"] == "converged"
     source = open_source(str(folder / "houses.csv"), target="price", columns=COLUMNS.split(","))
-    own = SecondOrderRegressor(rank=2, random_state=0).fit(source)
+    own = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(source)
     np.testing.assert_array_equal(load("m.st").predict(source), own.predict(source))
 
 
@@ -566,7 +566,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     y = np.array(done.stdout.decode().split()[1:], dtype=float)
     source = open_source(str(folder / "numbers.csv"), target="price")
-    own = SecondOrderRegressor(rank=5, random_state=0).partial_fit(source)
+    own = SecondOrderRegressor(rank=5, random_state=0, alpha=0.0).partial_fit(source)
     np.testing.assert_array_equal(y, own.predict(source))
 
 

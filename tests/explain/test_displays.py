@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 
 def test_the_display_draws_one_curve_a_fit():
     data = make_second_order(500, 5, rank=1, random_state=0)
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert list(ConvergenceDisplay.from_estimator(model).curves) == ["SecondOrderRegressor"]
     display = ConvergenceDisplay.from_estimators({"a": model, "b": model}).plot()
     assert len(display.ax_.lines) == 2

@@ -147,10 +147,10 @@ class SecondOrderRegressor(SecondOrderModel):
 
     def __init__(
         self,
-        rank: int | str = 5,
+        rank: int | str = "auto",
         *,
         diagonal: str | Sequence[bool] = "auto",
-        alpha: float | tuple[float, float] = 0.0,
+        alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         fit_linear: bool = True,
