@@ -16,7 +16,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitting import Task
+from quadlin.estimators.fitting import Task, fit
+from quadlin.estimators.parameters import is_auto
+from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
 from quadlin.solve.field_model import field_model, in_raw_columns
 from quadlin.solve.field_predict import Layout
@@ -26,10 +28,11 @@ from quadlin.solve.gibbs import START_SWEEPS, Draws, draw
 from quadlin.solve.types import Record, Status
 from quadlin.solve.variational import sweeps
 from quadlin.solve.whitening import Identity
+from quadlin.stream.stream import FIXED
 
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
-NOISELESS = 0.01  # standard deviations of y: least squares finds such a model to the last digit
+NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
 SMALLEST = 1e-12  # of a prior variance, where a component vanishes
 SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
 BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
@@ -49,8 +52,9 @@ OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
 
 
 def has_posterior(estimator: Any) -> bool:
-    """Tell whether the options leave the model to its posterior."""
-    return not _contradictions(estimator) and not estimator.uncertainty
+    """Tell whether the options leave penalties to be learned, and ask for no other model."""
+    learns = is_auto(estimator.alpha) and not estimator.uncertainty
+    return learns and not _contradictions(estimator)
 
 
 def check_draws(estimator: Any) -> None:
@@ -63,13 +67,12 @@ def check_draws(estimator: Any) -> None:
     wrong = _contradictions(estimator)
     if estimator.uncertainty:
         wrong.append(Option("uncertainty", True))
-    if not isinstance(estimator.alpha, str) and np.any(estimator.alpha):
+    if not is_auto(estimator.alpha):
         wrong.append(Option("alpha", estimator.alpha))
     if wrong:
         raise ValueError(
             Message(
-                "{draws} cannot be combined with {other}: draws have penalties of their own, and a "
-                "spread of their own.",
+                "{draws} cannot be combined with {other}. Leave one of them out.",
                 draws=Option("draws"),
                 other=wrong[0],
             )
@@ -151,7 +154,7 @@ def _standard(X: csr_matrix, surveyed: Survey) -> tuple[np.ndarray, np.ndarray]:
 def fit_fields(
     task: Task, rows: Rows, source: Any, draws: int | None, on_step: OnStep | None
 ) -> Fitted | None:
-    """Fit rows of one-hot fields by their posterior; None where they are others, or have no noise.
+    """Fit rows of one-hot fields by their posterior; None where they are others.
 
     With `draws`, the predictions are means over so many draws.
     """
@@ -174,10 +177,20 @@ def fit_fields(
     except KeyboardInterrupt:
         if not inference.history:
             raise
-    noiseless = inference.history[-1].noise < NOISELESS * table.rows.scale
-    if noiseless and draws is None and status in (Status.converged, Status.out_of_steps):
-        return None
-    return inference.fitted(status)
+    fitted = inference.fitted(status)
+    done = draws is None and status in (Status.converged, Status.out_of_steps)
+    if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
+        return _without_penalty(task, rows, fitted, on_step)
+    return fitted
+
+
+def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
+    """Go on by least squares, where there are enough rows: without noise it is exact."""
+    options = replace(fitted.options, alpha=(0.0, 0.0))
+    dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
+    if fitted.stream.n_rows < dof:
+        return fitted
+    return fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
 
 
 class _Inference:
@@ -185,7 +198,7 @@ class _Inference:
 
     def __init__(self, task: Task, surveyed: Survey, table: FieldTable, walks: int) -> None:
         self.task, self.surveyed, self.table, self.walks = task, surveyed, table, walks
-        rank = AUTO_RANK if task.choose_rank else task.options.rank
+        rank = AUTO_RANK if task.automatic.rank else task.options.rank
         signs = default_signs(table.rows, rank)
         self.machine = FieldMachine(
             table.rows, signs, np.random.default_rng(task.seed), sampled=False
@@ -205,16 +218,17 @@ class _Inference:
             self.history.append(line)
             if converged:
                 return Status.converged
-            whole_step = on_step is not None and line.sweep % SWEEPS == 0
-            if whole_step and on_step(lambda: self.fitted(Status.stopped).attributes()):
+            if on_step is None or line.sweep % SWEEPS:
+                continue
+            if on_step(lambda: self.fitted(Status.stopped).attributes()):
                 return Status.stopped
         return Status.out_of_steps
 
     def sample(self, draws: int) -> None:
         """Draw from the posterior."""
         drawn = draw(self.machine, self.table.fields, draws)
-        raw = {name: self.table.raw(getattr(drawn, name)) for name in ("tables", "centred")}
-        self.draws = replace(drawn, history=(), **raw)
+        tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
+        self.draws = replace(drawn, tables=tables, centred=centred, history=())
         start = len(self.history)
         self.history += [line._replace(sweep=start + line.sweep) for line in drawn.history]
 
@@ -226,7 +240,7 @@ class _Inference:
         b, table = self.point
         layout, signs = self.table.layout, self.machine.signs
         model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
-        if self.task.choose_rank:
+        if self.task.automatic.rank:
             model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE)))
         units = make_units(*moments)
         arrays = {name: getattr(model, name).astype(make_units.dtype) for name in ("U", "s", "w")}

@@ -22,6 +22,7 @@ from quadlin.export.record import (
     EncoderRecord,
     ModelRecord,
     ScoresRecord,
+    check_draws,
     check_params,
     check_uncertainty,
     distinct,
@@ -149,6 +150,7 @@ def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
         state=state_of(fitted.stream),
         uncertainty=fitted.law,
         cv=ScoresRecord.of(estimator),
+        draws=fitted.draws,
     )
 
 
@@ -186,7 +188,9 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     if record.uncertainty is not None:
         check_uncertainty(record.uncertainty, stream.current.units)
     columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
-    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty))
+    if record.draws is not None:
+        check_draws(record.draws, fields, len(coef))
+    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty, record.draws))
     crossed = isinstance(estimator, SecondOrderRegressorCV)
     require((record.cv is not None) == crossed, "the scores of the cross-validation")
     for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():
