@@ -87,6 +87,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     arrays, numbers = in_user_units(estimator.fitted_.state)
     record = _record(estimator, numbers)
     header = {"class": name, **serialise(record, "", arrays)}
+    if record.draws is None:  # as in files of version 0.1.0
+        del header["draws"]
     _refuse_what_load_refuses(arrays, header)
     write_tensors(path, arrays, header, kind="model")
 
