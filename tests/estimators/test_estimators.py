@@ -350,7 +350,7 @@ def test_options_that_make_no_sense_are_named(options):
 @pytest.mark.parametrize(
     ("weight", "words"),
     [(-np.ones(60), "negative"), (np.zeros(60), "zero"), (np.ones(5), "inconsistent"),
-     (np.full(60, np.nan), "NaN"), (np.ones((60, 2)), "one number a row")],
+     (np.full(60, np.nan), "NaN"), (np.ones((60, 2)), "one number per row")],
 )  # fmt: skip
 def test_bad_weights_are_refused(weight, words):
     with pytest.raises(ValueError, match=words):

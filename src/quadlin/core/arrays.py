@@ -4,7 +4,7 @@ from typing import Any
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, to_device
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
@@ -37,7 +37,12 @@ def is_numpy(a: Array) -> bool:
 
 def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
-    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+    if hasattr(a, "cpu"):
+        return np.asarray(a.cpu())
+    try:
+        return np.asarray(a)
+    except RuntimeError:  # of a namespace whose arrays must be moved first
+        return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 
 def canonical(X: csr_array) -> csr_array:
