@@ -11,6 +11,7 @@ import field_problems
 from field_problems import table
 from quadlin import FactorizationMachineRegressor, Status, load, open_source, save, to_onnx
 from quadlin.datasets import make_second_order
+from quadlin.solve.field_machine import FieldMachine
 
 USERS, ITEMS, NOISE = 200, 150, 0.8
 
@@ -83,7 +84,8 @@ def test_draws_are_as_good_as_the_variational_fit_and_know_how_sure_they_are(var
     assert drawn.noise_ == pytest.approx(NOISE, rel=0.05)
     assert std.min() > drawn.noise_
     assert drawn.status_ is Status.converged
-    assert len(drawn.history_) > 150
+    assert len(drawn.history_) > 150 + len(variational.history_)
+    np.testing.assert_array_equal(drawn.coef_, variational.coef_)
 
 
 def test_a_new_user_gets_the_mean_of_all_and_a_wider_interval(variational, drawn):
@@ -255,21 +257,22 @@ def test_a_diagnosis_advises_no_penalty_where_it_was_learned(variational):
     assert "alpha" not in text
 
 
-def test_ctrl_c_leaves_the_last_sweep(monkeypatch):
-    from quadlin.solve.field_machine import FieldMachine
-
+@pytest.mark.parametrize(("options", "at"), [({}, 4), ({"draws": 10, "max_iter": 3}, 20)])
+def test_ctrl_c_leaves_the_last_sweep_of_the_variational_fit(monkeypatch, options, at):
     calls, sweep = [], FieldMachine.sweep
 
     def interrupted(machine):
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == at:
             raise KeyboardInterrupt
         sweep(machine)
 
     monkeypatch.setattr(FieldMachine, "sweep", interrupted)
-    model = FactorizationMachineRegressor(random_state=0)
+    model = FactorizationMachineRegressor(random_state=0, **options)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[TRAIN], Y[TRAIN])
     assert model.status_ is Status.interrupted
-    assert len(model.history_) == 3
+    assert len(model.history_) == min(at - 1, 4 * model.max_iter)
     assert np.isfinite(model.predict(X[TEST])).all()
+    with pytest.raises(AttributeError, match="interrupted"):
+        model.predict(X[TEST], return_std=True)

@@ -24,7 +24,7 @@ from quadlin.solve.field_model import field_model, in_raw_columns
 from quadlin.solve.field_predict import Layout
 from quadlin.solve.field_rows import FieldRows, field_rows, may_be_functions
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.gibbs import START_SWEEPS, Draws, draw
+from quadlin.solve.gibbs import Draws, draw
 from quadlin.solve.types import Record, Status
 from quadlin.solve.variational import sweeps
 from quadlin.solve.whitening import Identity
@@ -168,15 +168,14 @@ def fit_fields(
     if table is None:
         return None
     inference = _Inference(task, surveyed, table, rows.walks)
-    status = Status.interrupted
     try:
-        status = inference.run(draws, on_step)
+        status = inference.run(on_step)
         if draws is not None and status is not Status.stopped:
             inference.sample(draws)
-            status = Status.converged
     except KeyboardInterrupt:
         if not inference.history:
             raise
+        status = Status.interrupted
     fitted = inference.fitted(status)
     done = draws is None and status in (Status.converged, Status.out_of_steps)
     if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
@@ -208,10 +207,10 @@ class _Inference:
         self.penalties = (0.0, 0.0)
         self.draws: Draws | None = None
 
-    def run(self, draws: int | None, on_step: OnStep | None) -> Status:
-        """Sweep until the bound hardly rises; a start is enough for draws."""
+    def run(self, on_step: OnStep | None) -> Status:
+        """Sweep until the bound hardly rises."""
         options = self.task.options
-        most = SWEEPS * options.max_iter if draws is None else START_SWEEPS
+        most = SWEEPS * options.max_iter
         for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
             self.point = self.machine.table(self.table.fields)
             self.penalties = _penalties(self.machine)
