@@ -30,6 +30,7 @@ from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
 from quadlin.solve.path import Path as Fits
@@ -349,7 +350,7 @@ def boosting(X, y, X_test):
 def oracle_error(X, y, X_test, y_test):
     """Return the best error on the test rows, and the rank and penalties that have it."""
     n, d = X.shape
-    source = MemorySource(X, y)
+    source = Rows.of(MemorySource(X, y))
     known = survey(source)
     units = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(d)])(
         known.features, known.target
@@ -435,30 +436,9 @@ def estimator(make):
     return way
 
 
-def automatic(X, y, X_test):
-    """Call the solver that chooses, without an estimator around it."""
-    from quadlin.solve.automatic import choose
-
-    def fit():
-        n, d = X.shape
-        source = MemorySource(X, y)
-        known = survey(source)
-        units = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(d)])(
-            known.features, known.target
-        )
-        return choose(source, units, Options(rank=1), n, float(n), 0), units
-
-    (choice, units), seconds = timed(fit)
-    f = units.target.mean + units.target.scale * predict(
-        choice.solution.model, Block(X_test, units)
-    )
-    return f, choice.rank, choice.alpha, seconds
-
-
 WAYS = {
-    "auto": automatic,
     "default": estimator(SecondOrderRegressor),
-    "rank-auto": estimator(lambda: SecondOrderRegressor(rank="auto")),
+    "rank 5": estimator(lambda: SecondOrderRegressor(5, alpha=0.0)),
     "cv": estimator(SecondOrderRegressorCV),
 }
 

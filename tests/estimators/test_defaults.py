@@ -1,5 +1,7 @@
 """Right by default: rank and penalties are learned, and what a fit cost is what was walked."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.linear_model import RidgeCV
@@ -130,3 +132,17 @@ def test_a_factorization_machine_chooses_too():
     )
     model = FactorizationMachineRegressor(random_state=0).fit(data.X, data.y)
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-8
+
+
+def test_extreme_values_are_noticed():
+    data = make_second_order(2000, 5, rank=1, noise=0.5, random_state=0)
+    X, y = data.X.copy(), data.y.copy()
+    y[:3] += 1e4
+    with pytest.warns(UserWarning, match=r"extreme targets.*loss=\"huber\""):
+        SecondOrderRegressor(random_state=0).fit(X, y)
+    X[7, 3] = 1e3
+    with pytest.warns(UserWarning, match="extreme values in x3"):
+        SecondOrderRegressor(random_state=0).fit(X, data.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SecondOrderRegressor(random_state=0).fit(data.X, data.y)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import namespace
-from quadlin.core.messages import warn
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.messages import Message, Option, warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
@@ -24,6 +25,7 @@ from quadlin.stream.stream import FIXED, Stream
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_ALPHA = 0.02  # of the weight
+MANY_ROWS, HANDFUL = 100, 5  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def fit(
     """
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
+    warn_of_extremes(surveyed, task)
 
     def fitted(state: FitState, options: Options) -> Fitted:
         return task.fitted(task.stream(options, state).counted(surveyed.tally))
@@ -121,6 +124,32 @@ def _fit_state(
     # The moments are those of the rows as they were given, for a stream that goes on from here.
     state = replace(state, features=surveyed.features, target=surveyed.target)
     return state, options, weighted
+
+
+def warn_of_extremes(surveyed: Survey, task: Task) -> None:
+    """Warn where a handful of rows carry the fourth moment of the target or of features.
+
+    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
+    """
+    n = surveyed.features.weight
+    if n < MANY_ROWS:
+        return
+    features, target = surveyed.features, surveyed.target
+    few = to_numpy((features.phi > n / HANDFUL) & ~features.two_valued & (features.var > 0))
+    names = [name for name, extreme in zip(task.make_units.names, few, strict=True) if extreme]
+    if names:
+        warn(
+            f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
+            "products. Check these values, or transform the columns, such as by a logarithm."
+        )
+    if float(target.phi[0]) > n / HANDFUL and not task.robust:
+        warn(
+            Message(
+                "A handful of rows have extreme targets, and dominate a fit by squared errors. "
+                "Check them, or use {huber}.",
+                huber=Option("loss", "huber"),
+            )
+        )
 
 
 def law_of(
