@@ -198,7 +198,7 @@ def test_a_rank_that_is_given_is_kept_and_its_penalties_are_found():
     data = noisy(n=150, noise=2.0, n_test=1000)
     choice, units = chosen(data.X, data.y, rank=5)
     assert choice.options.rank == 5
-    plain = SecondOrderRegressor(rank=5, random_state=0).fit(data.X, data.y)
+    plain = SecondOrderRegressor(rank=5, alpha=0.0, random_state=0).fit(data.X, data.y)
     errors = predicted(choice, units, data.X_test), plain.predict(data.X_test)
     ours, theirs = (np.std(f - data.y_test) for f in errors)
     assert ours < 0.9 * theirs  # 2 rows per parameter, without a penalty

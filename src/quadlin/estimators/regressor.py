@@ -45,9 +45,9 @@ class SecondOrderRegressor(SecondOrderModel):
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
         group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
-        rows). Text and categorical columns of a frame become such groups automatically. Without a
-        penalty, the coefficients of levels and of their products are differences from their mean
-        over the rows, and a level that was never seen is treated as that mean.
+        rows). Text and categorical columns of a frame become such groups automatically. The
+        coefficients of levels and of their products are differences from their mean over the rows,
+        and a level that was never seen is treated as that mean.
     fit_linear : bool, default=True
         Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True

@@ -21,7 +21,7 @@ with γ/p the determined share of the parameters of M. Without the volume the ev
 where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it underfits there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, log, pi
@@ -32,6 +32,8 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dpotri, dtrtri
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp, multigammaln
+
+from quadlin.core.engine import one_blas_thread
 
 LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
 FLAT = 0.2  # the slope of the log evidence, in log α, that ends the search
@@ -164,7 +166,18 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
             return 1e300, np.zeros_like(log_alpha)
         return -value.log_evidence, -value.gradient
 
-    point, inside = points[0], False
+    with one_blas_thread():  # threads that wait for each other cost more than these matrices
+        return _climbed(model, lost, points[0], shift)
+
+
+def _climbed(
+    model: Linear,
+    lost: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    point: np.ndarray,
+    shift: float,
+) -> Evidence:
+    """Return the peak near a point."""
+    inside = False
     while not inside:
         low, high = (np.clip(point + s, LOWEST + shift, HIGHEST + shift) for s in (-STEP, STEP))
         options = {"gtol": FLAT, "maxcor": 4}
