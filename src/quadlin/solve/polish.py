@@ -15,6 +15,7 @@ from quadlin.solve import step_length
 from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton, Point
 from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
+from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.tangent import mean_of_quadratic, orthonormalised, preconditioned
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
@@ -170,12 +171,17 @@ def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Meth
     budget = problem.rows.walks + PASSES_PER_STEP * options.max_iter
     if units.target.power == 0:
         return Status.converged
-    if warm is None:
+    known = warm is None and 0 < rank < d <= FEW  # the best optimum, without a search by passes
+    if known:
+        p = task.point_of(best_start(problem))
+    elif warm is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     else:
         p = task.point_of(warm)
     yield iterate(p)
     p, status, stuck = yield from refined(task, p, budget)
+    if known:
+        return status
     for _ in range(ESCAPES):
         if not stuck or rank >= d:
             break
