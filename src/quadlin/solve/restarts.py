@@ -22,10 +22,11 @@ from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Problem
 
 FEW = 25  # features at most: the Gram matrix of their products then costs what some passes cost
-RANDOM_STARTS = 3  # for every number of negative signs, beside the one by eigenvectors
+RANDOM_STARTS = 4  # for every number of negative signs, beside the one by eigenvectors
 TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for every start, and for the best ones
 FINALISTS = 4
 SWAPS = 8
+SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
 GAIN = 1e-9  # a step that lowers the loss by a smaller share is the last
 
@@ -101,9 +102,9 @@ class Landscape:
         return Factors(L, signs, float(r @ r))
 
     def optimum(self) -> Real:
-        """Return the best M of any rank, as far as the rows tell it."""
+        """Return the best M of any rank, shrunk where few rows speak for it."""
         values = np.sum(self.R**2, axis=1)
-        beta = self.R.T @ (self.t / values)
+        beta = self.R.T @ (self.t / (values + SHRINKAGE * np.mean(values)))
         M, (i, j) = np.zeros((self.d, self.d)), self.pairs
         M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
         return M
