@@ -56,7 +56,9 @@ def drawn(seed: int) -> Drawn:
 def best_of_starts(problem: Drawn, seed: int) -> float:
     """Return the smallest mean squared error that L-BFGS-B reaches."""
     rng, k = np.random.default_rng(seed), problem.rank
-    Z = (problem.X - problem.X.mean(0)) / np.where(np.ptp(problem.X, axis=0) > 0, problem.X.std(0), 1)
+    Z = (problem.X - problem.X.mean(0)) / np.where(
+        np.ptp(problem.X, axis=0) > 0, problem.X.std(0), 1
+    )
     y = (problem.y - problem.y.mean()) / problem.y.std()
     (n, d), squares, counted = Z.shape, Z * Z, float(not problem.squares)
 
@@ -111,7 +113,10 @@ def main() -> None:
         if options.verbose and outcome.excess > LEVELS[0]:
             shape = outcome.problem.X.shape
             print(f"seed {seed}: {shape}, rank {outcome.problem.rank}: {outcome.excess:+.2%}")
-    print("| problems | number | worse by > .1% | > 10% | worst | better by > .1% | passes, mean / most |")
+    print(
+        "| problems | number | worse by > .1% | > 10% | worst | better by > .1% "
+        "| passes, mean / most |"
+    )
     print("|---|---|---|---|---|---|---|")
     print(line("with squares", [o for o in found if o.problem.squares]))
     print(line("without squares", [o for o in found if not o.problem.squares]))

@@ -13,7 +13,6 @@ another look at the rows.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model
@@ -21,7 +20,7 @@ from quadlin.solve.exact import EXACT_COLUMNS, Exact
 from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Problem
 
-FEW = 25  # features at most: the Gram matrix of their products then costs what some passes cost
+FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
 RANDOM_STARTS = 4  # for every number of negative signs, beside the one by eigenvectors
 TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for every start, and for the best ones
 FINALISTS = 4
@@ -30,15 +29,13 @@ SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalu
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
 GAIN = 1e-9  # a step that lowers the loss by a smaller share is the last
 
-Real = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Factors:
     """M = L diag(signs) Lᵀ and its loss."""
 
-    L: Real  # (d, k)
-    signs: Real  # (k,), ±1
+    L: np.ndarray  # (d, k)
+    signs: np.ndarray  # (k,), ±1
     loss: float
 
 
@@ -65,8 +62,10 @@ class Landscape:
         )
         gram = (gram + np.diag(ridge)) / weight
         shown = np.where(i == j, free[i], 1.0)
-        self.d, self.shown = d, shown
-        self.tie, self.span = _linear_parts(nu, i, j, shown, options.fit_linear, options.fit_intercept)
+        self.d = d
+        self.tie, self.span = _linear_parts(
+            nu, i, j, shown, options.fit_linear, options.fit_intercept
+        )
         # From (ψ, β, 1), ψ what is free of the linear parts, to (c, w, β, −y).
         p, q = len(i), self.span.shape[1]
         change = np.zeros((d + 2 + p, q + p + 1))
@@ -87,29 +86,31 @@ class Landscape:
         # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
         self.slope = self.R[:, place]
 
-    def beta(self, M: Real) -> Real:
+    def beta(self, M: np.ndarray) -> np.ndarray:
         """Return the coefficients of the products."""
         i, j = self.pairs
-        return np.where(i == j, 1.0, 2.0) * M[i, j]
+        beta: np.ndarray = np.where(i == j, 1.0, 2.0) * M[i, j]
+        return beta
 
-    def residual(self, L: Real, signs: Real) -> Real:
+    def residual(self, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
         """Return Rβ − t."""
-        return self.R @ self.beta((L * signs) @ L.T) - self.t
+        r: np.ndarray = self.R @ self.beta((L * signs) @ L.T) - self.t
+        return r
 
-    def factors(self, L: Real, signs: Real) -> Factors:
+    def factors(self, L: np.ndarray, signs: np.ndarray) -> Factors:
         """Return factors with their loss."""
         r = self.residual(L, signs)
         return Factors(L, signs, float(r @ r))
 
-    def optimum(self) -> Real:
+    def optimum(self) -> np.ndarray:
         """Return the best M of any rank, shrunk where few rows speak for it."""
         values = np.sum(self.R**2, axis=1)
-        beta = self.R.T @ (self.t / (values + SHRINKAGE * np.mean(values)))
+        beta = self.R.T @ (self.t / (values + SHRINKAGE * np.sum(values) / max(1, len(values))))
         M, (i, j) = np.zeros((self.d, self.d)), self.pairs
         M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
         return M
 
-    def slope_of_loss(self, f: Factors) -> Real:
+    def slope_of_loss(self, f: Factors) -> np.ndarray:
         """Return half the gradient of the loss by M, a symmetric matrix."""
         return np.tensordot(self.residual(f.L, f.signs), self.slope, axes=1)
 
@@ -143,7 +144,7 @@ class Landscape:
         beta = self.beta(M)
         linear = self.span @ (self.solved @ np.append(beta, 1.0)) + self.tie @ beta
 
-        def array(a: Real) -> Array:
+        def array(a: np.ndarray) -> Array:
             return xp.asarray(a, dtype=units.scale.dtype, device=units.scale.device)
 
         c = linear[0] + float(np.diag(M) @ to_numpy(units.free))
@@ -153,8 +154,13 @@ class Landscape:
 
 
 def _linear_parts(
-    nu: Real, i: Real, j: Real, shown: Real, fit_linear: bool, fit_intercept: bool
-) -> tuple[Real, Real]:
+    nu: np.ndarray,
+    i: np.ndarray,
+    j: np.ndarray,
+    shown: np.ndarray,
+    fit_linear: bool,
+    fit_intercept: bool,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (A, B) with (c, w) = A β + B ψ: a part that is not fitted is tied to M.
 
     In the user's units f = xᵀMx has w = 2Mν and c = νᵀw − νᵀMν in standardised ones.
@@ -172,10 +178,11 @@ def _linear_parts(
     return A, B
 
 
-def _pseudo_inverse(G: Real) -> Real:
+def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh((G + G.T) / 2) if len(G) else (np.zeros(0), G)
     kept = values > ROUNDING * values.max(initial=0.0)
-    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    inverse: np.ndarray = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    return inverse
 
 
 def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
@@ -201,9 +208,7 @@ def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
         tried = []
         for a in range(k):
             rest = np.where(np.arange(k) == a, 0.0, f.L)
-            values, vectors = np.linalg.eigh(
-                -landscape.slope_of_loss(landscape.factors(rest, f.signs))
-            )
+            _, vectors = np.linalg.eigh(-landscape.slope_of_loss(landscape.factors(rest, f.signs)))
             for end in (-1,) if psd else (-1, 0):
                 u, sign = vectors[:, end], 1.0 if end else -1.0
                 along = landscape.R @ landscape.beta(sign * np.outer(u, u))
