@@ -37,7 +37,11 @@ def is_numpy(a: Array) -> bool:
 
 def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
-    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+    if hasattr(a, "cpu"):
+        a = a.cpu()
+    elif hasattr(a, "to_device") and not isinstance(a, np.ndarray | np.generic):
+        a = a.to_device(namespace(a).__array_namespace_info__().default_device())
+    return np.asarray(a)
 
 
 def canonical(X: csr_array) -> csr_array:

@@ -21,7 +21,7 @@ from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Problem
 
 FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
-RANDOM_STARTS = 4  # for every number of negative signs, beside the one by eigenvectors
+RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
 TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for every start, and for the best ones
 FINALISTS = 4
 SWAPS = 8
