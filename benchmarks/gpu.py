@@ -29,7 +29,9 @@ def main():
     seconds, predictions = {}, {}
     for name in ("torch on " + o.device, "numpy"):
         for polish in (False, True):
-            model = SecondOrderRegressor(rank=k, polish=polish, max_iter=12, random_state=0)
+            model = SecondOrderRegressor(
+                rank=k, polish=polish, max_iter=12, random_state=0, alpha=0.0
+            )
             with sklearn.config_context(array_api_dispatch=True):
                 if name == "numpy":
                     rows, target = X, y

@@ -31,7 +31,7 @@ def batch(seeds):
                 )
                 X, f = data.X, data.y
                 y = f + np.random.default_rng(seed).standard_normal(n)
-                model = SecondOrderRegressor(rank=K, random_state=0).fit(X, y)
+                model = SecondOrderRegressor(rank=K, random_state=0, alpha=0.0).fit(X, y)
                 own.append(np.mean((model.predict(X) - f) ** 2) * n / dof)
                 new.append(np.mean((model.predict(data.X_test) - data.y_test) ** 2) * n / dof)
             print(
@@ -53,7 +53,7 @@ def too_high(seeds):
                 n, D, rank=K, distribution=kind, n_test=5000, random_state=seed
             )
             y = data.y + np.random.default_rng(seed).standard_normal(n)
-            model = SecondOrderRegressor(rank=rank, random_state=0).fit(data.X, y)
+            model = SecondOrderRegressor(rank=rank, random_state=0, alpha=0.0).fit(data.X, y)
             own.append(np.mean((model.predict(data.X) - data.y) ** 2) * n / dof)
             new.append(np.mean((model.predict(data.X_test) - data.y_test) ** 2) * n / dof)
         print(f"| {kind} | {np.mean(own):.2f} | {np.mean(new):.2f} |", flush=True)
@@ -78,7 +78,7 @@ def stream(seeds):
                 n_test=20_000,
                 random_state=seed,
             )
-            model = SecondOrderRegressor(rank=K, whiten=whiten, random_state=0)
+            model = SecondOrderRegressor(rank=K, whiten=whiten, random_state=0, alpha=0.0)
             for part in np.array_split(np.arange(STREAM), 30):
                 model.partial_fit(data.X[part], data.y[part])
             error = np.mean((model.predict(data.X_test) - data.y_test) ** 2)

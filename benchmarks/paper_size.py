@@ -66,7 +66,7 @@ def main():
     y, y_test = target(X), target(X_test)
     before = peak_bytes()
     watch = Watch(X_test, y_test)
-    model = SecondOrderRegressor(rank=k, polish=polish, max_iter=steps, random_state=0)
+    model = SecondOrderRegressor(rank=k, polish=polish, max_iter=steps, random_state=0, alpha=0.0)
     model.set_callbacks(watch)
     start = time.perf_counter()
     model.fit(X, y)

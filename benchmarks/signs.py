@@ -46,7 +46,7 @@ def exact(case: tuple[int, int, int, str], seeds: int, few: int, turns: int) -> 
     polish.FEW, polish.TURNS, found, passes = few, turns, 0, 0
     for seed in range(seeds):
         X, y = drawn(*case, seed)
-        model = FactorizationMachineRegressor(rank=case[1], alpha=0, random_state=0).fit(X, y)
+        model = FactorizationMachineRegressor(rank=case[1], random_state=0, alpha=0.0).fit(X, y)
         found += nmse(y, model.predict(X)) <= EXACT
         passes += model.history_[-1].passes
     return found, passes / seeds

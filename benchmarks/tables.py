@@ -148,7 +148,9 @@ def cold_passes(model, X, y):
     sample = points[:: max(1, len(points) // COLD)]
     taken = []
     for params in sample:
-        fit = SecondOrderRegressor(**params, random_state=0, tol=1e-4, max_iter=8)
+        fit = SecondOrderRegressor(
+            **{"rank": 5, "alpha": 0.0, **params}, random_state=0, tol=1e-4, max_iter=8
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             taken.append(fit.fit(X, y).history_[-1].passes)

@@ -59,7 +59,7 @@ def main() -> None:
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(600)
 
     def estimator():
-        return quadlin.SecondOrderRegressor(rank=2, random_state=0)
+        return quadlin.SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
 
     def command_line():
         with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ CHUNK[0] @ (CHUNK[0].T @ CHUNK[0])  # the linear algebra library takes its own b
 
 def stream(chunks):
     # The same rows again and again: what is allocated is the model's alone.
-    model = SecondOrderRegressor(rank=K, batch_size=BATCH, random_state=0)
+    model = SecondOrderRegressor(rank=K, batch_size=BATCH, random_state=0, alpha=0.0)
     for _ in range(chunks):
         model.partial_fit(*CHUNK)
     return model
@@ -48,12 +48,14 @@ BIG = rows(40_000, 1)  # 128 MB
 
 @pytest.mark.limit_memory("24 MB")
 def test_fit_copies_no_more_than_a_block():
-    SecondOrderRegressor(rank=K, max_iter=3, tol=0.5, random_state=0).fit(*BIG)
+    SecondOrderRegressor(rank=K, max_iter=3, tol=0.5, random_state=0, alpha=0.0).fit(*BIG)
 
 
 @pytest.mark.limit_memory("24 MB")
 def test_fortran_order_is_not_copied_either():
-    SecondOrderRegressor(rank=K, max_iter=2, tol=0.5, random_state=0).fit(FORTRAN, BIG[1])
+    SecondOrderRegressor(rank=K, max_iter=2, tol=0.5, random_state=0, alpha=0.0).fit(
+        FORTRAN, BIG[1]
+    )
 
 
 FORTRAN = np.asfortranarray(BIG[0])
@@ -64,4 +66,4 @@ WIDE = sparse.random_array((20_000, 50_000), density=2e-4, format="csr", rng=0)
 def test_sparse_rows_are_never_dense():
     # Dense they would take 8 GB. The d×(k+4)·4 start takes 77 MB of this.
     y = np.asarray(WIDE.sum(axis=1)).ravel()
-    SecondOrderRegressor(rank=2, max_iter=2, tol=0.5, random_state=0).fit(WIDE, y)
+    SecondOrderRegressor(rank=2, max_iter=2, tol=0.5, random_state=0, alpha=0.0).fit(WIDE, y)

@@ -561,12 +561,11 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
     model = str(tmp_path / "m.st")
     done = shell("fit", "-", "--format", "csv", "--target", "price", "-o", model, input=data)
     assert done.returncode == 0, done.stderr
-    assert b"The rank cannot be chosen in one pass, so it is 5." in done.stderr
     done = shell("predict", model, "-", "--format", "csv", "-o", "-", input=data)
     assert done.returncode == 0, done.stderr
     y = np.array(done.stdout.decode().split()[1:], dtype=float)
     source = open_source(str(folder / "numbers.csv"), target="price")
-    own = SecondOrderRegressor(rank=5, random_state=0).partial_fit(source)
+    own = SecondOrderRegressor(random_state=0).partial_fit(source)
     np.testing.assert_array_equal(y, own.predict(source))
 
 
@@ -627,7 +626,6 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
             "--cv cannot be combined with --rank.",
             2,
         ),
-        ("fit F/houses.csv --target price --one-pass --rank auto", "--rank auto needs", 2),
         ("fit F/houses.csv --target price --one-pass --uncertainty", "--uncertainty needs", 2),
         ("fit F/houses.csv --targt price", "Did you mean --target?", 2),
         ("fit - --target price", "needs --format", 2),
@@ -889,14 +887,14 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
     asked = []
 
     class Runner:
-        UnknownNameError = type("UnknownNameError", (ValueError,), {})
+        SettingError = type("SettingError", (ValueError,), {})
 
-        def reproduce(self, size, only, folder, device, *, jobs, report, progress, say):
+        def reproduce(self, size, only, folder, device, *, settings, jobs, report, progress, say):
             asked.append((size, only, str(folder), device, jobs, progress, report))
             if device == "slow":
                 raise KeyboardInterrupt
             if only == ["z"]:
-                raise self.UnknownNameError("There is no study 'z'.")
+                raise self.SettingError("There is no study 'z'.")
             return type("", (), {"folder": folder, "complete": ["a"], "left": {}})
 
     monkeypatch.setitem(sys.modules, "quadlin.paper.runner", Runner())
@@ -920,6 +918,16 @@ def test_experiments_are_run_by_their_runner(quadlin, monkeypatch):
 
     monkeypatch.setattr("quadlin.cli.demonstrations.importlib.import_module", lacking)
     assert 'need cvxpy: pip install "quadlin[reproduce]"' in quadlin("reproduce", 1)
+
+
+def test_settings_of_the_panels_are_refused_by_the_names_of_their_options(quadlin):
+    assert "--noise must be a number" in quadlin("reproduce --only a --noise=-1 --folder r", 2)
+    assert "--rows must be a number" in quadlin("reproduce --only a --rows many --folder r", 2)
+    assert "--trials must be at least 1" in quadlin("reproduce --only a --trials 0 --folder r", 2)
+    assert not Path("r").exists()
+    Path("r").mkdir()
+    Path("r/about.json").write_text('{"size": "full"}')
+    assert "Choose another --folder" in quadlin("reproduce --only a --folder r", 1)
 
 
 def test_the_report_is_made_of_results_that_are_there(quadlin):

@@ -26,7 +26,9 @@ DATA = make_second_order(3000, 12, rank=2, noise=0.5, random_state=0)
 
 
 def fitted(X=DATA.X, y=DATA.y, engine=None, **options):
-    return SecondOrderRegressor(2, random_state=0, **options).fit(X, y, engine=engine)
+    return SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **options}).fit(
+        X, y, engine=engine
+    )
 
 
 def same(a, b, atol=1e-9):
@@ -70,9 +72,11 @@ REWEIGHTED = [{"rank": "auto"}, {"rank": 2, "loss": "huber"}]  # sums over rows 
 @pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])
 def test_threads_sum_reweighted_rows(options, monkeypatch):
     weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
-    serial = SecondOrderRegressor(**options, random_state=0).fit(DATA.X, DATA.y, weight)
+    serial = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}, random_state=0).fit(
+        DATA.X, DATA.y, weight
+    )
     monkeypatch.setattr(Serial, "carry", None)  # nobody walks all rows
-    threads = SecondOrderRegressor(**options, random_state=0)
+    threads = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}, random_state=0)
     threads.fit(DATA.X, DATA.y, weight, engine=3)
     assert threads.rank_ == serial.rank_ == 2
     same(threads, serial, atol=1e-6)
@@ -170,8 +174,10 @@ def test_a_cluster_fits_the_same_model(client):
     same(model, fitted(**QUICK))
     np.testing.assert_array_equal(model.predict(X), model.predict(DATA.X))
     weight = np.random.default_rng(0).integers(0, 3, 3000).astype(float)
-    a = SecondOrderRegressor(2, random_state=0, **QUICK).fit(X, y, weight)
-    b = SecondOrderRegressor(2, random_state=0, **QUICK).fit(DATA.X, DATA.y, weight)
+    a = SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **QUICK}).fit(X, y, weight)
+    b = SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **QUICK}).fit(
+        DATA.X, DATA.y, weight
+    )
     same(a, b)
 
 
@@ -186,8 +192,10 @@ def test_frames_of_a_cluster_fit_the_same_model(client):
     y = DATA.y + 2.0 * (frame["city"] == "Rome") * DATA.X[:, 0]
     on_cluster = frames.from_pandas(frame.assign(y=y), npartitions=4)
     source = open_source(on_cluster, target="y")
-    a = SecondOrderRegressor(2, random_state=0, **QUICK).fit(source, engine=client)
-    b = SecondOrderRegressor(2, random_state=0, **QUICK).fit(frame, y)
+    a = SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **QUICK}).fit(
+        source, engine=client
+    )
+    b = SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **QUICK}).fit(frame, y)
     np.testing.assert_allclose(a.predict(frame), b.predict(frame), atol=1e-8)
     assert list(a.feature_names_in_) == ["a", "b", "c", "d", "city"]
 
@@ -196,9 +204,13 @@ def test_frames_of_a_cluster_fit_the_same_model(client):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_cluster_sums_reweighted_rows_where_they_lie(client, options, monkeypatch):
     X, y = DATA.X[:600, :5], DATA.y[:600]
-    serial = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y)
+    serial = SecondOrderRegressor(
+        **{"rank": 5, "alpha": 0.0, **options}, tol=1e-4, random_state=0
+    ).fit(X, y)
     monkeypatch.setattr(Serial, "carry", None)
-    there = SecondOrderRegressor(**options, tol=1e-4, random_state=0).fit(X, y, engine=client)
+    there = SecondOrderRegressor(
+        **{"rank": 5, "alpha": 0.0, **options}, tol=1e-4, random_state=0
+    ).fit(X, y, engine=client)
     np.testing.assert_allclose(there.predict(X), serial.predict(X), atol=1e-6)
 
 

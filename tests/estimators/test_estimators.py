@@ -39,7 +39,7 @@ def test_the_contract_of_scikit_learn(estimator, check):
 
 
 def fitted(X=DATA.X, y=DATA.y, **options):
-    return SecondOrderRegressor(**{"rank": 2, "random_state": 0, **options}).fit(X, y)
+    return SecondOrderRegressor(**{"rank": 2, "alpha": 0.0, "random_state": 0, **options}).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,10 @@ def in_pieces(X):
 def test_entries_of_a_sparse_row_at_one_place_add(streamed):
     X = in_pieces(DATA.X)
     before = [a.copy() for a in (X.data, X.indices, X.indptr)]
-    models = [SecondOrderRegressor(rank=2, uncertainty=not streamed, random_state=0) for _ in "ab"]
+    models = [
+        SecondOrderRegressor(rank=2, uncertainty=not streamed, random_state=0, alpha=0.0)
+        for _ in "ab"
+    ]
     for model, rows in zip(models, (X, sparse.csr_array(DATA.X)), strict=True):
         (model.partial_fit if streamed else model.fit)(rows, DATA.y)
     a, b = models
@@ -121,7 +124,10 @@ def far_from_zero():
 def test_columns_of_float32_far_from_zero_keep_what_they_say(form, streamed):
     X, y = far_from_zero()
     options = {"rank": 2, "uncertainty": not streamed, "batch_size": 500, "random_state": 0}
-    own, exact = SecondOrderRegressor(**options), SecondOrderRegressor(**options)
+    own, exact = (
+        SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
+        SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
+    )
     with sklearn.config_context(array_api_dispatch=True):
         (own.partial_fit if streamed else own.fit)(
             form(X), y if form is sparse.csr_array else form(y)
@@ -158,7 +164,9 @@ def test_frames_bring_their_names(frame):
 def test_weights_equal_repetition(seed):
     weight = np.random.default_rng(seed).integers(0, 3, 2000)
     repeated = np.repeat(np.arange(2000), weight)
-    a = SecondOrderRegressor(rank=2, random_state=0).fit(DATA.X, DATA.y, sample_weight=weight)
+    a = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(
+        DATA.X, DATA.y, sample_weight=weight
+    )
     b = fitted(DATA.X[repeated], DATA.y[repeated])
     np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-6, atol=1e-6)
 
@@ -189,10 +197,12 @@ def test_clone_pickle_repr_pipeline_and_grid_search():
     assert clone(model).get_params() == model.get_params()
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(DATA.X), model.predict(DATA.X))
-    streamed = SecondOrderRegressor(rank=2, random_state=0).partial_fit(DATA.X, DATA.y)
+    streamed = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).partial_fit(DATA.X, DATA.y)
     pickle.loads(pickle.dumps(streamed)).partial_fit(DATA.X, DATA.y)
     assert "SecondOrderRegressor" in model._repr_html_()
-    pipeline = make_pipeline(StandardScaler(), SecondOrderRegressor(random_state=0))
+    pipeline = make_pipeline(
+        StandardScaler(), SecondOrderRegressor(random_state=0, rank=5, alpha=0.0)
+    )
     search = GridSearchCV(pipeline, {"secondorderregressor__rank": [1, 2]}, cv=3)
     search.fit(DATA.X, DATA.y)
     assert search.best_params_["secondorderregressor__rank"] == 2
@@ -200,7 +210,9 @@ def test_clone_pickle_repr_pipeline_and_grid_search():
 
 def test_progress_and_scores_are_one_line_each(capsys):
     monitor = ScoringMonitor(scoring="r2")
-    model = SecondOrderRegressor(rank=2, random_state=0).set_callbacks(monitor, ProgressBar())
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(
+        monitor, ProgressBar()
+    )
     model.fit(DATA.X, DATA.y)
     whole, *steps = monitor.get_logs().data_as_pandas["r2"]
     assert whole == steps[-1] == pytest.approx(model.score(DATA.X, DATA.y))
@@ -217,7 +229,7 @@ def test_a_callback_can_stop_the_fit():
             return context.task_name == "step" and context.task_id == 1
 
     data = make_second_order(2000, 30, rank=2, random_state=0)  # more features, more steps
-    model = SecondOrderRegressor(rank=2, random_state=0).set_callbacks(Stop())
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(Stop())
     assert model.fit(data.X, data.y).status_ is Status.stopped
     assert model.n_iter_ == 2
 
@@ -228,7 +240,7 @@ def test_nothing_is_printed_by_default(capsys):
 
 
 def test_before_fit_there_is_nothing_to_read():
-    model = SecondOrderRegressor()
+    model = SecondOrderRegressor(rank=5, alpha=0.0)
     assert not hasattr(model, "coef_")
     with pytest.raises(NotFittedError, match="components_"):
         _ = model.components_
@@ -253,7 +265,13 @@ def sane(model, X, y):
 def quietly(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return sane(SecondOrderRegressor(**{"random_state": 0, **options}).fit(X, y), X, y)
+        return sane(
+            SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, "random_state": 0, **options}).fit(
+                X, y
+            ),
+            X,
+            y,
+        )
 
 
 RNG = np.random.default_rng(0)
@@ -333,18 +351,20 @@ def test_options_that_make_no_sense_are_named(options):
 @pytest.mark.parametrize(
     ("weight", "words"),
     [(-np.ones(60), "negative"), (np.zeros(60), "zero"), (np.ones(5), "inconsistent"),
-     (np.full(60, np.nan), "NaN"), (np.ones((60, 2)), "one number a row")],
+     (np.full(60, np.nan), "NaN"), (np.ones((60, 2)), "one number per row")],
 )  # fmt: skip
 def test_bad_weights_are_refused(weight, words):
     with pytest.raises(ValueError, match=words):
-        SecondOrderRegressor().fit(X0, Y0, sample_weight=weight)
+        SecondOrderRegressor(rank=5, alpha=0.0).fit(X0, Y0, sample_weight=weight)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1e-200, 1e-50, 1e50, 1e160, 1e300])
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_weights_of_any_size_give_the_same_model_or_are_refused(dtype, size, method):
-    plain, model = (SecondOrderRegressor(rank=2, batch_size=60, random_state=0) for _ in "ab")
+    plain, model = (
+        SecondOrderRegressor(rank=2, batch_size=60, random_state=0, alpha=0.0) for _ in "ab"
+    )
     getattr(plain, method)(X0.astype(dtype), Y0)
     if dtype == np.float32 or not 1e-60 < size < 1e60:
         words = "too small to sum" if size < 1 else "too large to sum"
@@ -360,7 +380,7 @@ def test_weights_of_a_source_are_looked_at_too():
     source = open_source(X0.astype(np.float32), target=Y0, weight=np.full(60, 1e50))
     for method in ("fit", "partial_fit"):
         with pytest.raises(ValueError, match="too large to sum"):
-            getattr(SecondOrderRegressor(), method)(source)
+            getattr(SecondOrderRegressor(rank=5, alpha=0.0), method)(source)
 
 
 def test_a_source_is_scored_as_its_rows_are():
@@ -383,16 +403,16 @@ def test_a_source_is_scored_as_its_rows_are():
 def test_a_source_brings_its_own_targets_and_weights():
     source = open_source(X0, target=Y0)
     with pytest.raises(ValueError, match=r"own targets: open_source\(\.\.\., target="):
-        SecondOrderRegressor().fit(source, Y0)
+        SecondOrderRegressor(rank=5, alpha=0.0).fit(source, Y0)
     with pytest.raises(ValueError, match=r"own weights: open_source\(\.\.\., weight="):
-        SecondOrderRegressor().fit(source, sample_weight=np.ones(60))
+        SecondOrderRegressor(rank=5, alpha=0.0).fit(source, sample_weight=np.ones(60))
     with pytest.raises(TypeError, match="holds its rows in memory"):
         SecondOrderRegressorCV().fit(source)
 
 
 def test_a_stream_says_that_it_learns_by_squares():
     with pytest.warns(UserWarning, match="minimises squared errors"):
-        SecondOrderRegressor(rank=1, loss="huber").partial_fit(X0, Y0)
+        SecondOrderRegressor(rank=1, loss="huber", alpha=0.0).partial_fit(X0, Y0)
 
 
 def cities(names, n, seed):
@@ -406,11 +426,11 @@ def cities(names, n, seed):
 @pytest.mark.parametrize("as_source", [False, True])
 def test_a_stream_says_how_new_levels_are_learned_and_then_learns_them(as_source):
     (first, y), (second, later) = cities(["Oslo", "Rome"], 600, 0), cities(["Rome", "Bonn"], 600, 1)
-    model = SecondOrderRegressor(rank=1, random_state=0).partial_fit(first, y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).partial_fit(first, y)
     source = open_source(second, target=later, encoder=model.encoder_)
     with pytest.warns(UserWarning, match="levels="):
         model.partial_fit(*([source] if as_source else [second, later]))
-    model = SecondOrderRegressor(rank=1, random_state=0)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0)
     levels = {"city": ["Bonn", "Oslo", "Rome"]}
     model.partial_fit(open_source(first, target=y, levels=levels))
     every = list(levels["city"])
@@ -431,7 +451,7 @@ def test_what_is_not_fitted_is_exactly_zero(linear):
 def test_lazy_frames_are_refused_with_what_to_do():
     frame = pl.DataFrame(X0, schema=list("abcd"))
     with pytest.raises(TypeError, match="open_source"):
-        SecondOrderRegressor().fit(frame.lazy(), Y0)
+        SecondOrderRegressor(rank=5, alpha=0.0).fit(frame.lazy(), Y0)
     with pytest.raises(TypeError, match="Collect it"):
         fitted(frame, Y0).predict(frame.lazy())
 
@@ -511,7 +531,7 @@ def test_too_few_rows_are_said():
 
 
 def test_a_stream_of_other_width_or_dtype():
-    model = SecondOrderRegressor(random_state=0).partial_fit(X0, Y0)
+    model = SecondOrderRegressor(random_state=0, rank=5, alpha=0.0).partial_fit(X0, Y0)
     with pytest.raises(ValueError, match="4 features"):
         model.partial_fit(X0[:, :3], Y0)
     model.partial_fit(X0.astype(np.float32), Y0)
@@ -539,7 +559,9 @@ def test_random_tables_never_raise_the_loss(n, d, rank, seed, kind, linear, inte
         "twins": lambda: np.repeat(rng.standard_normal((n, 1)), d, axis=1),
     }[kind]()
     y = rng.standard_cauchy(n)
-    model = SecondOrderRegressor(rank, fit_linear=linear, fit_intercept=intercept, random_state=0)
+    model = SecondOrderRegressor(
+        rank, fit_linear=linear, fit_intercept=intercept, random_state=0, alpha=0.0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
@@ -572,7 +594,7 @@ def test_false_alarms_of_the_linear_algebra_reach_nobody(monkeypatch, engine):
     X, y = DATA.X[:400], DATA.y[:400]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fitted = SecondOrderRegressor(2, uncertainty=True).fit(X, y, engine=engine)
+        fitted = SecondOrderRegressor(2, uncertainty=True, alpha=0.0).fit(X, y, engine=engine)
         fitted.predict(X, return_std=True), fitted.diagnose(X, y), fitted.interactions_.top(3)
         fitted.partial_fit(X, y)
         with pytest.raises(RuntimeWarning):  # elsewhere the alarm is one
@@ -581,7 +603,7 @@ def test_false_alarms_of_the_linear_algebra_reach_nobody(monkeypatch, engine):
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e200)])
 def test_predictions_that_no_number_can_hold_are_refused(dtype, size):
-    model = SecondOrderRegressor(2).fit(DATA.X.astype(dtype), DATA.y.astype(dtype))
+    model = SecondOrderRegressor(2, alpha=0.0).fit(DATA.X.astype(dtype), DATA.y.astype(dtype))
     X = DATA.X[:3].astype(dtype)
     X[1] = size
     with pytest.raises(ValueError, match=f"predictions of 1 rows are too large for {dtype}"):
@@ -594,8 +616,8 @@ def test_warnings_point_at_the_line_of_the_user():
     frame = pd.DataFrame({"a": X[:, 0], "b": [*"pqr"] * 20})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        SecondOrderRegressor(8, uncertainty=True).fit(X[:20], y[:20])
-        SecondOrderRegressor(1).fit(frame.assign(b=[f"id{i}" for i in range(60)]), y)
+        SecondOrderRegressor(8, uncertainty=True, alpha=0.0).fit(X[:20], y[:20])
+        SecondOrderRegressor(1, alpha=0.0).fit(frame.assign(b=[f"id{i}" for i in range(60)]), y)
         model = SecondOrderRegressor(1, alpha=1.0).fit(frame, y)
         model.predict(frame.assign(b="new"))
         model.partial_fit(frame.assign(b="new"), y)
@@ -613,7 +635,7 @@ def test_signals_are_retrieved_through_masks_of_two_values(values, polish):
     masks, signal = rng.choice(values, (600, 12)), rng.standard_normal(12)
     y = (masks @ signal) ** 2
     model = SecondOrderRegressor(
-        1, fit_linear=False, fit_intercept=False, polish=polish, random_state=0
+        1, fit_linear=False, fit_intercept=False, polish=polish, random_state=0, alpha=0.0
     ).fit(masks, y)
     found = model.components_[0] * np.sqrt(model.eigenvalues_[0])
     np.testing.assert_allclose(found * np.sign(found @ signal), signal, atol=1e-6)
@@ -623,7 +645,9 @@ def test_signals_are_retrieved_through_masks_of_two_values(values, polish):
 def test_parameters_that_are_not_fitted_do_not_count():
     rng = np.random.default_rng(0)
     X, signal = rng.standard_normal((90, 30)), rng.standard_normal(30)
-    model = SecondOrderRegressor(1, fit_linear=False, fit_intercept=False, random_state=0)
+    model = SecondOrderRegressor(
+        1, fit_linear=False, fit_intercept=False, random_state=0, alpha=0.0
+    )
     model.fit(X[:50], (X[:50] @ signal) ** 2)  # 50 rows, 30 parameters, not 61
     assert model.status_ is Status.converged
     assert "30 parameters" in model.diagnose()

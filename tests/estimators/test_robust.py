@@ -28,9 +28,9 @@ def test_gross_errors_in_y_hardly_move_a_huber_fit(kind):
         4000, 20, rank=2, distribution=kind, noise=0.3, n_test=2000, random_state=0
     )
     dirty = with_outliers(data.y)
-    clean = SecondOrderRegressor(rank=2, random_state=0).fit(data.X, data.y)
-    huber = SecondOrderRegressor(rank=2, loss="huber", random_state=0).fit(data.X, dirty)
-    squares = SecondOrderRegressor(rank=2, random_state=0).fit(data.X, dirty)
+    clean = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(data.X, data.y)
+    huber = SecondOrderRegressor(rank=2, loss="huber", random_state=0, alpha=0.0).fit(data.X, dirty)
+    squares = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(data.X, dirty)
     error = [nmse(data.y_test, m.predict(data.X_test)) for m in (clean, huber, squares)]
     assert error[1] < 1.5 * error[0]
     assert error[2] > 100 * error[0]
@@ -61,7 +61,9 @@ def test_gross_errors_of_any_size_leave_the_optimum_of_hubers_loss(size, count, 
     F = np.column_stack([np.ones(400), X, X[:, i] * X[:, j]]).astype(float)
     y = F @ rng.standard_normal(F.shape[1]) + rng.standard_normal(400)  # noise of size 1
     y[:count] += size * rng.choice([-1, 1], count) * rng.uniform(0.5, 1.5, count)
-    model = SecondOrderRegressor(rank=4, loss="huber", polish=polish, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(
+        rank=4, loss="huber", polish=polish, random_state=0, alpha=0.0
+    ).fit(X, y)
     assert np.max(np.abs(model.predict(X) - dense_huber(F, y))) < 2e-3
 
 
@@ -74,13 +76,15 @@ def test_a_signal_with_heavy_tails_is_no_gross_error(noise):
     f = 1 + X @ rng.standard_normal(10) + ((X @ Q) ** 2) @ [1.0, -1.0]
     y = f + noise * rng.standard_normal(3000)
     y[:50] += 1e4
-    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0).fit(X[:2000], y[:2000])
+    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0, alpha=0.0).fit(
+        X[:2000], y[:2000]
+    )
     assert nmse(f[2000:], model.predict(X[2000:])) < 1e-6
 
 
 def test_without_noise_outliers_are_ignored_altogether():
     data = make_second_order(3000, 15, rank=2, n_test=500, random_state=0)
-    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0)
+    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0, alpha=0.0)
     model.fit(data.X, with_outliers(data.y))
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-6
 
@@ -109,8 +113,8 @@ def test_huber_is_least_squares_for_weights_that_repeat():
     data = make_second_order(400, 5, rank=1, noise=0.5, random_state=0)
     weight = np.random.default_rng(0).integers(0, 3, 400)
     again = np.repeat(np.arange(400), weight)
-    a = SecondOrderRegressor(rank=1, loss="huber", random_state=0)
-    b = SecondOrderRegressor(rank=1, loss="huber", random_state=0)
+    a = SecondOrderRegressor(rank=1, loss="huber", random_state=0, alpha=0.0)
+    b = SecondOrderRegressor(rank=1, loss="huber", random_state=0, alpha=0.0)
     a.fit(data.X, data.y, sample_weight=weight)
     b.fit(data.X[again], data.y[again])
     np.testing.assert_allclose(a.predict(data.X), b.predict(data.X), atol=1e-4)
@@ -123,7 +127,7 @@ def test_heavy_tails_in_x_are_no_obstacle(tail):
     Q = np.linalg.qr(rng.standard_normal((20, 2)))[0]
     f = 1 + X @ rng.standard_normal(20) + ((X @ Q) ** 2) @ [1.0, -1.0]
     y = f + 0.1 * np.std(f) * rng.standard_normal(6000)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(X[:4000], y[:4000])
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X[:4000], y[:4000])
     assert nmse(f[4000:], model.predict(X[4000:])) < 0.01
 
 
@@ -138,7 +142,7 @@ def table(n, frame, seed=0):
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_text_columns_become_fields(frame):
     X, y = table(1500, frame)
-    model = SecondOrderRegressor(rank=4, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=4, random_state=0, alpha=0.0).fit(X, y)
     assert model.score(*table(500, frame, 1)) > 1 - 1e-8
     assert model.n_features_in_ == 3
     assert list(model.feature_names_in_) == ["city", "size", "colour"]
@@ -153,15 +157,15 @@ def test_text_columns_are_what_one_hot_encoding_makes_of_them():
         [OneHotEncoder(sparse_output=False).fit_transform(X[["city"]]), X["size"],
          OneHotEncoder(sparse_output=False).fit_transform(X[["colour"]])]
     )  # fmt: skip
-    a = SecondOrderRegressor(rank=2, random_state=0).fit(X, y)
-    b = SecondOrderRegressor(rank=2, random_state=0).fit(encoded, y)
+    a = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, y)
+    b = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(encoded, y)
     np.testing.assert_allclose(a.predict(X), b.predict(encoded), atol=1e-8)
     assert b.interaction(0, 1) == 0  # found without being told
 
 
 def test_levels_never_seen_are_counted():
     X, y = table(800, pd.DataFrame)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, y)
     new = X.head(10).copy()
     new.loc[:3, "city"] = "nowhere"
     with pytest.warns(UserWarning, match="4 in 'city'"):
@@ -174,7 +178,7 @@ def test_levels_never_seen_are_counted():
 
 def test_a_stream_of_frames_with_text():
     X, y = table(3000, pl.DataFrame)
-    model = SecondOrderRegressor(rank=3, random_state=0, batch_size=1000)
+    model = SecondOrderRegressor(rank=3, random_state=0, batch_size=1000, alpha=0.0)
     for start in range(0, 3000, 500):
         model.partial_fit(X[start : start + 500], y[start : start + 500])
     assert model.score(X, y) > 0.99
@@ -184,12 +188,12 @@ def test_fields_can_be_named():
     X, y = table(600, pd.DataFrame)
     dummies = pd.get_dummies(X, dtype=float)
     groups = [[c for c in dummies if c.startswith(f)] for f in ("city", "colour")]
-    model = SecondOrderRegressor(rank=2, fields=groups, random_state=0).fit(dummies, y)
+    model = SecondOrderRegressor(rank=2, fields=groups, random_state=0, alpha=0.0).fit(dummies, y)
     assert model.interaction("city_a", "city_c") == 0
-    free = SecondOrderRegressor(rank=2, fields=None, random_state=0).fit(dummies, y)
+    free = SecondOrderRegressor(rank=2, fields=None, random_state=0, alpha=0.0).fit(dummies, y)
     assert free.interaction("city_a", "city_c") != 0
     with pytest.raises(KeyError, match="town"):
-        SecondOrderRegressor(fields=[["town"]]).fit(dummies, y)
+        SecondOrderRegressor(fields=[["town"]], rank=5, alpha=0.0).fit(dummies, y)
 
 
 def test_the_diagnosis_says_what_to_change():
@@ -198,20 +202,20 @@ def test_the_diagnosis_says_what_to_change():
     X = np.column_stack([data.X, data.X[:, 0] + data.X[:, 1], np.ones(3000), data.X[:, 0] > 0])
     names = [f"f{j}" for j in range(12)] + ["sum", "unit", "flag"]
     X = pd.DataFrame(X, columns=names)
-    low = SecondOrderRegressor(rank=2, random_state=0).fit(X, data.y)
+    low = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, data.y)
     text = low.diagnose(X, data.y)
     assert "constant (unit)" in text
     assert "two-valued (flag)" in text
     assert "linear dependence" in text
     assert "sum" in text
     assert "may be too low" in text
-    right = SecondOrderRegressor(rank=3, random_state=0).fit(data.X, data.y)
+    right = SecondOrderRegressor(rank=3, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert "all 3 components stand out" in right.diagnose(data.X, data.y)
-    high = SecondOrderRegressor(rank=6, random_state=0).fit(data.X, data.y)
+    high = SecondOrderRegressor(rank=6, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert "3 of 6 components" in high.diagnose()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        few = SecondOrderRegressor(rank=3, random_state=0)
+        few = SecondOrderRegressor(rank=3, random_state=0, alpha=0.0)
         few.fit(rng.standard_normal((20, 12)), rng.standard_normal(20))
     assert "Too few" in few.diagnose()
     weight = np.where(np.arange(3000) < 30, 1.0, 1e-6)
@@ -221,7 +225,9 @@ def test_the_diagnosis_says_what_to_change():
 
 def test_standard_errors_are_there_when_asked_for():
     data = make_second_order(3000, 8, rank=2, noise=0.5, n_test=3000, random_state=0)
-    model = SecondOrderRegressor(rank=2, uncertainty=True, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=2, uncertainty=True, random_state=0, alpha=0.0).fit(
+        data.X, data.y
+    )
     # 3,000 rows: the noise level is known to 1/√(2·3000) = 1.3%.
     assert model.noise_ == pytest.approx(0.5, rel=0.05)
     predicted, std = model.predict(data.X_test, return_std=True)
@@ -244,7 +250,9 @@ def test_directions_that_hardly_vary_are_fitted_all_the_same(seed):
     X = rng.standard_normal((1000, 6)) * np.logspace(0, -5, 6) @ V
     y = X @ V[-1] * 1e5 + 0.1 * rng.standard_normal(1000)
     expected = LinearRegression().fit(X, y).score(X, y)
-    assert SecondOrderRegressor(rank=0).fit(X, y).score(X, y) == pytest.approx(expected, abs=1e-6)
+    assert SecondOrderRegressor(rank=0, alpha=0.0).fit(X, y).score(X, y) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_near_twins_reach_the_dense_optimum():
@@ -257,7 +265,9 @@ def test_near_twins_reach_the_dense_optimum():
     Z[:, 1] = (Z[:, 1] - Z[:, 0]) / np.std(Z[:, 1] - Z[:, 0])  # the same span, well conditioned
     F = np.column_stack([np.ones(500), Z, Z[:, i] * Z[:, j]])
     best = np.mean((F @ np.linalg.lstsq(F, y, rcond=None)[0] - y) ** 2)
-    model = SecondOrderRegressor(rank=5, tol=1e-10, max_iter=200, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=5, tol=1e-10, max_iter=200, random_state=0, alpha=0.0).fit(
+        X, y
+    )
     assert model.history_[-1].loss == pytest.approx(best, rel=1e-4)
 
 
@@ -270,7 +280,7 @@ def test_standard_errors_with_gross_errors_are_those_of_refits():
     for seed in range(120):
         y = data.y + 0.5 * rng.standard_normal(400)
         dirty = with_outliers(y, share=0.05, size=50.0, seed=seed)
-        model = SecondOrderRegressor(1, loss="huber", uncertainty=True, random_state=0)
+        model = SecondOrderRegressor(1, loss="huber", uncertainty=True, random_state=0, alpha=0.0)
         model.fit(data.X, dirty)
         coefs.append([*model.coef_, model.intercept_, model.interaction(0, 1)])
         errors.append([*model.coef_std_, model.intercept_std_, model.interaction_std(0, 1)])
@@ -291,8 +301,8 @@ def test_huber_finds_a_scale_when_most_of_y_is_one_value():
     X = rng.standard_normal((400, 5))
     y = np.where(rng.uniform(size=400) < 0.6, 0.0, 3 * X[:, 0])
     y[:10] = 1000
-    squares = SecondOrderRegressor(rank=1, random_state=0).fit(X, y)
-    huber = SecondOrderRegressor(rank=1, loss="huber", random_state=0).fit(X, y)
+    squares = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(X, y)
+    huber = SecondOrderRegressor(rank=1, loss="huber", random_state=0, alpha=0.0).fit(X, y)
     clean = np.arange(400) >= 10
     errors = [np.mean((m.predict(X) - y)[clean] ** 2) for m in (huber, squares)]
     assert errors[0] < 0.1 * errors[1]
@@ -303,7 +313,7 @@ def test_the_first_rows_of_a_stream_prove_no_field():
     B = (rng.uniform(size=(4000, 4)) < 0.5) * 1.0
     B[:2, :2] = [[1, 0], [0, 1]]
     y = 5 * B[:, 0] * B[:, 1] + B[:, 2]
-    model = SecondOrderRegressor(rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
     model.partial_fit(B[:2], y[:2]).partial_fit(B[2:], y[2:])
     assert model.interaction(0, 1) == pytest.approx(2.5, abs=1e-6)
 
@@ -317,7 +327,7 @@ def test_fields_that_are_none_are_refused(fields, words):
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.standard_normal((50, 3)), np.eye(2)[rng.integers(0, 2, 50)]])
     with pytest.raises(ValueError, match=words):
-        SecondOrderRegressor(fields=fields).fit(X, X[:, 0])
+        SecondOrderRegressor(fields=fields, rank=5, alpha=0.0).fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
@@ -326,7 +336,7 @@ def test_rows_without_weight_break_no_field(form):
     X, weight = np.eye(3)[rng.integers(0, 3, 50)], np.ones(50)
     X[7], weight[7] = [1, 1, 0.5], 0
     y = X @ [1.0, 2.0, 3.0]
-    model = SecondOrderRegressor(rank=1, fields=[[0, 1, 2]], random_state=0)
+    model = SecondOrderRegressor(rank=1, fields=[[0, 1, 2]], random_state=0, alpha=0.0)
     model.fit(form(X), y, sample_weight=weight)
     np.testing.assert_allclose(model.predict(X[:7]), y[:7], atol=1e-6)
     with pytest.raises(ValueError, match="not one-hot"):
@@ -337,7 +347,7 @@ def test_a_linear_model_of_rank_zero_does_all_that_others_do():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 4))
     y = X @ [1.0, 2.0, 0.0, -1.0] + 0.1 * rng.standard_normal(300)
-    model = SecondOrderRegressor(rank=0, tol=1e-14, uncertainty=True).fit(X, y)
+    model = SecondOrderRegressor(rank=0, tol=1e-14, uncertainty=True, alpha=0.0).fit(X, y)
     F = np.column_stack([np.ones(300), X])
     coef, rss = np.linalg.lstsq(F, y, rcond=None)[:2]
     np.testing.assert_allclose(model.coef_, coef[1:], atol=1e-8)
@@ -345,7 +355,7 @@ def test_a_linear_model_of_rank_zero_does_all_that_others_do():
     np.testing.assert_allclose(model.coef_std_, errors[1:], rtol=1e-6)
     assert model.interactions_.top(3) == []
     assert "status" in model.diagnose(X, y)
-    stream = SecondOrderRegressor(rank=0, batch_size=100).partial_fit(X, y)
+    stream = SecondOrderRegressor(rank=0, batch_size=100, alpha=0.0).partial_fit(X, y)
     assert stream.score(X, y) > 0.99
 
 
@@ -359,7 +369,9 @@ def test_an_interrupted_huber_fit_stops():
                 raise KeyboardInterrupt
 
     data = make_second_order(1000, 8, rank=2, noise=0.3, random_state=0)
-    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0).set_callbacks(Impatient())
+    model = SecondOrderRegressor(rank=2, loss="huber", random_state=0, alpha=0.0).set_callbacks(
+        Impatient()
+    )
     with pytest.raises(KeyboardInterrupt):
         model.fit(data.X, data.y)
     assert model.status_.name == "interrupted"
@@ -370,7 +382,7 @@ def test_a_strongly_correlated_stream_is_as_good_as_a_fit():
     data = make_second_order(60_000, 20, rank=3, noise=3.0, n_test=5000, random_state=0)
     R = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
     R = R * np.logspace(0, -1.8, 20) @ R.T
-    model = SecondOrderRegressor(rank=3, random_state=0)
+    model = SecondOrderRegressor(rank=3, random_state=0, alpha=0.0)
     for part in np.array_split(np.arange(60_000), 20):
         model.partial_fit(data.X[part] @ R, data.y[part])
     excess = np.mean((model.predict(data.X_test @ R) - data.y_test) ** 2)
@@ -386,22 +398,22 @@ def test_penalties_may_be_numbers_of_any_kind(alpha):
 @pytest.mark.parametrize("alpha", [None, -1, "much", (1, 2, 3), np.nan])
 def test_penalties_that_make_no_sense_are_named(alpha):
     with pytest.raises(ValueError, match="alpha"):
-        SecondOrderRegressor(alpha=alpha).fit(np.eye(4), np.arange(4.0))
+        SecondOrderRegressor(alpha=alpha, rank=5).fit(np.eye(4), np.arange(4.0))
 
 
 def test_the_rank_by_itself():
     data = make_second_order(1500, 12, rank=3, noise=0.5, random_state=0)
-    model = SecondOrderRegressor(rank="auto", random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank="auto", random_state=0, alpha=0.0).fit(data.X, data.y)
     assert model.rank_ == 3
-    with pytest.raises(ValueError, match="huber"):
-        SecondOrderRegressor(rank="auto", loss="huber").fit(data.X, data.y)
-    with pytest.raises(ValueError, match="fit"):
-        SecondOrderRegressor(rank="auto").partial_fit(data.X, data.y)
+    robust = SecondOrderRegressor(rank="auto", loss="huber", alpha=0.0, random_state=0)
+    assert robust.fit(data.X, data.y).rank_ == 3
+    stream = SecondOrderRegressor(rank="auto", alpha=0.0, random_state=0)
+    assert stream.partial_fit(data.X, data.y).rank_ == 3
 
 
 def test_a_refused_fit_leaves_the_last_model():
     data = make_second_order(300, 5, rank=1, random_state=0)
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(data.X, data.y)
     with pytest.raises(ValueError, match="alpha"):
         model.set_params(alpha=-1).fit(data.X[:, :3], data.y)
     assert model.predict(data.X).shape == (300,)
@@ -418,7 +430,7 @@ def test_levels_that_are_hardly_seen_are_named_and_shrinking_them_helps():
         return X @ Q[:, 0] + (X @ Q) ** 2 @ [1.0, -1.0]
 
     new = np.column_stack([np.eye(8)[rng.integers(6, 8, 500)], rng.standard_normal((500, 6))])
-    plain = SecondOrderRegressor(2, random_state=0).fit(X, target(X))
+    plain = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, target(X))
     shrunk = SecondOrderRegressor(2, alpha=0.01, random_state=0).fit(X, target(X))
     assert "levels: 2 of 8 (x6, x7) are seen in no more rows" in plain.diagnose()
     errors = [np.mean((m.predict(new) - target(new)) ** 2) for m in (plain, shrunk)]
@@ -429,7 +441,7 @@ def test_a_fit_that_fails_changes_nothing():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"c": rng.choice(list("abc"), 300), "x": rng.standard_normal(300)})
     y = (frame["c"] == "a") * frame["x"] + frame["x"]
-    model = SecondOrderRegressor(1, random_state=0).fit(frame, y)
+    model = SecondOrderRegressor(1, random_state=0, alpha=0.0).fit(frame, y)
     expected = model.predict(frame)
     other = frame.assign(c=rng.choice(list("zab"), 300))
     with pytest.raises(ValueError, match="NaN"):
@@ -439,7 +451,7 @@ def test_a_fit_that_fails_changes_nothing():
     with pytest.raises(ValueError, match="diagonal has 2 entries"):
         model.fit(rng.standard_normal((50, 5)), np.ones(50))
     np.testing.assert_array_equal(model.predict(frame), expected)
-    fresh = SecondOrderRegressor(1, diagonal=[True])
+    fresh = SecondOrderRegressor(1, diagonal=[True], alpha=0.0)
     with pytest.raises(ValueError, match="diagonal has 1 entries"):
         fresh.fit(rng.standard_normal((50, 5)), np.ones(50))
     assert not hasattr(fresh, "n_features_in_")
@@ -447,8 +459,8 @@ def test_a_fit_that_fails_changes_nothing():
 
 def test_rows_that_cannot_be_learned_from_do_not_spoil_a_stream():
     data = make_second_order(900, 4, rank=1, noise=0.1, random_state=0)
-    whole = SecondOrderRegressor(1, batch_size=300, random_state=0)
-    spoiled = SecondOrderRegressor(1, batch_size=300, random_state=0)
+    whole = SecondOrderRegressor(1, batch_size=300, random_state=0, alpha=0.0)
+    spoiled = SecondOrderRegressor(1, batch_size=300, random_state=0, alpha=0.0)
     for part in np.split(np.arange(900), 3):
         with pytest.raises(ValueError, match="too large to square"):
             spoiled.partial_fit(1e200 * data.X[:300], data.y[:300])
@@ -461,7 +473,9 @@ def test_an_interrupt_while_a_first_batch_is_fitted_is_no_model(monkeypatch):
     from quadlin.solve import polish
 
     data = make_second_order(300, 4, rank=1, random_state=0)
-    model = SecondOrderRegressor(1, batch_size=1000, random_state=0).partial_fit(data.X, data.y)
+    model = SecondOrderRegressor(1, batch_size=1000, random_state=0, alpha=0.0).partial_fit(
+        data.X, data.y
+    )
     original = polish.best_start
 
     def interrupted(*args):
@@ -481,7 +495,7 @@ def test_missing_values_are_filled_as_in_the_fit():
     X = np.where(np.arange(900).reshape(300, 3) % 50 == 0, np.nan, data.X)
     frame = pd.DataFrame(X, columns=list("abc"))
     source = open_source(frame, target=data.y, missing="mean")
-    model = SecondOrderRegressor(1, random_state=0).fit(source)
+    model = SecondOrderRegressor(1, random_state=0, alpha=0.0).fit(source)
     later = frame.iloc[:20] + 100.0
     with pytest.raises(ValueError, match=r"fill=model\.fill_"):
         model.predict(open_source(later, missing="mean"))
@@ -493,7 +507,7 @@ def test_missing_values_are_filled_as_in_the_fit():
 def test_the_passes_of_all_rounds_are_counted():
     data = make_second_order(600, 5, rank=1, noise=0.3, random_state=0)
     source, rows = open_source(data.X, target=data.y), []
-    model = SecondOrderRegressor(rank=1, loss="huber", fields=None, random_state=0)
+    model = SecondOrderRegressor(rank=1, loss="huber", fields=None, random_state=0, alpha=0.0)
     model.fit(replace(source, watch=rows.append))
     walks = sum(rows) / 600
     # Those that learn the moments and the weights of a round are not steps of a fit.

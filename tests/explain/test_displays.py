@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 
 def test_the_display_draws_one_curve_a_fit():
     data = make_second_order(500, 5, rank=1, random_state=0)
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert list(ConvergenceDisplay.from_estimator(model).curves) == ["SecondOrderRegressor"]
     display = ConvergenceDisplay.from_estimators({"a": model, "b": model}).plot()
     assert len(display.ax_.lines) == 2
@@ -79,3 +79,39 @@ def test_levels_are_drawn_for_words_and_numbers(x):
     display = LevelDisplay({"s": (x, [1.0, 2.0, 4.0])}, 1.0, log_y=True, log_x=x[0] == 10).plot()
     assert display.ax_.get_yscale() == "log"
     display.figure_.canvas.draw()
+
+
+def test_means_on_a_logarithmic_axis_are_geometric():
+    drawn = [
+        LevelDisplay({"s": ([1, 1], [1e-4, 1.0])}, log_y=log_y).plot().ax_.lines[0].get_ydata()
+        for log_y in (True, False)
+    ]
+    assert np.allclose(drawn, [[1e-2], [0.50005]])
+
+
+def test_a_style_follows_the_name_in_every_display():
+    styles = {"b": {"color": "red", "marker": "x"}}
+    points = {"a": ([1, 2], [1.0, 2.0]), "b": ([1, 2], [2.0, 1.0])}
+    displays = (
+        ConvergenceDisplay(points, styles=styles, stepwise=True),
+        ScalingDisplay.from_points(points, styles=styles),
+        LevelDisplay(points, styles=styles),
+    )
+    for display in displays:
+        lines = display.plot().ax_.lines
+        assert {line.get_color() for line in lines if line.get_marker() == "x"} == {"red"}
+        assert "red" not in {line.get_color() for line in lines if line.get_marker() == "o"}
+    assert displays[0].ax_.lines[0].get_drawstyle() == "steps-post"
+
+
+def test_an_axis_of_less_than_a_decade_has_several_ticks():
+    display = LevelDisplay({"s": ([10, 20, 40], [0.9, 1.0, 1.3])}, log_x=True, log_y=True).plot()
+    display.figure_.canvas.draw()
+    for axis in (display.ax_.xaxis, display.ax_.yaxis):
+        low, high = axis.get_view_interval()
+        shown = [
+            t
+            for t, text in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            if low <= t <= high and text.get_text()
+        ]
+        assert len(shown) >= 3

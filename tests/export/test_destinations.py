@@ -21,7 +21,7 @@ DATA = make_second_order(200, 3, rank=1, random_state=0)
 
 @pytest.fixture(scope="module")
 def model():
-    return SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
+    return SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
 
 
 def device(path="/dev/null"):
@@ -111,7 +111,10 @@ def test_a_file_of_another_version_that_does_not_fit_names_the_version(tmp_path)
 @pytest.fixture(scope="module")
 def uncertain(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "model"
-    save(SecondOrderRegressor(1, uncertainty=True, random_state=0).fit(DATA.X, DATA.y), path)
+    save(
+        SecondOrderRegressor(1, uncertainty=True, random_state=0, alpha=0.0).fit(DATA.X, DATA.y),
+        path,
+    )
     return read_tensors(path)
 
 

@@ -88,7 +88,7 @@ FORMS = st.sampled_from([np.asarray, np.asfortranarray, sparse.csr_array])
 def test_what_was_fitted_is_loaded_and_goes_on_the_same(path, options, kind, form, weighted):
     X, y = form(DATA.X[:600].astype(kind)), DATA.y[:600]
     weight = np.linspace(0.5, 2, 600) if weighted else None
-    model = SecondOrderRegressor(**options).fit(X, y, weight)
+    model = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).fit(X, y, weight)
     again = reloaded(model, path)
     assert_same(again, model, X)
     if "random_state" not in options:
@@ -114,7 +114,10 @@ def test_a_stream_saved_at_any_moment_goes_on_as_if_it_had_not_been(
 ):
     options = {"random_state": 0, **options, "rank": min(options["rank"], 2)}
     X = form(DATA.X.astype(kind))
-    model, other = SecondOrderRegressor(**options), SecondOrderRegressor(**options)
+    model, other = (
+        SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
+        SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
+    )
     for start, stop in pairwise([0, *sorted(cuts), 1200]):
         for estimator in (model, other):
             estimator.partial_fit(X[start:stop], DATA.y[start:stop])
@@ -125,7 +128,9 @@ def test_a_stream_saved_at_any_moment_goes_on_as_if_it_had_not_been(
 
 
 def test_standard_errors_are_loaded(path):
-    model = SecondOrderRegressor(rank=1, uncertainty=True, random_state=0).fit(DATA.X, DATA.y)
+    model = SecondOrderRegressor(rank=1, uncertainty=True, random_state=0, alpha=0.0).fit(
+        DATA.X, DATA.y
+    )
     again = reloaded(model, path)
     for a, b in zip(*(m.predict(DATA.X, return_std=True) for m in (model, again)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -135,7 +140,7 @@ def test_standard_errors_are_loaded(path):
 
 
 def test_standard_errors_that_are_not_known_stay_unknown(path):
-    model = SecondOrderRegressor(rank=1, uncertainty=True, random_state=0)
+    model = SecondOrderRegressor(rank=1, uncertainty=True, random_state=0, alpha=0.0)
     with pytest.warns(UserWarning, match="not known"):
         model.fit(DATA.X, DATA.y, np.full(1200, 1e-3))
     assert np.isnan(reloaded(model, path).noise_)
@@ -144,7 +149,9 @@ def test_standard_errors_that_are_not_known_stay_unknown(path):
 def test_a_plain_step_that_diverged_is_saved_with_its_history(path):
     X = np.random.default_rng(0).standard_normal((40, 12))
     y = (X**2).sum(axis=1) ** 3
-    model = SecondOrderRegressor(rank=4, step="plain", polish=False, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=4, step="plain", polish=False, random_state=0, alpha=0.0).fit(
+        X, y
+    )
     assert_same(reloaded(model, path), model, X)
 
 
@@ -159,7 +166,7 @@ def table(n=400):
 @pytest.mark.parametrize("streamed", [False, True])
 def test_text_columns_and_their_levels_are_loaded(path, streamed):
     frame, y = table()
-    model = SecondOrderRegressor(rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
     (model.partial_fit if streamed else model.fit)(frame, y)
     again = reloaded(model, path)
     assert_same(again, model, frame)
@@ -173,7 +180,7 @@ def test_text_columns_and_their_levels_are_loaded(path, streamed):
 def test_what_stood_for_missing_values_is_loaded(path):
     table = {"a": [1.0, None, 3.0, 5.0] * 9, "b": ["u", "v", None] * 12, "y": np.arange(36.0) % 5}
     source = open_source(pl.DataFrame(table), target="y", missing="mean")
-    model = SecondOrderRegressor(rank=1).fit(source)
+    model = SecondOrderRegressor(rank=1, alpha=0.0).fit(source)
     assert model.fill_ == {"a": 3.0}
     again = reloaded(model, path)
     assert again.fill_ == {"a": 3.0}
@@ -190,7 +197,9 @@ def test_names_and_fields_are_loaded(path):
     frame = pl.DataFrame(DATA.X, schema=list("abcdéf"))
     one_hot = np.eye(3)[np.random.default_rng(0).integers(0, 3, 1200)]
     frame = frame.hstack(pl.DataFrame(one_hot, schema=["u", "v", "w"]))
-    model = FactorizationMachineRegressor(rank=2, fields=[["w", "u", "v"]], random_state=0)
+    model = FactorizationMachineRegressor(
+        rank=2, fields=[["w", "u", "v"]], random_state=0, alpha=0.0
+    )
     again = reloaded(model.fit(frame, DATA.y), path)
     assert_same(again, model, frame)
     assert again.fields == [["w", "u", "v"]]
@@ -214,7 +223,7 @@ def test_cross_validation_is_loaded_with_its_scores(path):
 
 
 def test_parameters_that_no_file_can_hold_are_none_with_a_warning(path):
-    model = SecondOrderRegressor(rank=np.int64(1), random_state=np.random.RandomState(0))
+    model = SecondOrderRegressor(rank=np.int64(1), random_state=np.random.RandomState(0), alpha=0.0)
     model.set_params(diagonal=np.zeros(6, dtype=bool)).fit(DATA.X, DATA.y)
     with pytest.warns(UserWarning, match="random_state.*set it again"):
         again = reloaded(model, path)
@@ -230,10 +239,14 @@ def test_rows_of_torch_make_a_file_of_numpy(path):
 
     X, y = torch.asarray(DATA.X, dtype=torch.float32), torch.asarray(DATA.y)
     with config_context(array_api_dispatch=True):
-        model = SecondOrderRegressor(rank=2, whiten="full", uncertainty=True, random_state=0)
+        model = SecondOrderRegressor(
+            rank=2, whiten="full", uncertainty=True, random_state=0, alpha=0.0
+        )
         save(model.fit(X, y), path)
         expected = model.predict(X).numpy()
-        unfinished = SecondOrderRegressor(rank=2, random_state=0).partial_fit(X[:50], y[:50])
+        unfinished = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).partial_fit(
+            X[:50], y[:50]
+        )
         save(unfinished, path.with_name("unfinished"))
     got = load(path).predict(X.numpy())
     assert got.dtype == np.float32
@@ -248,7 +261,7 @@ def test_columns_whose_names_are_no_text_are_loaded(path, names):
     frame, y = table()
     frame = pd.DataFrame(frame.to_dict(as_series=False))
     frame.columns = names
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(frame, y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(frame, y)
     again = reloaded(model, path)
     assert_same(again, model, frame)
     with pytest.raises(ValueError, match="same order"):
@@ -256,7 +269,7 @@ def test_columns_whose_names_are_no_text_are_loaded(path, names):
 
 
 def test_what_load_would_refuse_is_not_written(tmp_path):
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
     model.fitted_.stream.tally = replace(model.fitted_.stream.tally, squared_weight=np.inf)
     with pytest.raises(ValueError, match=r"'state.squared_weight'.*too large"):
         save(model, tmp_path / "model")
@@ -271,10 +284,10 @@ def test_what_cannot_be_saved_is_refused_and_nothing_is_written(tmp_path):
         pass
 
     with pytest.raises(NotFittedError):
-        save(SecondOrderRegressor(), tmp_path / "model")
+        save(SecondOrderRegressor(rank=5, alpha=0.0), tmp_path / "model")
     with pytest.raises(TypeError, match="Mine cannot be saved"):
         save(Mine().fit(DATA.X, DATA.y), tmp_path / "model")
-    model = SecondOrderRegressor(rank=1).fit(DATA.X, DATA.y).set_params(rank=-1)
+    model = SecondOrderRegressor(rank=1, alpha=0.0).fit(DATA.X, DATA.y).set_params(rank=-1)
     with pytest.raises(ValueError, match="rank=-1"):
         save(model, tmp_path / "model")
     assert os.listdir(tmp_path) == []
@@ -294,7 +307,7 @@ def reader():
 @given(options=OPTIONS, shift=st.sampled_from([0.0, 1e4]), spread=st.sampled_from([0, 3]))
 def test_the_reader_in_the_docs_predicts_the_same(path, options, shift, spread):
     X = (DATA.X + shift * np.arange(6)) * 10.0 ** (spread * np.arange(-3, 3))
-    model = SecondOrderRegressor(**options).fit(X, DATA.y)
+    model = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).fit(X, DATA.y)
     save(model, path)
     expected = model.predict(X)
     np.testing.assert_allclose(
@@ -304,7 +317,7 @@ def test_the_reader_in_the_docs_predicts_the_same(path, options, shift, spread):
 
 def test_the_reader_in_the_docs_knows_the_mean_that_float32_does_not(path):
     X = (DATA.X + 3e6 * np.arange(1, 7)).astype(np.float32)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(X, DATA.y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, DATA.y)
     assert_same(reloaded(model, path), model, X)
     expected = model.predict(X)
     atol = 1e-5 * np.abs(expected).max()
@@ -313,14 +326,14 @@ def test_the_reader_in_the_docs_knows_the_mean_that_float32_does_not(path):
 
 def test_the_reader_in_the_docs_predicts_from_encoded_text(path):
     frame, y = table()
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(frame, y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(frame, y)
     save(model, path)
     X, _ = model.encoder_.encode(frame)
     np.testing.assert_allclose(reader()(path, X.toarray()), model.predict(frame), rtol=1e-10)
 
 
 def test_the_entries_that_the_docs_list_are_those_of_the_file(path):
-    save(SecondOrderRegressor(rank=1).fit(DATA.X, DATA.y), path)
+    save(SecondOrderRegressor(rank=1, alpha=0.0).fit(DATA.X, DATA.y), path)
     tensors, header = read_tensors(path)
     documented = {
         name
@@ -338,11 +351,15 @@ def honest(path):
     """The contents of several good files."""
     frame, y = table()
     models = [
-        SecondOrderRegressor(rank=2, uncertainty=True, whiten="full").fit(DATA.X, DATA.y),
-        SecondOrderRegressor(rank=1, whiten="lowrank").fit(DATA.X, DATA.y),
-        SecondOrderRegressor(rank=1, batch_size=500).partial_fit(DATA.X, DATA.y),
-        SecondOrderRegressor(rank=1).partial_fit(sparse.csr_array(DATA.X[:40]), DATA.y[:40]),
-        FactorizationMachineRegressor(rank=2).fit(frame, y),
+        SecondOrderRegressor(rank=2, uncertainty=True, whiten="full", alpha=0.0).fit(
+            DATA.X, DATA.y
+        ),
+        SecondOrderRegressor(rank=1, whiten="lowrank", alpha=0.0).fit(DATA.X, DATA.y),
+        SecondOrderRegressor(rank=1, batch_size=500, alpha=0.0).partial_fit(DATA.X, DATA.y),
+        SecondOrderRegressor(rank=1, alpha=0.0).partial_fit(
+            sparse.csr_array(DATA.X[:40]), DATA.y[:40]
+        ),
+        FactorizationMachineRegressor(rank=2, alpha=0.0).fit(frame, y),
         SecondOrderRegressorCV([1], [1.0], cv=2).fit(DATA.X, DATA.y),
     ]
     contents = []
@@ -516,6 +533,6 @@ def test_features_of_very_different_units_are_saved(tmp_path, scale):
     data = make_second_order(300, 3, rank=2, noise=0.01, random_state=0)
     far = np.array([0, max(1.0, min(scale, 1e12)), 0])
     for X in (data.X * [scale, 1, 1], data.X + far):
-        model = SecondOrderRegressor(2, random_state=0).fit(X, data.y)
+        model = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, data.y)
         save(model, tmp_path / "model")
         np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))

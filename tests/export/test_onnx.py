@@ -44,7 +44,7 @@ def test_the_graph_predicts_what_the_model_predicts(kind, given_as, rank, diagon
     X = DATA.X.astype(kind)
     options = {"rank": rank, "diagonal": diagonal, "fit_intercept": intercept, "random_state": 0}
     try:
-        model = SecondOrderRegressor(**options).fit(X, DATA.y)
+        model = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).fit(X, DATA.y)
     except ValueError:  # the square of a two-valued feature was asked for
         return
     rows = X.astype(given_as or kind)
@@ -58,13 +58,13 @@ def test_the_graph_predicts_what_the_model_predicts(kind, given_as, rank, diagon
 )
 def test_features_far_from_zero_cost_no_digits(kind, shift):
     X = (DATA.X + shift * np.arange(1, 7)).astype(kind)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(X, DATA.y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, DATA.y)
     assert_close(run(to_onnx(model), {"X": X}), model.predict(X), 1e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_any_number_of_rows_will_do(n):
-    model = FactorizationMachineRegressor(rank=2, random_state=0).fit(DATA.X, DATA.y)
+    model = FactorizationMachineRegressor(rank=2, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
     got = run(to_onnx(model), {"X": DATA.X[:n]})
     assert_close(np.append(got, 1.0), np.append(model.predict(DATA.X)[:n], 1.0))
 
@@ -98,7 +98,7 @@ def test_text_columns_are_inputs_of_their_own_and_unseen_levels_are_none_of_the_
     frame = table(500)
     rng = np.random.default_rng(1)
     y = (frame["city"] == "Rome").to_numpy() * frame["age"].to_numpy() + rng.standard_normal(500)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(frame, y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(frame, y)
     graph = to_onnx(model)
     assert [i.name for i in graph.graph.input] == frame.columns
     assert_close(run(graph, columns(frame)), model.predict(frame))
@@ -112,7 +112,7 @@ def test_text_columns_are_inputs_of_their_own_and_unseen_levels_are_none_of_the_
 def test_what_was_filled_in_the_fit_is_filled_in_the_graph(kind):
     X = DATA.X.astype(kind)
     X[::7, 1], X[::5, 0] = np.nan, np.nan
-    model = SecondOrderRegressor(rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
     model.fit(open_source(X, target=DATA.y, missing="mean"))
     expected = model.predict(open_source(X, fill=model.fill_))
     assert np.isfinite(expected).all()
@@ -125,7 +125,7 @@ def test_missing_numbers_and_texts_of_a_table_are_filled_in_the_graph():
     frame = frame.with_columns(
         age=pl.when(every % 7 > 0).then("age"), city=pl.when(every % 5 > 0).then("city")
     )
-    model = SecondOrderRegressor(rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
     model.fit(open_source(frame, target=y, missing="mean"))
     rows = open_source(frame, encoder=model.encoder_, fill=model.fill_)
     given = columns(frame.with_columns(city=pl.col("city").fill_null("missing")))
@@ -134,14 +134,14 @@ def test_missing_numbers_and_texts_of_a_table_are_filled_in_the_graph():
 
 def test_a_column_with_the_name_of_the_output_is_refused_in_words():
     frame = table(200).rename({"age": "y"})
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(frame, np.arange(200.0))
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(frame, np.arange(200.0))
     with pytest.raises(ValueError, match="Rename it"):
         to_onnx(model)
 
 
 def test_the_names_of_features_are_in_the_metadata():
     frame = pl.DataFrame(DATA.X, schema=list("abcdef"))
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(frame, DATA.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(frame, DATA.y)
     session = runtime.InferenceSession(to_onnx(model).SerializeToString())
     metadata = session.get_modelmeta().custom_metadata_map
     assert metadata == {
@@ -151,7 +151,7 @@ def test_the_names_of_features_are_in_the_metadata():
 
 
 def test_the_file_is_the_model_and_nothing_is_left_beside_it(tmp_path):
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
     made = to_onnx(model, path)
@@ -161,7 +161,7 @@ def test_the_file_is_the_model_and_nothing_is_left_beside_it(tmp_path):
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(NotFittedError):
-        to_onnx(SecondOrderRegressor())
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(DATA.X, DATA.y)
+        to_onnx(SecondOrderRegressor(rank=5, alpha=0.0))
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
     with pytest.raises(ValueError, match="float64"):
         to_onnx(model, dtype="int32")

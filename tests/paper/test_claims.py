@@ -1,19 +1,17 @@
 """The claims of the paper as measurements, each at its smallest."""
 
-from functools import cache
 from importlib import import_module
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.paper.problems import law, sample
-from quadlin.paper.studies import CLAIMS, identifiability, rate, rip, samples, skewness, tau
+from quadlin.paper.laws import law
+from quadlin.paper.problems import sample
+from quadlin.paper.studies import CLAIMS, identifiability, masks, rate, rip, samples, skewness, tau
 from quadlin.paper.trend import power, powers, verdict_of
 
-matplotlib.use("Agg")
 MEASURED = ("seconds", "bytes")  # columns that a second run need not repeat
 
 
@@ -21,19 +19,12 @@ def study(name):
     return import_module(f"quadlin.paper.studies.{name}").STUDY
 
 
-@cache
-def frame(name):
-    own = study(name)
-    rows = [dict(task) | row for task in own.tasks("tiny") for row in own.run(task, "cpu")]
-    return pd.DataFrame(rows)
-
-
 def last(rows, *keys):
     return rows.sort_values("t").groupby(list(keys)).last()
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_every_task_yields_finite_rows(name):
+def test_every_task_yields_finite_rows(name, frame):
     rows = frame(name)
     assert len(rows) >= len(study(name).tasks("tiny"))
     numbers = rows.select_dtypes("number")
@@ -50,7 +41,7 @@ def test_tasks_are_plain_and_different(name):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_the_same_task_gives_the_same_rows(name):
+def test_the_same_task_gives_the_same_rows(name, frame):
     own = study(name)
     task = own.tasks("tiny")[-1]
     rows = frame(name)
@@ -62,11 +53,12 @@ def test_the_same_task_gives_the_same_rows(name):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_the_verdict_and_the_pictures_come_from_the_rows(name):
+def test_the_verdict_and_the_pictures_come_from_the_rows(name, frame):
     own, rows = study(name), frame(name)
     verdict = own.verdict(rows)
     assert verdict.holds in ("yes", "no", "in part")
     assert any(character.isdigit() for character in verdict.measured)
+    assert verdict.measured.endswith(".")  # a sentence, not a list of numbers
     assert len(verdict.words) > 50
     pictures = own.figures(rows)
     assert pictures
@@ -76,7 +68,7 @@ def test_the_verdict_and_the_pictures_come_from_the_rows(name):
         plt.close(picture.figure_)
 
 
-def test_fresh_rows_contract_as_one_over_the_root_of_n():
+def test_fresh_rows_contract_as_one_over_the_root_of_n(frame):
     found = rate.contractions(frame("rate"))
 
     def exponent(name, step):
@@ -90,13 +82,16 @@ def test_fresh_rows_contract_as_one_over_the_root_of_n():
     assert -0.7 < exponent("bernoulli", "guarded") < -0.3
 
 
-def test_the_polished_fit_needs_the_fewest_rows():
-    n = frame("samples").groupby("method")["n50"].median()
+def test_the_polished_fit_needs_the_fewest_rows(frame):
+    rows = frame("samples")
+    n = rows[rows["law"] == "gaussian"].groupby("method")["n50"].median()
     assert n["polished"] <= n["guarded"] < n["plain"]
-    assert all(fit["k"].exponent < 2 for fit in samples.exponents(frame("samples")).values())
+    for (name, _, _), fit in samples.exponents(rows).items():
+        if name == "gaussian":
+            assert fit["k"].exponent < 2
 
 
-def test_centring_takes_a_power_of_k_from_the_deviation():
+def test_centring_takes_a_power_of_k_from_the_deviation(frame):
     found = rip.exponents(frame("rip"))
     for name in rip.LAWS:
         printed, centred = (found[part, name, "positive"] for part in ("operator", "centred"))
@@ -104,12 +99,12 @@ def test_centring_takes_a_power_of_k_from_the_deviation():
         assert centred["k"].exponent < printed["k"].exponent
 
 
-def test_the_statistics_concentrate():
+def test_the_statistics_concentrate(frame):
     found = study("concentration").verdict(frame("concentration"))
     assert found.holds == "yes"
 
 
-def test_a_small_tau_hurts_the_plain_step_alone():
+def test_a_small_tau_hurts_the_plain_step_alone(frame):
     rows = frame("tau")
     rows = rows[rows["tau"] == rows["tau"].min()].set_index("part")["value"]
     assert rows["plain risk"] > 10
@@ -118,7 +113,7 @@ def test_a_small_tau_hurts_the_plain_step_alone():
     assert rows["polished nmse"] < tau.EXACT
 
 
-def test_two_valued_features_hide_the_diagonal_and_nothing_else():
+def test_two_valued_features_hide_the_diagonal_and_nothing_else(frame):
     rows = frame("identifiability")
     two_valued = rows[rows["case"] != "Gaussian"].groupby("quantity")["value"]
     for quantity in ("prediction", "off_diagonal", "folded", "twin_prediction"):
@@ -130,14 +125,49 @@ def test_two_valued_features_hide_the_diagonal_and_nothing_else():
     assert control["hidden"] == control["refused"] == 0
 
 
-def test_gradient_descent_is_slower_than_the_guarded_step():
-    found = skewness.rates(frame("skewness"))
-    rates = {(e["method"], e["a"]): e["rate"] for e in found}
-    for a in (3.0, 0.0):
-        assert rates["guarded", a] < rates["GD", a]
+def test_the_printed_gradient_descent_is_the_worst_at_level_0(frame):
+    ends = skewness.ends(frame("skewness"))
+    zero = ends[ends["a"] == 0].set_index("method")["last"]
+    assert zero["gd_printed"] > 10 * zero.drop("gd_printed").max()
+    mild = ends[ends["a"] == 1].set_index("method")["last"]
+    assert mild["gd_printed"] < 0.1 * zero["gd_printed"]
 
 
-def test_a_stream_holds_less_than_a_table_and_no_more_for_more_rows():
+def test_an_uneven_matrix_and_heavy_tails_do_not_stop_the_authors_iteration(frame):
+    rows = frame("constants")
+    assert (rows[rows["step"] == "plain"]["delta"] < 1).all()
+
+
+def test_the_tail_of_a_nearly_low_rank_matrix_costs_what_it_must(frame):
+    rows = frame("nearly_low_rank")
+    # The risk is a mean over 2000 rows of a variable with heavy tails: a tenth either way.
+    assert (rows["risk"] / rows["level"]).between(0.8, 1.3).all()
+
+
+def test_masks_of_two_values_are_enough_to_sense_a_matrix(frame):
+    rows = frame("masks")
+    assert rows[rows["mask"] != "0/1, rare"]["nmse"].max() < masks.EXACT
+
+
+def test_an_asymmetric_matrix_is_sensed_by_its_two_sides_together(frame):
+    rows = frame("asymmetric").set_index("method")["error"]
+    assert rows["polished"] < 1e-8
+    assert rows["guarded"] < 1e-8
+    assert rows["stream"] < 1e-6
+
+
+def test_positivity_is_redundant(frame):
+    rows = frame("self_interactions").groupby(["method", "k"])["n50"].median()
+    for k in (1, 3):
+        assert rows["polished", k] <= 1.5 * rows["psd", k]  # each is known to a factor of 1.4
+
+
+def test_the_operator_deviates_by_a_constant_where_the_theorem_applies(frame):
+    rows = frame("dimension")
+    assert rows[rows["d"] >= rows["needed"]]["constant"].max() < 10
+
+
+def test_a_stream_holds_less_than_a_table_and_no_more_for_more_rows(frame):
     rows = frame("memory")
     assert (rows["bytes_stream"] < rows["bytes_first"]).all()
     longer = rows[rows["batches"] == rows["batches"].max()].iloc[0]
@@ -145,7 +175,7 @@ def test_a_stream_holds_less_than_a_table_and_no_more_for_more_rows():
     assert longer["bytes_stream"] < 1.3 * same["bytes_stream"]
 
 
-def test_noise_sets_the_floor():
+def test_noise_sets_the_floor(frame):
     ends = last(frame("noise"), "method", "noise", "law", "n").reset_index()
     clean = ends[(ends["noise"] == 0) & (ends["method"] != "plain")]
     assert (clean["nmse"] < 1e-12).all()
@@ -153,7 +183,7 @@ def test_noise_sets_the_floor():
     assert ((noisy["risk"] / noisy["level"]).between(0.2, 3)).all()
 
 
-def test_signs_are_recovered_and_a_positive_model_fails():
+def test_signs_are_recovered_and_a_positive_model_fails(frame):
     ends = last(frame("signed"), "method", "sign", "law").reset_index()
     signed = ends[ends["sign"] == "signed"].set_index("method")
     assert (signed.loc[["guarded", "polished"], "nmse"] < 1e-10).all()
@@ -161,13 +191,13 @@ def test_signs_are_recovered_and_a_positive_model_fails():
     assert (signed.loc[["psd"], "nmse"] > 0.05).all()
 
 
-def test_three_rows_a_parameter_recover():
+def test_three_rows_a_parameter_recover(frame):
     rows = frame("transition")
     many = rows[rows["ratio"] == rows["ratio"].max()].groupby("method")["recovered"].mean()
     assert many["polished"] == many["guarded"] == 1
 
 
-def test_the_risk_is_near_the_level():
+def test_the_risk_is_near_the_level(frame):
     assert frame("risk")["ratio"].between(0.2, 4).all()
 
 
@@ -179,16 +209,19 @@ def test_the_risk_is_near_the_level():
         ("truncated", -1.0),
         ("bernoulli", 0.1),
         ("near", 0.1),
+        ("sparse", 0.3),
+        ("uniform", None),
+        ("signs", None),
     ],
 )
 def test_the_moments_of_a_law_are_those_of_its_draws(name, parameter):
-    own = law(name, parameter)
-    z = own.draw(np.random.default_rng(0), 200_000, 2)
-    for power_of_z, moment in ((1, 0.0), (2, 1.0), (3, own.kappa), (4, own.phi)):
+    features = law(name, parameter)
+    z = features.draw(np.random.default_rng(0), 200_000, 2)
+    for power_of_z, moment in ((1, 0.0), (2, 1.0), (3, features.kappa), (4, features.phi)):
         values = (z**power_of_z).ravel()
         assert abs(values.mean() - moment) < 5 * values.std() / len(values) ** 0.5 + 1e-9
     if name == "near":
-        assert own.tau == pytest.approx(parameter)
+        assert features.tau == pytest.approx(parameter)
 
 
 def test_powers_are_found_with_their_uncertainty():

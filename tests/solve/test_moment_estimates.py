@@ -34,8 +34,14 @@ def estimates(kind, noise, printed=False):
 
 
 def as_printed(sums, Q, units):
-    """Compute 𝓜 as printed: H(r) with neither centring nor a corrected diagonal."""
-    return sums.action[:, 0, :] / sums.weight / 2, sums.p1[:, 0] / sums.weight
+    """Compute 𝓜 and 𝓦 as printed, G and H included: the residual is not centred."""
+    n, free = sums.weight, units.free > 0
+    P0, P1 = sums.p0[0] / n, sums.p1[:, 0] / n
+    P2 = sums.p2[:, 0] / n - P0
+    tau = np.where(free, units.tau, 1.0)
+    G1, G2 = np.where(free, 2 * units.kappa / tau, 0.0), np.where(free, 1 - 2 / tau, 1.0)
+    W = np.where(free, ((units.phi - 1) * P1 - units.kappa * P2) / tau, P1)
+    return sums.action[:, 0, :] / n / 2 - (G1 * P1 + G2 * P2)[:, None] * Q / 2, W
 
 
 def worst_deviation(found, truth):
@@ -57,7 +63,7 @@ def test_the_estimates_are_unbiased(kind, noise):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_printed_form_fails_the_same_test(kind):
     (m, true_m), _ = estimates(kind, 0.0, printed=True)
-    assert worst_deviation(m, true_m) > 20
+    assert worst_deviation(m, true_m) > 15  # 19.5 to 35, with the G terms that are printed
 
 
 @pytest.mark.parametrize("kind", KINDS)

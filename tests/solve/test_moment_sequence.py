@@ -30,7 +30,7 @@ def test_exact_recovery_in_raw_units_with_nothing_tuned(kind, dtype):
     binary = ~data.has_diagonal
     shift[binary], scale[binary] = 0.0, 1.0
     X, X_test = ((A * scale + shift).astype(dtype) for A in (data.X, data.X_test))
-    model = SecondOrderRegressor(rank=k, polish=False, max_iter=25, random_state=0)
+    model = SecondOrderRegressor(rank=k, polish=False, max_iter=25, random_state=0, alpha=0.0)
     with warnings.catch_warnings():  # whether 25 steps end at rounding or just above is no matter
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, data.y)
@@ -57,9 +57,9 @@ def test_the_guarded_loss_never_rises(kind, per_parameter):
     d, k = 60, 3
     data = make_second_order(per_parameter * k * d, d, rank=k, distribution=kind, random_state=0)
     with pytest.warns(ConvergenceWarning) if per_parameter == 1 else nullcontext():
-        model = SecondOrderRegressor(rank=k, polish=False, max_iter=200, random_state=0).fit(
-            data.X, data.y
-        )
+        model = SecondOrderRegressor(
+            rank=k, polish=False, max_iter=200, random_state=0, alpha=0.0
+        ).fit(data.X, data.y)
     loss = np.array([record.loss for record in model.history_])
     assert np.all(np.isfinite(loss))
     assert np.all(np.diff(loss) < 0)
@@ -69,7 +69,9 @@ def test_the_guarded_loss_never_rises(kind, per_parameter):
 def test_the_plain_step_converges_where_the_paper_says_and_is_slower():
     data = make_second_order(9000, 50, rank=3, distribution="truncated", random_state=0)
     plain, guarded = (
-        SecondOrderRegressor(rank=3, polish=False, step=step, max_iter=12, random_state=0, tol=0.0)
+        SecondOrderRegressor(
+            rank=3, polish=False, step=step, max_iter=12, random_state=0, tol=0.0, alpha=0.0
+        )
         for step in ("plain", "guarded")
     )
     with pytest.warns(ConvergenceWarning):
@@ -83,9 +85,9 @@ def test_the_plain_step_converges_where_the_paper_says_and_is_slower():
 def test_the_plain_step_that_diverges_says_so_and_keeps_the_best():
     data = make_second_order(3000, 60, rank=3, distribution="ar1", parameter=0.8, random_state=0)
     with pytest.warns(ConvergenceWarning, match="diverged"):
-        model = SecondOrderRegressor(rank=3, polish=False, step="plain", random_state=0).fit(
-            data.X, data.y
-        )
+        model = SecondOrderRegressor(
+            rank=3, polish=False, step="plain", random_state=0, alpha=0.0
+        ).fit(data.X, data.y)
     assert model.status_ is Status.diverged
     assert model.score(data.X, data.y) >= -1e-9
 
@@ -95,7 +97,7 @@ def test_rank_one_phase_retrieval():
     u = rng.standard_normal(40)
     X = rng.standard_normal((800, 40))
     model = SecondOrderRegressor(
-        rank=1, fit_linear=False, fit_intercept=False, psd=True, random_state=0
+        rank=1, fit_linear=False, fit_intercept=False, psd=True, random_state=0, alpha=0.0
     ).fit(X, (X @ u) ** 2)
     np.testing.assert_allclose(model.coef_, 0, atol=1e-8)
     assert model.intercept_ == pytest.approx(0, abs=1e-8)
@@ -107,7 +109,7 @@ def test_matrix_sensing_without_a_linear_part_on_shifted_features():
     data = make_second_order(4000, 30, rank=2, random_state=0)
     X = data.X + 0.7
     y = ((X @ data.components.T) ** 2) @ data.eigenvalues + 3.0
-    model = SecondOrderRegressor(rank=2, fit_linear=False, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=2, fit_linear=False, random_state=0, alpha=0.0).fit(X, y)
     assert model.score(X, y) > 1 - 1e-12
     np.testing.assert_allclose(model.coef_, 0, atol=1e-8)
     assert model.intercept_ == pytest.approx(3.0, abs=1e-6)
@@ -117,7 +119,7 @@ def test_a_model_without_intercept():
     data = make_second_order(4000, 20, rank=2, random_state=0)
     X = data.X + 0.5
     y = X @ data.coef + ((X @ data.components.T) ** 2) @ data.eigenvalues
-    model = SecondOrderRegressor(rank=2, fit_intercept=False, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=2, fit_intercept=False, random_state=0, alpha=0.0).fit(X, y)
     assert model.score(X, y) > 1 - 1e-12
     assert model.intercept_ == pytest.approx(0, abs=1e-8)
 
@@ -126,7 +128,7 @@ def test_a_model_without_intercept():
 @pytest.mark.parametrize("max_iter", [1, 50])
 def test_psd_holds_whatever_a_fit_starts_from(polish, max_iter):
     data = make_second_order(3000, 10, rank=2, random_state=0)
-    model = SecondOrderRegressor(rank=2, polish=polish, warm_start=True, random_state=0)
+    model = SecondOrderRegressor(rank=2, polish=polish, warm_start=True, random_state=0, alpha=0.0)
     assert model.fit(data.X, data.y).eigenvalues_.min() < -0.5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -137,15 +139,15 @@ def test_psd_holds_whatever_a_fit_starts_from(polish, max_iter):
 
 def test_psd_holds_the_eigenvalues_positive():
     data = make_second_order(2000, 15, rank=2, random_state=0)
-    model = SecondOrderRegressor(rank=2, psd=True, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=2, psd=True, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert np.all(model.eigenvalues_ >= 0)
     assert 0.2 < model.score(data.X, data.y) < 0.9  # the truth is indefinite
-    assert SecondOrderRegressor(rank=2).fit(data.X, data.y).score(data.X, data.y) > 0.999
+    assert SecondOrderRegressor(rank=2, alpha=0.0).fit(data.X, data.y).score(data.X, data.y) > 0.999
 
 
 def test_a_factorization_machine_has_no_squares():
     data = make_second_order(6000, 20, rank=2, diagonal=False, n_test=500, random_state=0)
-    model = FactorizationMachineRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    model = FactorizationMachineRegressor(rank=2, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-10
     assert model.interaction(3, 3) == 0
     assert not np.any(model.has_diagonal_)
@@ -159,7 +161,9 @@ def test_full_rank_is_the_dense_least_squares():
     i, j = np.triu_indices(5)
     F = np.column_stack([np.ones(400), X, X[:, i] * X[:, j]])
     best = np.mean((F @ np.linalg.lstsq(F, y, rcond=None)[0] - y) ** 2)
-    model = SecondOrderRegressor(rank=9, max_iter=300, tol=1e-10, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(rank=9, max_iter=300, tol=1e-10, random_state=0, alpha=0.0).fit(
+        X, y
+    )
     assert model.history_[-1].loss == pytest.approx(best, rel=1e-6)
     assert model.components_.shape == (5, 5)
 
@@ -167,7 +171,7 @@ def test_full_rank_is_the_dense_least_squares():
 def test_the_fit_lands_on_a_stationary_point_of_the_loss():
     """Finite differences of the loss over the raw parameters vanish."""
     data = make_second_order(2000, 8, rank=2, noise=1.0, random_state=0)
-    model = SecondOrderRegressor(rank=2, max_iter=300, tol=1e-13, random_state=0).fit(
+    model = SecondOrderRegressor(rank=2, max_iter=300, tol=1e-13, random_state=0, alpha=0.0).fit(
         data.X, data.y
     )
     L = model.components_.T * np.sqrt(np.abs(model.eigenvalues_))
@@ -196,7 +200,7 @@ def test_an_interrupted_fit_leaves_the_last_model(polish):
                 raise KeyboardInterrupt
 
     data = make_second_order(3000, 30, rank=2, random_state=0)
-    model = SecondOrderRegressor(rank=2, polish=polish, random_state=0)
+    model = SecondOrderRegressor(rank=2, polish=polish, random_state=0, alpha=0.0)
     model.set_callbacks(Impatient())
     with pytest.raises(KeyboardInterrupt):
         model.fit(data.X, data.y)
@@ -207,13 +211,18 @@ def test_an_interrupted_fit_leaves_the_last_model(polish):
 
 def test_the_same_seed_gives_the_same_model():
     data = make_second_order(500, 10, rank=2, noise=0.5, random_state=0)
-    a, b = (SecondOrderRegressor(rank=2, random_state=3).fit(data.X, data.y) for _ in range(2))
+    a, b = (
+        SecondOrderRegressor(rank=2, random_state=3, alpha=0.0).fit(data.X, data.y)
+        for _ in range(2)
+    )
     assert np.array_equal(a.components_, b.components_)
 
 
 def test_warm_start_goes_on_where_the_last_fit_ended():
     data = make_second_order(3000, 20, rank=2, noise=0.1, random_state=0)
-    model = SecondOrderRegressor(rank=2, warm_start=True, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=2, warm_start=True, random_state=0, alpha=0.0).fit(
+        data.X, data.y
+    )
     first = model.history_[-1].loss
     model.fit(data.X, data.y)
     assert model.n_iter_ <= 2

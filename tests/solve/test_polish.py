@@ -129,7 +129,7 @@ def test_full_whitening_whitens():
 @pytest.mark.parametrize(("kind", "expected"), [("gaussian", "Identity"), ("ar1", "Full")])
 def test_auto_whitens_what_is_correlated(kind, expected):
     data = make_second_order(1500, 30, distribution=kind, rank=1, random_state=0)
-    model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert type(model.fitted_.state.white).__name__ == expected
 
 
@@ -164,7 +164,7 @@ def test_exact_recovery_with_few_rows(kind, ratio, signed):
             int(ratio * degrees_of_freedom(d, k)), d, rank=k, distribution=kind, signed=signed,
             n_test=500, random_state=seed,
         )  # fmt: skip
-        model = SecondOrderRegressor(rank=k, random_state=0).fit(data.X, data.y)
+        model = SecondOrderRegressor(rank=k, random_state=0, alpha=0.0).fit(data.X, data.y)
         assert nmse(data.y_test, model.predict(data.X_test)) < 1e-8
 
 
@@ -174,28 +174,28 @@ def test_exact_recovery_with_correlated_features(mode):
     data = make_second_order(
         4 * k * d, d, rank=k, distribution="ar1", parameter=0.9, n_test=500, random_state=0
     )
-    model = SecondOrderRegressor(rank=k, whiten=mode, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=k, whiten=mode, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-8
 
 
 def test_singular_covariances_are_no_obstacle():
     data = make_second_order(1500, 20, rank=2, n_test=300, random_state=0)
     twice, twice_test = (np.column_stack([A, A[:, :7]]) for A in (data.X, data.X_test))
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(twice, data.y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(twice, data.y)
     assert nmse(data.y_test, model.predict(twice_test)) < 1e-8
 
 
 def test_a_rank_three_times_too_high_costs_nothing_without_noise():
     data = make_second_order(20 * 2 * 30, 30, rank=2, n_test=300, random_state=0)
-    model = SecondOrderRegressor(rank=6, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=6, random_state=0, alpha=0.0).fit(data.X, data.y)
     assert nmse(data.y_test, model.predict(data.X_test)) < 1e-8
 
 
 def test_with_noise_the_fit_reaches_the_loss_of_one_started_at_the_truth():
     data = make_second_order(1200, 20, rank=2, noise=1.0, random_state=0)
-    model = SecondOrderRegressor(rank=2, tol=1e-10, random_state=0).fit(data.X, data.y)
+    model = SecondOrderRegressor(rank=2, tol=1e-10, random_state=0, alpha=0.0).fit(data.X, data.y)
     truth = 1 + data.X @ data.coef + ((data.X @ data.components.T) ** 2) @ data.eigenvalues
-    started = SecondOrderRegressor(rank=2, tol=1e-10, warm_start=True, random_state=0)
+    started = SecondOrderRegressor(rank=2, tol=1e-10, warm_start=True, random_state=0, alpha=0.0)
     started.fit(data.X, truth).fit(data.X, data.y)
     assert model.history_[-1].loss == pytest.approx(started.history_[-1].loss, rel=1e-6)
 
@@ -234,7 +234,7 @@ def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
     monkeypatch.setattr(GaussNewton, "point", lambda *a: replace(point(*a), objective=float("nan")))
     X = np.random.default_rng(0).standard_normal((60, 4))
     with pytest.warns(ConvergenceWarning, match="diverged"):
-        model = SecondOrderRegressor(1).fit(X, X[:, 0] * X[:, 1])
+        model = SecondOrderRegressor(1, alpha=0.0).fit(X, X[:, 0] * X[:, 1])
     assert np.isfinite(model.predict(X)).all()
     assert len(model.history_) == 1  # the constant
 
@@ -247,7 +247,7 @@ def test_signs_that_the_start_got_wrong_are_turned(seed):
     X = (rng.random((1000, 8)) < 0.4).astype(float)
     V, signs = rng.standard_normal((8, 2)), rng.choice([-1.0, 1.0], 2)
     y = 1 + X @ rng.standard_normal(8) + (X @ V) ** 2 @ signs
-    model = SecondOrderRegressor(2, random_state=0).fit(X, y)
+    model = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, y)
     assert model.score(X, y) > 1 - 1e-8
     assert model.status_ is Status.converged
 

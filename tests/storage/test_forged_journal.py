@@ -41,7 +41,7 @@ def fit(path=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         options = {"rank": 1, "random_state": 0, "max_iter": 4, **options}
-        model = SecondOrderRegressor(**options)
+        model = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options})
         return model.fit(DATA.X, DATA.y, checkpoint=path)
 
 

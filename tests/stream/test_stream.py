@@ -25,7 +25,7 @@ from quadlin.stream.stream import Stream
 
 
 def streamed(data, cuts, weight=None, form=np.asarray, **options):
-    model = SecondOrderRegressor(rank=2, random_state=0, **options)
+    model = SecondOrderRegressor(rank=2, random_state=0, **{"alpha": 0.0, **options})
     edges = [0, *sorted(cuts), len(data.y)]
     for start, stop in pairwise(edges):
         if start < stop:
@@ -61,7 +61,7 @@ def test_row_by_row_is_the_same_stream():
 
 def test_the_last_incomplete_batch_is_not_lost():
     full = streamed(DATA, [], batch_size=700)  # 4 batches and 200 rows
-    without = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    without = SecondOrderRegressor(rank=2, random_state=0, batch_size=700, alpha=0.0)
     without.partial_fit(DATA.X[:2800], DATA.y[:2800])
     assert np.max(np.abs(full.coef_ - without.coef_)) > 1e-6
     assert full.n_samples_seen_ == 3000
@@ -78,7 +78,7 @@ def test_rows_of_weight_zero_leave_the_step_alone():
     weight[1400:2100] = 0  # one whole batch
     a = streamed(DATA, [], weight=weight, batch_size=700)
     kept = np.r_[0:1400, 2100:3000]
-    b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700, alpha=0.0)
     b.partial_fit(DATA.X[kept], DATA.y[kept])
     np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-8, atol=1e-8)
 
@@ -86,7 +86,7 @@ def test_rows_of_weight_zero_leave_the_step_alone():
 @pytest.mark.parametrize("first", [np.asarray, sparse.csr_array])
 def test_dense_and_sparse_rows_make_a_first_batch_together(first):
     whole = streamed(DATA, [], batch_size=700)
-    model = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    model = SecondOrderRegressor(rank=2, random_state=0, batch_size=700, alpha=0.0)
     forms = [first, np.asarray, sparse.csr_array]
     for i, part in enumerate(np.array_split(np.arange(3000), 15)):
         model.partial_fit(forms[i % 3](DATA.X[part]), DATA.y[part])
@@ -99,14 +99,14 @@ def test_rows_of_weight_zero_are_left_out_wherever_they_are(form):
     weight[:800] = 0  # more than a batch
     kept = weight > 0
     a = streamed(DATA, [100, 900, 2000], weight=weight, form=form, batch_size=700)
-    b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700)
+    b = SecondOrderRegressor(rank=2, random_state=0, batch_size=700, alpha=0.0)
     b.partial_fit(form(DATA.X[kept]), DATA.y[kept], weight[kept])
     np.testing.assert_allclose(a.predict(DATA.X), b.predict(DATA.X), rtol=1e-8, atol=1e-8)
     assert a.n_samples_seen_ == kept.sum()
 
 
 def test_there_is_no_model_before_a_row_has_weight():
-    model = SecondOrderRegressor(rank=2, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0)
     model.partial_fit(DATA.X[:9], DATA.y[:9], [0] * 9).partial_fit(DATA.X[:9], DATA.y[:9], 0.0)
     with pytest.raises(NotFittedError, match="not fitted"):
         model.predict(DATA.X)
@@ -124,7 +124,9 @@ def test_there_is_no_model_before_a_row_has_weight():
 
 def test_partial_fit_goes_on_from_fit():
     data = make_second_order(6000, 10, rank=2, noise=1.0, n_test=2000, random_state=0)
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(data.X[:3000], data.y[:3000])
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(
+        data.X[:3000], data.y[:3000]
+    )
     before = nmse(data.y_test, model.predict(data.X_test))
     model.partial_fit(data.X[3000:], data.y[3000:])
     assert model.n_samples_seen_ == 6000
@@ -137,7 +139,7 @@ CHANGES = [{"rank": 1}, {"alpha": 1.0}, {"psd": True}, {"fit_linear": False},
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
 def test_a_stream_does_not_follow_options_that_define_the_model(change):
-    model = SecondOrderRegressor(rank=2, random_state=0).fit(DATA.X, DATA.y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(DATA.X, DATA.y)
     began = {name: model.get_params()[name] for name in change}
     with pytest.raises(ValueError, match=f"{next(iter(change))} changed"):
         model.set_params(**change).partial_fit(DATA.X, DATA.y)
@@ -146,7 +148,9 @@ def test_a_stream_does_not_follow_options_that_define_the_model(change):
 
 
 def test_a_stream_goes_on_with_the_rank_that_fit_chose():
-    model = SecondOrderRegressor(rank="auto", diagonal=np.ones(10, dtype=bool), random_state=0)
+    model = SecondOrderRegressor(
+        rank="auto", diagonal=np.ones(10, dtype=bool), random_state=0, alpha=0.0
+    )
     X = np.random.default_rng(0).normal(size=(3000, 10))
     y = X[:, 0] * X[:, 1] + 0.1 * X[:, 2]
     rank = model.fit(X, y).rank_
@@ -156,7 +160,9 @@ def test_a_stream_goes_on_with_the_rank_that_fit_chose():
 def test_a_target_that_is_constant_at_first():
     data = make_second_order(3000, 6, rank=1, random_state=0)
     y = np.concatenate([np.full(500, 2.0), data.y[500:]])
-    model = SecondOrderRegressor(rank=1, random_state=0, batch_size=500).partial_fit(data.X, y)
+    model = SecondOrderRegressor(rank=1, random_state=0, batch_size=500, alpha=0.0).partial_fit(
+        data.X, y
+    )
     assert np.all(np.isfinite(model.predict(data.X)))
     assert model.score(data.X[500:], y[500:]) > 0
 
@@ -175,7 +181,7 @@ def test_one_pass_with_noise_reaches_the_statistical_error(kind, parameter, whit
         N, d, rank=k, distribution=kind, parameter=parameter, noise=1.0, n_test=20_000,
         random_state=0,
     )  # fmt: skip
-    model = SecondOrderRegressor(rank=k, whiten=whiten, random_state=0)
+    model = SecondOrderRegressor(rank=k, whiten=whiten, random_state=0, alpha=0.0)
     for part in np.array_split(np.arange(N), 50):
         model.partial_fit(data.X[part], data.y[part])
     excess = np.mean((model.predict(data.X_test) - data.y_test) ** 2)
@@ -187,7 +193,7 @@ def test_a_step_that_new_rows_find_wrong_is_undone():
     data = make_second_order(
         40_000, 40, rank=2, distribution="ar1", parameter=0.9, noise=0.5, random_state=0
     )
-    model = SecondOrderRegressor(rank=2, whiten="none", batch_size=1000, random_state=0)
+    model = SecondOrderRegressor(rank=2, whiten="none", batch_size=1000, random_state=0, alpha=0.0)
     paces = []
     for part in np.array_split(np.arange(40_000), 40):
         model.partial_fit(data.X[part], data.y[part])
@@ -213,8 +219,8 @@ def test_heavy_tails_do_not_hold_a_stream_up(noise):
     X = rng.normal(size=(30_000, 5))
     f = X[:, 0] * X[:, 1] + X[:, 2]
     y = f + NOISES[noise](rng, len(f))
-    stream = SecondOrderRegressor(rank=2, random_state=0).partial_fit(X, y)
-    fit = SecondOrderRegressor(rank=2, random_state=0).fit(X, y)
+    stream = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).partial_fit(X, y)
+    fit = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).fit(X, y)
     excess = [np.mean((model.predict(X) - f) ** 2) for model in (stream, fit)]
     assert excess[0] < 1.4 * excess[1]
     assert stream.fitted_.state.pace == 1
@@ -228,8 +234,10 @@ def correlated(n, d, rho, seed=0):
 
 def unexplained(X, y, rank, **options):
     """Return 1 − R² after the first rows of a stream, and of a fit to the same rows."""
-    stream = SecondOrderRegressor(rank=rank, random_state=0, **options).partial_fit(X, y)
-    fit = SecondOrderRegressor(rank=rank, random_state=0).fit(X, y)
+    stream = SecondOrderRegressor(
+        rank=rank, random_state=0, **{"alpha": 0.0, **options}
+    ).partial_fit(X, y)
+    fit = SecondOrderRegressor(rank=rank, random_state=0, alpha=0.0).fit(X, y)
     return [1 - model.score(X[1000:], y[1000:]) for model in (stream, fit)], stream
 
 
@@ -277,7 +285,7 @@ def test_a_rare_level_that_the_first_batch_has_not_is_learned():
     X[:, 1] = np.where(rng.random(100_000) < 0.5, X[:, 0], X[:, 1])
     X[:160, 4] = 0
     y = 1 + X[:, 0] * X[:, 2] + 20 * X[:, 4] + 0.1 * rng.normal(size=100_000)
-    model = SecondOrderRegressor(rank=2, random_state=0).partial_fit(X, y)
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).partial_fit(X, y)
     assert isinstance(model.fitted_.state.white, Full)
     assert abs(model.coef_[4] - 20) < 2.5
 
@@ -288,7 +296,9 @@ def test_surprises_do_not_depend_on_how_the_stream_is_cut():
     X[:1500, 3] *= 1e-3
     X[:1000, 4] = X[:1000, 4] > 0
     y = X[:, 0] * X[:, 1] + X[:, 2] + X[:, 3] + X[:, 4] ** 2 + noise
-    whole, cut = (SecondOrderRegressor(rank=3, batch_size=500, random_state=0) for _ in range(2))
+    whole, cut = (
+        SecondOrderRegressor(rank=3, batch_size=500, random_state=0, alpha=0.0) for _ in range(2)
+    )
     whole.partial_fit(X, y)
     for part in np.array_split(np.arange(4000), 37):
         cut.partial_fit(X[part], y[part])
@@ -301,8 +311,10 @@ def test_one_wild_row_does_not_take_a_feature_with_it():
     y = 1 + X[:, 0] * X[:, 1] + 2 * X[:, 3] + noise
     spoiled = X.copy()
     spoiled[12_345, 3] = 1e4
-    model = SecondOrderRegressor(rank=2, batch_size=500, random_state=0).partial_fit(spoiled, y)
-    kept = SecondOrderRegressor(rank=2, batch_size=500, random_state=0).partial_fit(X, y)
+    model = SecondOrderRegressor(rank=2, batch_size=500, random_state=0, alpha=0.0).partial_fit(
+        spoiled, y
+    )
+    kept = SecondOrderRegressor(rank=2, batch_size=500, random_state=0, alpha=0.0).partial_fit(X, y)
     # New rows find that the model without the feature is worse, and it is back: what the rest of
     # the stream says of it is lost, what was known is not.
     assert 1 - model.score(X, y) < 1.5 * (1 - kept.score(X, y))
@@ -354,7 +366,7 @@ def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path,
     source = open_source(data.X, target=data.y, chunk_rows=100)
     path = tmp_path / "s.ckpt"
     options = {"rank": 1, "batch_size": 250, "random_state": 0}
-    whole = SecondOrderRegressor(**options).partial_fit(source)
+    whole = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).partial_fit(source)
     monkeypatch.setattr("quadlin.storage.stream_checkpoint.WRITE_SECONDS", -1.0)
     fed, calls = Stream.fed, []
 
@@ -367,9 +379,13 @@ def test_a_chunk_that_was_fed_in_part_is_not_written_to_the_checkpoint(tmp_path,
 
     monkeypatch.setattr(Stream, "fed", torn)
     with pytest.raises(KeyboardInterrupt):
-        SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
+        SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).partial_fit(
+            source, checkpoint=path
+        )
     monkeypatch.setattr(Stream, "fed", fed)
-    again = SecondOrderRegressor(**options).partial_fit(source, checkpoint=path)
+    again = SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}).partial_fit(
+        source, checkpoint=path
+    )
     np.testing.assert_array_equal(again.coef_, whole.coef_)
     assert again.n_samples_seen_ == 3000
 
@@ -379,7 +395,7 @@ def test_no_batch_is_too_small_to_learn_from(batch_size):
     # 76 parameters. Steps of few rows are stable once there are more rows than parameters, so the
     # first batch has two rows for each of them; with 600 rows the error is then below a tenth.
     data = make_second_order(600, 25, rank=2, noise=0.5, n_test=500, random_state=0)
-    model = SecondOrderRegressor(rank=2, batch_size=batch_size, random_state=0)
+    model = SecondOrderRegressor(rank=2, batch_size=batch_size, random_state=0, alpha=0.0)
     model.partial_fit(data.X, data.y)
     assert nmse(data.y_test, model.predict(data.X_test)) < 0.1
 
@@ -387,16 +403,22 @@ def test_no_batch_is_too_small_to_learn_from(batch_size):
 def test_the_history_of_a_long_stream_is_bounded():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3000, 2))
-    model = SecondOrderRegressor(rank=1, batch_size=2, random_state=0).partial_fit(X, X[:, 0])
+    model = SecondOrderRegressor(rank=1, batch_size=2, random_state=0, alpha=0.0).partial_fit(
+        X, X[:, 0]
+    )
     assert len(model.history_) == 1000
     assert model.history_[0].step == 0
     assert model.n_iter_ > 1400
 
 
 def test_copies_of_a_stream_do_not_share_rows():
-    a = SecondOrderRegressor(rank=1, random_state=0).partial_fit(DATA.X[:20], DATA.y[:20])
+    a = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).partial_fit(
+        DATA.X[:20], DATA.y[:20]
+    )
     b = copy(a)
     a.partial_fit(DATA.X[20:40], DATA.y[20:40])
     b.partial_fit(DATA.X[40:60], DATA.y[40:60])
-    again = SecondOrderRegressor(rank=1, random_state=0).partial_fit(DATA.X[:40], DATA.y[:40])
+    again = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).partial_fit(
+        DATA.X[:40], DATA.y[:40]
+    )
     np.testing.assert_array_equal(a.coef_, again.coef_)

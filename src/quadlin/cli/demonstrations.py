@@ -5,11 +5,13 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from quadlin.cli.options import WHOLE, OutputOptions, UsageError, split_names
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import Interrupted
+
+PANELS = Parameter(group=Group("Settings of the panels a to h", sort_key=10))
 
 
 def demo() -> None:
@@ -33,14 +35,23 @@ def reproduce(
     device: str = "cpu",
     jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
+    features: Annotated[int | None, PANELS, WHOLE] = None,
+    rank: Annotated[int | None, PANELS, WHOLE] = None,
+    rows: Annotated[str | None, PANELS] = None,
+    noise: Annotated[float | None, PANELS] = None,
+    trials: Annotated[int | None, PANELS, WHOLE] = None,
+    iterations: Annotated[int | None, PANELS, WHOLE] = None,
+    distribution: Annotated[str | None, PANELS] = None,
+    solver: Annotated[tuple[str, ...], PANELS] = (),
     answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Run the experiments of the paper.
 
-    Finished experiments are kept: after an interruption the same command continues.
+    Finished tasks are kept: after an interruption the same command continues.
 
       quadlin reproduce
       quadlin reproduce --only a,b --folder results
+      quadlin reproduce --only a --features 200 --rank 5 --rows 30kd --solver mine.py
       quadlin reproduce --full --device cuda
       quadlin reproduce --report-only --folder results
 
@@ -51,16 +62,47 @@ def reproduce(
     only
         Names of experiments, separated by commas. Default: all.
     folder
-        The folder of the results. Default: results/quick or results/full.
+        The folder of the results. Default: results/quick or results/full, or a folder named after
+        the settings of the panels.
     device
         cpu, or a torch device such as cuda.
     jobs
         Number of tasks to run at a time. Default: one per core with --quick, otherwise one.
     report_only
         Run nothing; only write the report of the existing results.
+    features
+        Number of features d.
+    rank
+        Rank k of the model.
+    rows
+        Training rows: a number, or a multiple of kd such as 30kd.
+    noise
+        Standard deviation of the noise.
+    trials
+        Number of trials.
+    iterations
+        Maximum number of iterations of a solver.
+    distribution
+        gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a Python file that
+        defines draw(rng, n, d).
+    solver
+        A Python file that defines solve(X, y, setting, report); may be repeated.
     """
     runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
-    folder = folder or Path("results") / size
+    settings = _imported("quadlin.paper.settings").Settings(
+        features=features,
+        rank=rank,
+        rows=rows,
+        noise=noise,
+        trials=trials,
+        iterations=iterations,
+        distribution=distribution,
+        solvers=solver,
+    )
+    try:
+        folder = folder or settings.folder(size)
+    except ValueError as error:
+        raise UsageError(error.args[0]) from None
     if report_only:
         page = _imported("quadlin.paper.report").write_report(folder)
         print_answer({"report": str(page)}, [f"The report is {page}."], answer.json)
@@ -78,12 +120,13 @@ def reproduce(
             names,
             folder,
             device,
+            settings=settings,
             jobs=jobs,
             report=report,
             progress=not answer.silent,
             say=lambda line: print_note(line, answer.silent),
         )
-    except runner.UnknownNameError as error:
+    except runner.SettingError as error:
         raise UsageError(error.args[0]) from None
     except KeyboardInterrupt:
         raise Interrupted("Stopped; the same command continues from here.") from None

@@ -33,12 +33,11 @@ from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.parameters import alphas, check_options
+from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
-RANK = 5  # where the rows cannot choose it
 LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
 NOT_WITH_CV = ("rank", "alpha", "loss", "polish", "batch_size")  # it chooses them, or lacks them
@@ -106,7 +105,7 @@ def fit(
                     _warn_of_row_numbers(rows, source, read)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
-                    if model.loss != "squared" or any(alphas(estimator.alpha)):
+                    if model.loss != "squared" or any(estimator.alpha_):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
         raise Interrupted(_how_to_continue(checkpoint, source.again)) from None
@@ -137,20 +136,9 @@ def _estimator(
             raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
         return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
     if streamed:
-        asked = {
-            "--rank auto": model.rank == "auto",
-            "--loss huber": model.loss == "huber",
-            "--uncertainty": model.uncertainty,
-        }
+        asked = {"--loss huber": model.loss == "huber", "--uncertainty": model.uncertainty}
         for option in [name for name, value in asked.items() if value]:
             raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
-    if model.rank is None:
-        chosen = not streamed and model.loss == "squared"
-        params["rank"] = "auto" if chosen else RANK
-        if not chosen:
-            why = "in one pass" if streamed else "with --loss huber"
-            text = f"The rank cannot be chosen {why}, so it is {RANK}. Set it with --rank."
-            print_note(text, answer.silent)
     estimator = SecondOrderRegressor(**params)
     try:
         check_options(estimator)
@@ -159,13 +147,15 @@ def _estimator(
     return estimator
 
 
-def _alpha(text: str) -> float | tuple[float, float]:
+def _alpha(text: str) -> float | str | tuple[float, float]:
+    if text == "auto":
+        return text
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         values = []
     if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
-        raise UsageError(f"--alpha {text} must be a number ≥ 0, or two separated by a comma.")
+        raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
     return values[0] if len(values) == 1 else (values[0], values[1])
 
 
@@ -273,7 +263,7 @@ def _report(
         "dropped": source.dropped,
         "features": len(model.coef_),
         "rank": model.rank_,
-        "alpha": getattr(model, "alpha_", getattr(model, "alpha", None)),
+        "alpha": model.alpha_,
         "eigenvalues": model.eigenvalues_,
         "status": model.status_.name,
         "advice": message_text(model.status_.value),

@@ -100,10 +100,10 @@ class TableOptions(LabelledRowOptions):
 class ModelOptions:
     """The options of the estimator."""
 
-    rank: Annotated[int | Literal["auto"] | None, WHOLE] = None
-    """Rank of M. auto, the default except in one pass, chooses it on held-out rows."""
-    alpha: str = "0"
-    """Ridge penalty; two numbers separated by a comma are for w and for M."""
+    rank: Annotated[int | Literal["auto"], WHOLE] = "auto"
+    """Rank of M; auto chooses the rank of largest evidence."""
+    alpha: str = "auto"
+    """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
     diagonal: Literal["auto", "free", "zero"] = "auto"
     """Squares: auto models those that can be estimated; zero is a factorization machine."""
     loss: Literal["squared", "huber"] = "squared"

@@ -4,7 +4,7 @@ from typing import Any
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, to_device
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
@@ -38,10 +38,11 @@ def is_numpy(a: Array) -> bool:
 def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
     if hasattr(a, "cpu"):
-        a = a.cpu()
-    elif hasattr(a, "to_device") and not isinstance(a, np.ndarray | np.generic):
-        a = a.to_device(namespace(a).__array_namespace_info__().default_device())
-    return np.asarray(a)
+        return np.asarray(a.cpu())
+    try:
+        return np.asarray(a)
+    except RuntimeError:  # of a namespace whose arrays must be moved first
+        return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 
 def canonical(X: csr_array) -> csr_array:

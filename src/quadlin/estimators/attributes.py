@@ -93,6 +93,11 @@ class FittedAttributes:
         return int(self._fitted("rank_").state.model.s.shape[0])
 
     @property
+    def alpha_(self) -> tuple[float, float]:
+        """Return the penalties of w and of M, given or chosen."""
+        return self._fitted("alpha_").options.alpha
+
+    @property
     def history_(self) -> tuple[Record, ...]:
         """Return the loss after each step."""
         return self._fitted("history_").state.history

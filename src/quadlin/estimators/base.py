@@ -33,12 +33,15 @@ from quadlin.estimators.columns import (
 )
 from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
-from quadlin.estimators.parameters import alphas, check_one_pass, check_options
+from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.estimators.scores import r2_of
 from quadlin.explain.diagnosis import diagnosis, residual_edge
+from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
 from quadlin.storage import checkpointed, checkpointed_stream
+
+PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
 class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
@@ -126,10 +129,6 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         self
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
-        if self.rank == "auto" and fitted is None:
-            raise ValueError(
-                'rank="auto" needs rows that can be walked again: use `fit`, or give a rank.'
-            )
         check_options(self)
         if self.loss == "huber":
             warn(
@@ -313,13 +312,14 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
 
     def _refuse_changes(self, fitted: Fitted) -> None:
         """Refuse options that define the model and are not those it began with."""
-        began, d = fitted.options, len(fitted.names)
+        began, d = fitted.stream.options, len(fitted.names)
         options, maker = self._options(d), self._units_maker(fitted.names, None, ())
         changed = {
             name: getattr(options, name) != getattr(began, name)
             for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
         }
-        changed["rank"] = changed["rank"] and self.rank != "auto"
+        changed["rank"] = changed["rank"] and not is_auto(self.rank)
+        changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         before = fitted.stream.make_units.diagonal
         changed["diagonal"] = list(maker.diagonal) != list(before)
         if not isinstance(self.fields, str) and fitted.columns.encoder is None:
@@ -365,14 +365,14 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             columns,
             seed,
             self.batch_size,
-            choose_rank=self.rank == "auto",
+            automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=bool(self.uncertainty),
         )
 
     def _options(self, d: int) -> Options:
         return Options(
-            rank=d if self.rank == "auto" else min(int(self.rank), d),
+            rank=min(PROVISIONAL_RANK if is_auto(self.rank) else int(self.rank), d),
             step=self.step,
             fit_linear=bool(self.fit_linear),
             fit_intercept=bool(self.fit_intercept),
@@ -381,7 +381,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             tol=float(self.tol),
             polish=bool(self.polish),
             whiten=self.whiten,
-            alpha=alphas(self.alpha),
+            alpha=(0.0, 0.0) if is_auto(self.alpha) else alphas(self.alpha),
         )
 
     def _units_maker(

@@ -460,7 +460,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= search.d)], alphas)
         rank, alpha = search.best()
         self.adopt(search.refit(rank, alpha))
-        self.alpha_, self.n_passes_ = alpha, search.rows.walks
+        self.n_passes_ = search.rows.walks
         self.best_score_ = float(np.mean(search.scores[rank, alpha]))
         self.cv_results_ = search.results()
         if self.status_ is not Status.converged:

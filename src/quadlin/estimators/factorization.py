@@ -42,9 +42,9 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
 
     def __init__(
         self,
-        rank: int | str = 5,
+        rank: int | str = "auto",
         *,
-        alpha: float | tuple[float, float] = 0.0,
+        alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         fit_linear: bool = True,

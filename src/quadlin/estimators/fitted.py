@@ -35,8 +35,8 @@ class Fitted:
 
     @property
     def options(self) -> Options:
-        """Return the options that the model was fitted with."""
-        return self.stream.options
+        """Return the options that the model was fitted with, rank and penalties as chosen."""
+        return self.stream.chosen
 
     @property
     def names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""From rows and an estimator's options to everything it learns: survey, rank, fit, uncertainty."""
+"""From rows and an estimator's options to everything it learns: survey, fit, uncertainty."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,23 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import namespace
-from quadlin.core.messages import warn
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.messages import Message, Option, warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
-from quadlin.solve.rank import choose_rank
 from quadlin.solve.robust import fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
-from quadlin.stream.stream import Stream
+from quadlin.stream.stream import FIXED, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
+PROVISIONAL_ALPHA = 0.02  # of the weight
+MANY_ROWS, HANDFUL = 100, 5  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Task:
     columns: Columns
     seed: int
     batch_size: int | str = "auto"
-    choose_rank: bool = False
+    automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool = False
 
@@ -50,7 +53,8 @@ class Task:
             size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
         else:
             size = most = int(self.batch_size)
-        return Stream(options, size, most, self.make_units, self.seed, state)
+        automatic = self.automatic if state is None else FIXED
+        return Stream(options, size, most, self.make_units, self.seed, state, automatic)
 
 
 def fit(
@@ -66,21 +70,20 @@ def fit(
     """
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
-    options = task.options
-    if task.choose_rank:
-        options = replace(options, rank=_rank(task, rows, surveyed))
+    warn_of_extremes(surveyed, task)
 
-    def fitted(state: FitState) -> Fitted:
+    def fitted(state: FitState, options: Options) -> Fitted:
         return task.fitted(task.stream(options, state).counted(surveyed.tally))
 
     hook = None
     if on_step is not None:
 
         def hook(state: FitState) -> bool:
-            return on_step(lambda: fitted(state).attributes())
+            options = replace(task.options, rank=int(state.model.s.shape[0]))
+            return on_step(lambda: fitted(state, options).attributes())
 
-    state, weighted = _fit_state(task, options, rows, surveyed, warm, hook)
-    result = fitted(with_row_count(state, surveyed.tally, options))
+    state, options, weighted = _fit_state(task, rows, surveyed, warm, hook)
+    result = fitted(with_row_count(state, surveyed.tally, options), options)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
             law = law_of(state, weighted, options, task.make_units.fields, task.seed)
@@ -91,33 +94,62 @@ def fit(
     return result.with_passes(rows)
 
 
-def _rank(task: Task, rows: Rows, surveyed: Survey) -> int:
-    units, weight = task.make_units(surveyed.features, surveyed.target), surveyed.features.weight
-    return choose_rank(rows, units, task.options, weight, np.random.default_rng(task.seed))
-
-
 def _fit_state(
     task: Task,
-    options: Options,
     rows: Rows,
     surveyed: Survey,
     warm: FitState | None,
     on_step: Callable[[FitState], bool] | None,
-) -> tuple[FitState, Rows]:
-    """Fit by least squares or by Huber's loss; also return the rows as they were weighted."""
-    make_units, seed = task.make_units, task.seed
+) -> tuple[FitState, Options, Rows]:
+    """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
+    make_units, seed, automatic = task.make_units, task.seed, task.automatic
+    args = (make_units, seed, automatic)
     if not task.robust:
-        return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), rows
+        return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
     eps = float(namespace(surveyed.features.mean).finfo(make_units.dtype).eps)
-    closer = replace(options, tol=tighter(options.tol, eps))
+    options = replace(task.options, tol=tighter(task.options.tol, eps))
 
     def least_squares(rows: Rows, warm: FitState | None) -> FitState:
-        return fit_table(rows, closer, make_units, seed, warm, on_step)
+        return fit_table(rows, options, make_units, seed, warm, on_step)
 
+    if automatic:
+        # Gross errors must not choose: a fit with moderate penalties finds them first.
+        chosen, weight = options, PROVISIONAL_ALPHA * surveyed.features.weight
+        if automatic.alpha:
+            options = replace(options, alpha=(weight, weight))
+        _, weighted = fit_robustly(rows, least_squares, warm)
+        warm, options = fit_choosing(weighted, chosen, *args)
     state, weighted = fit_robustly(rows, least_squares, warm)
     # The moments are those of the rows as they were given, for a stream that goes on from here.
-    return replace(state, features=surveyed.features, target=surveyed.target), weighted
+    state = replace(state, features=surveyed.features, target=surveyed.target)
+    return state, options, weighted
+
+
+def warn_of_extremes(surveyed: Survey, task: Task) -> None:
+    """Warn where a handful of rows carry the fourth moment of the target or of features.
+
+    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
+    """
+    n = surveyed.features.weight
+    if n < MANY_ROWS:
+        return
+    features, target = surveyed.features, surveyed.target
+    few = to_numpy((features.phi > n / HANDFUL) & ~features.two_valued & (features.var > 0))
+    names = [name for name, extreme in zip(task.make_units.names, few, strict=True) if extreme]
+    if names:
+        warn(
+            f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
+            "products. Check these values, or transform the columns, such as by a logarithm."
+        )
+    if float(target.phi[0]) > n / HANDFUL and not task.robust:
+        warn(
+            Message(
+                "A handful of rows have extreme targets, and dominate a fit by squared errors. "
+                "Check them, or use {huber}.",
+                huber=Option("loss", "huber"),
+            )
+        )
 
 
 def law_of(

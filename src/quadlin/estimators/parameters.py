@@ -32,13 +32,18 @@ def checked_weight(weight: Any, y: Array) -> Array | None:
     weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
     weight = moved(weight, y)
     if weight.ndim != 1:
-        raise ValueError(f"sample_weight must be one number a row; its shape is {weight.shape}.")
+        raise ValueError(f"sample_weight must be one number per row; its shape is {weight.shape}.")
     check_consistent_length(y, weight)
     if bool(xp.any(weight < 0)):
         raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
     if not bool(xp.any(weight > 0)):
         raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
     return weight
+
+
+def is_auto(value: Any) -> bool:
+    """Tell whether a parameter is to be chosen from the rows."""
+    return isinstance(value, str) and value == "auto"
 
 
 def alphas(alpha: Any) -> tuple[float, float]:
@@ -48,7 +53,7 @@ def alphas(alpha: Any) -> tuple[float, float]:
     if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
         raise ValueError(
             Message(
-                "{alpha} must be a number ≥ 0, or a pair of them for w and for M.",
+                '{alpha} must be "auto", a number ≥ 0, or a pair of them for w and for M.',
                 alpha=Option("alpha", alpha),
             )
         )
@@ -80,16 +85,7 @@ def check_options(estimator: Any) -> None:
         raise ValueError(
             Message("{tol} must be a number in [0, 1).", tol=Option("tol", estimator.tol))
         )
-    if estimator.rank == "auto" and estimator.loss == "huber":
-        raise ValueError(
-            Message(
-                "{auto} compares squared errors, so it cannot be combined with {huber}. Give a "
-                "number.",
-                auto=Option("rank", "auto"),
-                huber=Option("loss", "huber"),
-            )
-        )
-    if any(alphas(estimator.alpha)) and not estimator.polish:
+    if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError(
             Message(
                 "{alpha} above 0 needs {polish}: the moment estimates have no penalty.",
@@ -107,7 +103,7 @@ def check_options(estimator: Any) -> None:
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(
-            f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean a feature.'
+            f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean per feature.'
         )
     for name, allowed in words.items():
         value = getattr(estimator, name)
@@ -124,7 +120,6 @@ def check_options(estimator: Any) -> None:
 def check_one_pass(estimator: Any) -> None:
     """Refuse options that need rows to come back to."""
     wrong = {
-        Option("rank", "auto"): estimator.rank == "auto",
         Option("loss", "huber"): estimator.loss == "huber",
         Option("uncertainty", True): estimator.uncertainty,
     }

@@ -17,41 +17,43 @@ class SecondOrderRegressor(SecondOrderModel):
 
     .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
 
-    from a start by moment estimates: no learning rate, and the objective never rises. Features are
-    standardised internally, and the penalty is on standardised ones; whatever is fitted is
-    reported in the user's units.
+    from a start by moment estimates, without a learning rate; the objective never rises. By default
+    the rank and the penalties are learned from the rows. Features are standardised internally and
+    the penalty applies to standardised features; all results are in the user's units.
 
     Parameters
     ----------
-    rank : int or "auto", default=5
-        Rank k of the quadratic part. A rank above the number of features means no restriction, 0
-        a linear model. "auto" chooses it in `fit`: by the eigenvalues that stand out of the noise,
-        confirmed on rows held out, at the cost of two or three fits; advised, like
-        :class:`SecondOrderRegressorCV`, where the rank is not known.
+    rank : int or "auto", default="auto"
+        Rank k of the quadratic part: 0 is a linear model, and a rank above the number of features
+        means no restriction. "auto" takes the rank of largest evidence (marginal likelihood), from
+        a linear model to all products of two features. With more than 1,500 parameters, or with
+        an explicit `alpha`, it compares ranks on a fifth of the rows instead. A stream chooses
+        its rank in its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
         :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
-        "free" everywhere; "zero" nowhere (factorization machine); or one boolean a feature.
-    alpha : float or (float, float), default=0.0
-        Ridge penalty, for w and M together or one each. It weighs the coefficients of
+        "free" everywhere; "zero" nowhere (factorization machine); or one boolean per feature.
+    alpha : "auto", float or (float, float), default="auto"
+        Ridge penalty, one number for w and M or one for each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`;
         those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more.
-        A stream is penalised in its first batch, which in the end comes to the same.
+        "auto" takes the penalties of largest evidence, which are 0 without noise; see `alpha_`.
+        With ``polish=False`` there is no penalty. A stream is penalised in its first batch.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
-        linearly, not quadratically. It takes a few fits. Streams are fitted by squares.
+        linearly, not quadratically. It takes a few fits. Streams minimise squared errors.
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
         group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
-        rows). Text and categorical columns of a frame become such groups by themselves. Without a
-        penalty, coefficients of the levels and of their products are told from their mean over
-        the rows, which a level that was never seen counts as.
+        rows). Text and categorical columns of a frame become such groups automatically. The
+        coefficients of levels and of their products are differences from their mean over the rows,
+        and a level that was never seen is treated as that mean.
     fit_linear : bool, default=True
-        Whether w is fitted, else it is zero.
+        Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True
-        Whether b is fitted, else it is zero.
+        Whether to fit b; otherwise it is zero.
     psd : bool, default=False
-        Whether the low-rank part is held positive semi-definite.
+        Whether to keep the low-rank part positive semi-definite.
     whiten : {"auto", "full", "lowrank", "none"}, default="auto"
         Whether correlated features are decorrelated inside `fit`: "full" by a d×d matrix,
         "lowrank" by O(50 d) numbers, "auto" if one pass of random probes finds any correlation
@@ -64,13 +66,14 @@ class SecondOrderRegressor(SecondOrderModel):
         and never raises the training loss; "plain" is the paper's step of full length, which
         needs many rows and independent features and diverges otherwise.
     max_iter : int, default=50
-        Most steps of `fit`; a Gauss–Newton step may take some twelve passes over the rows, one of
-        the moment estimation sequence takes two.
+        Maximum number of steps of `fit`. A Gauss–Newton step takes about twelve passes over the
+        rows at most, a step of the moment estimation sequence takes two.
     tol : float, default=1e-6
-        `fit` stops when a step promises to lower the objective by less than this share of it.
+        `fit` stops when a step would lower the objective by less than this fraction of it.
     batch_size : int or "auto", default="auto"
-        Rows that `partial_fit` gathers for a step. "auto" takes ten a parameter, at most 2²⁵
-        entries of X, and doubles the first batch while noise hides the quadratic part in it.
+        Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
+        per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
+        first batch while noise hides the quadratic part in it.
     uncertainty : bool, default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
@@ -94,6 +97,8 @@ class SecondOrderRegressor(SecondOrderModel):
         every feature has a diagonal.
     rank_ : int
         The rank fitted, at most the number of features.
+    alpha_ : (float, float)
+        The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)
         Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
     interactions_ : Interactions
@@ -123,34 +128,38 @@ class SecondOrderRegressor(SecondOrderModel):
         What stood for missing numbers, by column, where the rows came from
         ``open_source(..., missing="mean")``. `predict` fills nothing by itself:
         ``predict(open_source(rows, encoder=model.encoder_, fill=model.fill_))`` does.
+    fitted_ : Fitted
+        Everything above in one immutable object, for tools such as `save`.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
     Notes
     -----
-    Time: O(nnz(X)·k) a pass; some 50 passes with 30 rows a parameter, 80 with four, 150 with two.
-    Memory beside X: O((k + 8)d), a block of rows, and d×d with full whitening; X is never copied
-    (but once where it is CSC, or CSR that is not sorted or has several entries in one place).
-    float32 stays float32.
+    Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 50 passes at 30 rows
+    per parameter, 80 at four, 150 at two. Choosing them takes a few fits to a loose tolerance, and
+    O(p³) for each rank that is tried, p ≤ 1,500 the number of its parameters.
+    Memory beside X: O((k + 8)d), a block of rows, p×p while rank and penalties are chosen, and d×d
+    with full whitening. X is copied only if it is CSC, or CSR that is not sorted or has duplicate
+    entries. float32 stays float32.
 
     Examples
     --------
     >>> from quadlin import SecondOrderRegressor
     >>> from quadlin.datasets import make_second_order
     >>> data = make_second_order(3000, 10, rank=2, n_test=100, random_state=0)
-    >>> model = SecondOrderRegressor(rank=2, random_state=0).fit(data.X, data.y)
-    >>> round(model.score(data.X_test, data.y_test), 6)
-    1.0
+    >>> model = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    >>> round(model.score(data.X_test, data.y_test), 6), model.rank_, model.alpha_
+    (1.0, 2, (0.0, 0.0))
     >>> sorted(model.eigenvalues_.round(6).tolist())
     [-1.0, 1.0]
     """
 
     def __init__(
         self,
-        rank: int | str = 5,
+        rank: int | str = "auto",
         *,
         diagonal: str | Sequence[bool] = "auto",
-        alpha: float | tuple[float, float] = 0.0,
+        alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         fit_linear: bool = True,

@@ -5,7 +5,7 @@ read in grey and by the colour-blind.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
-Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry a point
+MAX_TICKS = 7  # distinct x values that each get a tick of their own
+Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
+Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
 
 def _axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
@@ -25,14 +27,21 @@ def _axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
-def _style(number: int) -> dict[str, Any]:
+def _style(number: int, name: str, styles: Styles) -> dict[str, Any]:
+    """Return how to draw a series: as `styles` says, or by its number."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
         "linestyle": LINES[number % len(LINES)],
-        "markersize": 4,
+        "markersize": 4.5,
         "linewidth": 1.4,
+        **styles.get(name, {}),
     }
+
+
+def _hollow(style: dict[str, Any]) -> dict[str, Any]:
+    """Return the style with markers one can see through, so that none hides another."""
+    return {**style, "markerfacecolor": "none", "markersize": 6}
 
 
 def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool = True) -> None:
@@ -43,19 +52,49 @@ def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool
     ax.grid(True, which="major", alpha=0.3)
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
-            low, high = sorted(axis.get_view_interval())
-            between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
-            axis.set_major_formatter(lambda value, _: _short(value))
-            axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+            _tick(axis)
     if not legend:
         return
     labels = ax.get_legend_handles_labels()[1]
     if len(labels) > 4:  # below the picture, where they hide nothing
         columns = max(1, min(3, 70 // max(map(len, labels))))
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+        from matplotlib.transforms import ScaledTranslation
+
+        below = ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)  # inches: under the label
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+        place["bbox_transform"] = ax.transAxes + below
         ax.legend(frameon=False, fontsize="small", **place)
     elif labels:
         ax.legend(frameon=False, fontsize="small")
+
+
+def _tick(axis: Any) -> None:
+    """Give a logarithmic axis at least a few ticks with numbers."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
+    axis.set_major_formatter(lambda value, _: _short(value))
+    axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+    if high < 8 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _tick_values(ax: Any, points: Points) -> None:
+    """Put a tick at every x that was measured, where they are few and far enough apart."""
+    from matplotlib.ticker import NullLocator
+
+    columns = [np.asarray(x) for x, _ in points.values()]
+    if not columns or any(x.dtype.kind not in "iuf" for x in columns):
+        return
+    values = np.unique(np.concatenate(columns).astype(float))
+    if not 0 < len(values) <= MAX_TICKS or values[0] <= 0:
+        return
+    if len(values) == 1 or np.min(values[1:] / values[:-1]) > 1.3:
+        ax.set_xticks(values)
+        ax.xaxis.set_minor_locator(NullLocator())
 
 
 def _short(value: float, first: str = "123456789") -> str:
@@ -68,12 +107,20 @@ def _short(value: float, first: str = "123456789") -> str:
     return f"{digits}e{int(power)}"
 
 
-def _grouped(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _grouped(
+    x: Any, y: Any, geometric: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct x, in order of appearance if they are words, with y's mean, min, max."""
     x, y = np.asarray(x), np.asarray(y, dtype=float)
     keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
     parts = [y[x == key] for key in keys]
-    rows = [(part.mean(), part.min(), part.max()) for part in parts]
+
+    def mean_of(part: np.ndarray) -> float:
+        if geometric and (part > 0).all():
+            return float(np.exp(np.log(part).mean()))
+        return float(part.mean())
+
+    rows = [(mean_of(part), part.min(), part.max()) for part in parts]
     mean, low, high = np.array(rows).reshape(-1, 3).T
     return keys, mean, low, high
 
@@ -92,6 +139,10 @@ class ConvergenceDisplay:
         Words on the axes and above.
     limits : (float, float), optional
         Least and largest y shown: what diverges leaves the picture instead of flattening it.
+    styles : mapping of str to keywords of matplotlib, optional
+        How to draw the curve of a name, such as ``{"color": "black", "marker": "o"}``.
+    stepwise : bool
+        Whether a value holds until the next one, as an error does between two iterations.
 
     Examples
     --------
@@ -115,6 +166,8 @@ class ConvergenceDisplay:
     y_label: str = "training loss / loss of the constant"
     title: str | None = None
     limits: tuple[float | None, float | None] = (None, None)
+    styles: Styles = field(default_factory=dict)
+    stepwise: bool = False
 
     @classmethod
     def from_estimator(cls, estimator: Any, name: str | None = None) -> Self:
@@ -140,8 +193,10 @@ class ConvergenceDisplay:
         y_label: str = "test NMSE",
         title: str | None = None,
         limits: tuple[float | None, float | None] = (None, None),
+        styles: Styles | None = None,
+        stepwise: bool = False,
     ) -> Self:
-        """Take the geometric mean over several (x, y) a name, and the least and the largest.
+        """Take the geometric mean over several (x, y) per name, and the least and the largest.
 
         The entries of a trial are its steps. One that ended early keeps its last value; x is the
         median over the trials that came as far.
@@ -158,19 +213,32 @@ class ConvergenceDisplay:
             curves[name] = (np.nanmedian(x, axis=0), np.exp(logs.mean(axis=0)))
             bands[name] = (y.min(axis=0), y.max(axis=0))
         return cls(
-            curves, bands=bands, x_label=x_label, y_label=y_label, title=title, limits=limits
+            curves,
+            bands=bands,
+            x_label=x_label,
+            y_label=y_label,
+            title=title,
+            limits=limits,
+            styles=styles or {},
+            stepwise=stepwise,
         )
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the curves on a logarithmic scale."""
         ax = _axes(ax)
         for number, (name, (x, y)) in enumerate(self.curves.items()):
-            style = _style(number)
+            style = _style(number, name, self.styles)
+            if self.stepwise:
+                style["drawstyle"] = "steps-post"
             every = max(1, len(x) // 12)
-            ax.semilogy(x, np.clip(y, TINY, 1 / TINY), label=name, markevery=every, **style)
+            # Each curve has its markers in other places, so that none hides another.
+            where = (number % every, every)
+            ax.semilogy(x, np.clip(y, TINY, 1 / TINY), label=name, markevery=where, **style)
             if self.bands is not None and name in self.bands:
                 low, high = (np.clip(b, TINY, 1 / TINY) for b in self.bands[name])
-                ax.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+                step = "post" if self.stepwise else None
+                fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+                ax.fill_between(x, low, high, step=step, **fill)
         _limit(ax, self.curves, self.limits)
         _finish(ax, self.x_label, self.y_label, self.title)
         self.ax_, self.figure_ = ax, ax.figure
@@ -190,7 +258,7 @@ def _limit(ax: Any, curves: Mapping[str, Any], limits: tuple[float | None, float
 
 @dataclass
 class PhaseTransitionDisplay:
-    """How often a model is recovered, over the rows a parameter and the rank.
+    """How often a model is recovered, over the rows per parameter and the rank.
 
     Parameters
     ----------
@@ -214,6 +282,7 @@ class PhaseTransitionDisplay:
     title: str | None = None
     ax_: Any = None
     figure_: Any = None
+    y_names: Sequence[str] | None = None  # words for the rows of the table, in place of numbers
 
     @classmethod
     def from_trials(cls, x: Any, y: Any, success: Any, **labels: Any) -> Self:
@@ -230,7 +299,13 @@ class PhaseTransitionDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the table as a heat map with its shares written in it."""
-        ax = _axes(ax, (1.6 + 0.62 * len(self.x), 1.4 + 0.5 * len(self.y)))
+        ax = _axes(
+            ax,
+            (
+                max(4.8 if self.y_names is None else 6.4, 1.6 + 0.62 * len(self.x)),
+                max(2.4, 1.4 + 0.5 * len(self.y)),
+            ),
+        )
         image = ax.imshow(
             np.ma.masked_invalid(self.success),
             origin="lower",
@@ -244,7 +319,8 @@ class PhaseTransitionDisplay:
                 ink = "black" if share > 0.55 else "white"
                 ax.text(j, i, f"{share:.0%}", ha="center", va="center", color=ink, fontsize=7)
         ax.set_xticks(range(len(self.x)), [f"{v:g}" for v in self.x])
-        ax.set_yticks(range(len(self.y)), [f"{v:g}" for v in self.y])
+        numbers = [f"{v:g}" for v in self.y]
+        ax.set_yticks(range(len(self.y)), numbers if self.y_names is None else self.y_names)
         ax.figure.colorbar(image, ax=ax, label="share recovered")
         _finish(ax, self.x_label, self.y_label, self.title, legend=False)
         ax.grid(False)
@@ -277,6 +353,7 @@ class ScalingDisplay:
     title: str | None = None
     ax_: Any = None
     figure_: Any = None
+    styles: Styles = field(default_factory=dict)
 
     @classmethod
     def from_points(cls, points: Points, **labels: Any) -> Self:
@@ -299,15 +376,17 @@ class ScalingDisplay:
         """Draw the points and the lines, with the exponents in the legend."""
         ax = _axes(ax)
         for number, (name, (x, y)) in enumerate(self.points.items()):
-            style = _style(number)
+            style = _hollow(_style(number, name, self.styles))
             x = np.asarray(x, dtype=float)
             line = style.pop("linestyle")
             label = f"{name}: slope {self.laws[name][1]:.2f}" if name in self.laws else name
-            ax.loglog(x, y, linestyle="none", alpha=0.6, label=label, **style)
+            ax.loglog(x, y, linestyle="none", alpha=0.8, **style)
+            ax.loglog([], [], linestyle=line if name in self.laws else "none", label=label, **style)
             if name in self.laws:
                 a, power = self.laws[name]
                 ends = np.array([x.min(), x.max()])
                 ax.loglog(ends, a * ends**power, color=style["color"], linestyle=line)
+        _tick_values(ax, self.points)
         _finish(ax, self.x_label, self.y_label, self.title)
         self.ax_, self.figure_ = ax, ax.figure
         return self
@@ -324,7 +403,9 @@ class LevelDisplay:
     level : float or None
         The level, drawn as a line.
     log_x, log_y : bool
-        Whether an axis is logarithmic.
+        Whether an axis is logarithmic; on a logarithmic y axis the means are geometric.
+    styles : mapping of str to keywords of matplotlib, optional
+        How to draw the series of a name.
 
     Examples
     --------
@@ -342,15 +423,24 @@ class LevelDisplay:
     log_y: bool = False
     ax_: Any = None
     figure_: Any = None
+    styles: Styles = field(default_factory=dict)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the mean of each x with bars to the least and the largest, and the level."""
         ax = _axes(ax)
+        entries = [key for x, _ in self.points.values() for key in np.asarray(x).tolist()]
+        words = list(dict.fromkeys(key for key in entries if isinstance(key, str)))
+        if words:
+            ax.set_xticks(range(len(words)), words)
         for number, (name, (x, y)) in enumerate(self.points.items()):
-            keys, mean, low, high = _grouped(x, y)
-            style = _style(number)
+            keys, mean, low, high = _grouped(x, y, self.log_y)
+            style = _hollow(_style(number, name, self.styles))
             if keys.dtype.kind not in "iuf":
                 style["linestyle"] = "none"  # there is nothing between two words
+                places = np.array([words.index(key) for key in keys.tolist()])
+                keys = places + 0.08 * (number - (len(self.points) - 1) / 2)
+            elif self.log_x:  # a little apart, so that equal values do not hide each other
+                keys = keys * 1.02 ** (number - (len(self.points) - 1) / 2)
             # The mean of equal numbers may be off by rounding, and no bar is negative.
             bars = np.maximum([mean - low, high - mean], 0)
             ax.errorbar(keys, mean, yerr=bars, label=name, capsize=3, **style)
@@ -358,6 +448,7 @@ class LevelDisplay:
             ax.axhline(self.level, color="#666666", linewidth=1, label=self.level_label)
         if self.log_x:
             ax.set_xscale("log")
+            _tick_values(ax, self.points)
         if self.log_y:
             ax.set_yscale("log")
         _finish(ax, self.x_label, self.y_label, self.title)

@@ -101,7 +101,6 @@ class ScoresRecord:
         order = (*first, *(name for name in SCORE_COLUMNS if name not in first))
         params = [{"rank": k, "alpha": alpha} for k, alpha in pairs]
         return {
-            "alpha_": self.alpha,
             "best_score_": score,
             "n_passes_": self.n_passes,
             "cv_results_": {"params": params, **{name: table[name] for name in order}},

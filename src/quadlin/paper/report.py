@@ -2,17 +2,19 @@
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from quadlin.core.messages import Message, Phrase
 from quadlin.explain.html import html_page
-from quadlin.paper.results import FolderError, read_about
+from quadlin.paper.overview import OverviewDisplay
+from quadlin.paper.results import FolderError, read_about, write_text
 from quadlin.paper.studies import studies
+from quadlin.paper.studies.panels import PANELS, as_run
 from quadlin.paper.study import Study, Verdict
-from quadlin.storage.atomic import atomic_write
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -54,28 +56,28 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     if not any(folder.glob("*.parquet")):
-        raise FolderError(
-            f"There are no results (*.parquet) in {str(folder)!r}. Run the studies first: "
-            "python -m quadlin.paper --quick."
-        )
+        text = "There are no results (*.parquet) in {folder!r}. Run the studies first: {command}."
+        command = Phrase("python -m quadlin.paper --quick", "quadlin reproduce")
+        raise FolderError(Message(text, folder=str(folder), command=command))
     sections, damaged = [], []
     for study in studies().values():
         path = folder / f"{study.name}.parquet"
         if path.exists():
             try:
-                about, frame = _read(path)
+                about, frame = read_results(path)
             except (OSError, ValueError, KeyError):
                 damaged.append(study.name)
                 continue
-            pictures = _pictures(study, frame, folder / FIGURES)
+            study = as_run(study, frame)
+            pictures = _pictures(study.name, study.figures(frame), folder / FIGURES)
             sections.append(Section(study, about, frame, study.verdict(frame), pictures))
+    sections = _with_overview(sections, folder / FIGURES)
     page = folder / PAGE
-    with atomic_write(page) as file:
-        file.write(render(sections, damaged).encode())
+    write_text(page, render(sections, damaged))
     return page
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Any]:
+def read_results(path: Path) -> tuple[dict[str, Any], Any]:
     """Return what a Parquet file says about itself, and its rows as a frame."""
     try:
         pq: Any = import_module("pyarrow.parquet")
@@ -86,20 +88,29 @@ def _read(path: Path) -> tuple[dict[str, Any], Any]:
     return read_about(path), pq.read_table(path).replace_schema_metadata().to_pandas()
 
 
-def _pictures(study: Study, frame: Any, folder: Path) -> dict[str, str]:
+def _with_overview(sections: list[Section], folder: Path) -> list[Section]:
+    """Put the eight panels as one figure before the first of them, where all are there."""
+    frames = {section.study.name: section.frame for section in sections}
+    if not set(PANELS) <= set(frames):
+        return sections
+    overview = _pictures("panels", {"together": OverviewDisplay(frames)}, folder)
+    first = replace(sections[0], pictures=overview | dict(sections[0].pictures))
+    return [first, *sections[1:]]
+
+
+def _pictures(study: str, displays: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Draw each figure into a PNG and an SVG file; return the SVG in base64."""
     plt: Any = import_module("matplotlib.pyplot")
     folder.mkdir(exist_ok=True)
     drawn = {}
     # Neither the date nor chance in the files: the same results give the same bytes.
     with plt.rc_context({"svg.hashsalt": "quadlin", "savefig.facecolor": "white"}):
-        for name, display in study.figures(frame).items():
+        for name, display in displays.items():
             figure = display.plot().figure_
-            stem = folder / f"{study.name}-{name}"
+            stem = folder / f"{study}-{name}"
             figure.savefig(stem.with_name(stem.name + ".png"), dpi=150)
-            figure.set_layout_engine(
-                "none"
-            )  # it has done its work, which takes a third of the time
+            # The layout is made; to make it again takes a third of the time.
+            figure.set_layout_engine("none")
             buffer = BytesIO()
             figure.savefig(buffer, format="svg", metadata={"Date": None})
             stem.with_name(stem.name + ".svg").write_bytes(buffer.getvalue())
@@ -135,8 +146,9 @@ TEMPLATE = """
 <header>
 <h1>{{ title }}</h1>
 <p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model</cite>,
-measured with quadlin. Of {{ sections|length }} claims {{ tally }} Where the measurement differs
-from the paper, the text says so.</p>
+measured with quadlin. Of {{ sections|length }} claims, {{ tally }} Each claim is judged on its own
+hypotheses. Higher order models and multi-task learning, which the paper mentions, are out of
+scope.</p>
 {% for note in notes %}
 <p>{{ note }}</p>
 {% endfor %}

@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +12,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from quadlin import __version__
+from quadlin.core.messages import Message, Option
 from quadlin.paper.study import Row, Study, Task
 from quadlin.storage.atomic import atomic_write
 
@@ -43,6 +44,7 @@ class Results:
     size: str
     say: Callable[[str], None] = print
     moved: list[Path] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the panels, where changed
 
     def open(self) -> None:
         """Make the folder ready to be written to, or say why it cannot be."""
@@ -51,32 +53,52 @@ class Results:
             with NamedTemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise FolderError(
-                f"Results cannot be written to {str(self.folder)!r} ({error.strerror}). "
-                "Choose another with --folder, or make it writable."
-            ) from error
-        held = self.held_size()
-        if held is not None and held != self.size:
-            raise FolderError(
-                f"{str(self.folder)!r} holds results of size {held!r}, not {self.size!r}: they are "
-                "not to be mixed. Choose another --folder, or go on with that size."
+            text = (
+                "Results cannot be written to {place!r} ({reason}). "
+                "Choose another {folder}, or make it writable."
             )
-        write_text(self.folder / ABOUT, json.dumps({"size": self.size}))
+            raise self._refused(text, reason=error.strerror) from error
+        self._refuse_mixing()
+        about = {"size": self.size} | ({"settings": dict(self.settings)} if self.settings else {})
+        write_text(self.folder / ABOUT, json.dumps(about))
 
-    def held_size(self) -> str | None:
-        """Return the size that the folder's results have, if it has any."""
+    def _refuse_mixing(self) -> None:
+        """Refuse a folder whose results have another size or other settings."""
+        size, settings = self._contents()
+        if size is None:
+            return
+        if size != self.size:
+            text = (
+                "{place!r} holds results of size {there!r}, not {here!r}, and the two must not be "
+                "mixed. Choose another {folder}, or continue with that size."
+            )
+            raise self._refused(text, there=size, here=self.size)
+        if settings != dict(self.settings):
+            text = (
+                "{place!r} holds results of other settings ({there}), not of these ({here}). "
+                "Choose another {folder}."
+            )
+            raise self._refused(text, there=_words(settings), here=_words(self.settings))
+
+    def _refused(self, text: str, **values: Any) -> FolderError:
+        place = str(self.folder)
+        return FolderError(Message(text, place=place, folder=Option("folder"), **values))
+
+    def _contents(self) -> tuple[str | None, dict[str, Any]]:
+        """Return the size and the settings of the folder's results, if it has any."""
         try:
-            return str(json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))["size"])
+            about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+            return str(about["size"]), dict(about.get("settings", {}))
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError):
             self.set_aside(self.folder / ABOUT)
         for path in sorted(self.folder.glob("parts/*/*.json")):
             try:
-                return str(json.loads(path.read_text(encoding="utf-8"))["size"])
+                return str(json.loads(path.read_text(encoding="utf-8"))["size"]), {}
             except (ValueError, KeyError, TypeError):
                 continue
-        return None
+        return None, {}
 
     def path(self, study: str, task: Task) -> Path:
         """Return where the part of a task is kept."""
@@ -113,8 +135,8 @@ class Results:
         path.rename(aside)
         self.moved.append(aside)
         self.say(
-            f"{path.name} in {str(path.parent)!r} is damaged: kept as {aside.name}, and what it "
-            "held is made again."
+            f"{path.name} in {str(path.parent)!r} is damaged: it is kept as {aside.name}, and "
+            "its content is made again."
         )
 
     def is_combined(self, study: Study, tasks: Sequence[Task]) -> bool:
@@ -181,20 +203,24 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "the defaults"
+
+
 def _number(value: Any) -> Any:
     """Return a numpy number as Python's."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{value!r} is no plain number or string.")
+    raise TypeError(f"{value!r} is not a plain number or string.")
 
 
 def versions() -> dict[str, str]:
     """Return the versions that results depend on."""
-    found = {"quadlin": __version__, "python": platform.python_version()}
+    packages = {"quadlin": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         if name.replace("scikit-learn", "sklearn").replace("-", "_") in sys.modules:
             try:
-                found[name] = version(name)
+                packages[name] = version(name)
             except PackageNotFoundError:
                 continue
-    return found
+    return packages

@@ -1,30 +1,27 @@
-"""Runs studies: each finished task is kept, so that a run that was stopped goes on from there."""
+"""Runs studies: each finished task is kept, so that a run that was stopped can continue."""
 
 import importlib.util
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
-from types import FrameType
-from typing import Any
 
-from threadpoolctl import threadpool_limits
-
-from quadlin.paper.results import Part, Results, versions
+from quadlin.core.messages import Message, Option
+from quadlin.paper.execution import started, workers
+from quadlin.paper.progress import progress_bar
+from quadlin.paper.results import Part, Results
+from quadlin.paper.settings import SettingError, Settings
+from quadlin.paper.solver import SolverError
 from quadlin.paper.studies import studies
-from quadlin.paper.study import SIZES, Study, Task
+from quadlin.paper.studies.panels import customised
+from quadlin.paper.study import SIZES, Study
 
 Say = Callable[[str], None]
 
 
-class UnknownNameError(ValueError):
+class UnknownNameError(SettingError):
     """A study, size or device that does not exist; the message lists those that do."""
 
 
@@ -47,12 +44,13 @@ def reproduce(
     folder: str | Path = "results",
     device: str = "cpu",
     *,
+    settings: Settings | None = None,
     jobs: int | None = None,
     report: Callable[[Path], Path] | None = None,
     progress: bool = True,
     say: Say = print,
 ) -> Outcome:
-    """Run the studies, or go on with them, and combine each whole one into a Parquet file.
+    """Run the studies, or continue them, and combine each complete one into a Parquet file.
 
     Parameters
     ----------
@@ -64,20 +62,22 @@ def reproduce(
         Where results go. Tasks found there are not run again.
     device : str
         "cpu" for numpy, or a device of torch such as "cuda".
+    settings : Settings or None
+        Other settings for the panels a to h, such as your own solver or distribution.
     jobs : int or None
         Tasks at a time, each in a process of its own. None takes one for each core at size
-        "quick", else 1: tasks of the paper's size need a gigabyte or more each.
+        "quick", else 1: tasks of the paper's size need several gigabytes each.
     report : callable or None
         Called with the folder at the end, e.g. `quadlin.paper.report.write_report`.
     progress : bool
         Whether to show a bar, where rich is installed.
     say : callable
-        What to do with a line of words for the user.
+        Called with each message for the user.
 
     Returns
     -------
     Outcome
-        Which studies are complete, and why others are not.
+        Which studies are complete, and the reason why others are not.
 
     Examples
     --------
@@ -87,21 +87,26 @@ def reproduce(
     >>> outcome.complete
     ['a']
     """
-    chosen = chosen_studies(only)
     check_size(size)
+    settings = settings or Settings()
+    chosen = chosen_studies(only)
+    if not settings.are_default:
+        chosen = [customised(study, settings, size) for study in chosen]
     check_device(device)
     jobs = _checked_jobs(jobs, size, device)
-    results = Results(Path(folder), size, say)
+    results = Results(Path(folder), size, say, settings=settings.plain())
     results.open()
-    outcome, failed = Outcome(results.folder), []
+    outcome: Outcome = Outcome(results.folder)
+    failed: list[Exception] = []
+    total = sum(len(study.tasks(size)) for study in chosen)
     try:
-        with _bar(chosen, size, progress) as advance, _workers(jobs) as pool:
+        with progress_bar(total, progress) as advance, workers(jobs) as pool:
             for study in chosen:
                 failed += _run_study(study, results, device, outcome, advance, pool)
     except KeyboardInterrupt:
         say(
             f"\nStopped. Everything finished so far is kept in {str(results.folder)!r}; "
-            "the same command goes on from there."
+            "the same command continues from there."
         )
         raise
     for name, reason in outcome.left.items():
@@ -109,6 +114,8 @@ def reproduce(
     if report is not None and any(results.folder.glob("*.parquet")):
         say(f"The report is {str(report(results.folder))!r}.")
     if failed:
+        if isinstance(failed[0], SolverError):
+            raise TaskFailedError(str(failed[0])) from failed[0]
         raise TaskFailedError(
             f"{len(failed)} task(s) failed, the first with: {failed[0]!r}. All others are kept in "
             f"{str(results.folder)!r}; the same command tries the failed ones again."
@@ -125,142 +132,82 @@ def _run_study(
     pool: ProcessPoolExecutor | None,
 ) -> list[Exception]:
     """Run what is missing of a study; return the errors."""
-    tasks, failed = study.tasks(results.size), []
-    parts: list[Part] = []
+    tasks = study.tasks(results.size)
+    failed: list[Exception] = []
     if results.is_combined(study, tasks):
         for _ in tasks:
             advance(study.name)
         outcome.complete.append(study.name)
         return []
-    known = [results.read(study.name, task) for task in tasks]
-    running: list[Callable[[], Part]] = []
-    for task, part in zip(tasks, known, strict=True):
+    waiting: list[Callable[[], Part]] = []
+    for task in tasks:
+        part = results.read(study.name, task)
         if part is not None:
-            running.append(partial(_same, part))
-        elif pool is None:
-            running.append(partial(_run_task, study, task, results, device))
+            waiting.append(partial(_same, part))
         else:
-            given = (study.name, task, str(results.folder), results.size, device)
-            running.append(_submitted(pool, *given))
-    for result in running:
+            waiting.append(started(study, task, results, device, pool))
+    parts: list[Part] = []
+    for result in waiting:
         try:
             parts.append(result())
         except ImportError as error:
             outcome.left[study.name] = f"not run here. {error}"
+        except SolverError as error:
+            failed.append(error)
+            outcome.left[study.name] = "the solver failed."
+            break  # it would fail on every other task as well
         except Exception as error:
             failed.append(error)
             outcome.left[study.name] = f"a task failed: {error!r}"
         advance(study.name)
     if len(parts) == len(tasks):
-        try:
-            results.combine(study, parts)
-            outcome.complete.append(study.name)
-        except ImportError:
-            outcome.left[study.name] = (
-                "all its tasks are done and kept as parts; combining them needs pyarrow: "
-                'pip install "quadlin[reproduce]", then run the same command again.'
-            )
-        except Exception as error:
-            failed.append(error)
-            outcome.left[study.name] = f"its rows do not make one table: {error!r}"
+        failed += _combined(study, results, parts, outcome)
     return failed
+
+
+def _combined(
+    study: Study, results: Results, parts: Sequence[Part], outcome: Outcome
+) -> list[Exception]:
+    """Write the Parquet file of a study whose tasks are all done; return the errors."""
+    try:
+        results.combine(study, parts)
+        outcome.complete.append(study.name)
+    except ImportError:
+        outcome.left[study.name] = (
+            "all its tasks are done and kept as parts; combining them needs pyarrow: "
+            'pip install "quadlin[reproduce]", then run the same command again.'
+        )
+    except Exception as error:
+        outcome.left[study.name] = f"its rows do not make one table: {error!r}"
+        return [error]
+    return []
 
 
 def _same(part: Part) -> Part:
     return part
 
 
-def _submitted(pool: ProcessPoolExecutor, *given: Any) -> Callable[[], Part]:
-    """Return what waits for a task's result, or raises why there is none."""
-    try:
-        return pool.submit(_work, *given).result
-    except RuntimeError as error:  # a worker died, of memory say
-        return partial(_raise, error)
-
-
-def _raise(error: Exception) -> Part:
-    raise error
-
-
-def _work(name: str, task: Task, folder: str, size: str, device: str) -> Part:
-    """Run a task in a worker."""
-    return _run_task(studies()[name], task, Results(Path(folder), size, _say_nothing), device)
-
-
-def _say_nothing(line: str) -> None:
-    pass
-
-
-@contextmanager
-def _workers(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Yield processes that run tasks, none for one job at a time."""
-    if jobs == 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _checked_jobs(jobs: int | None, size: str, device: str) -> int:
     if jobs is None:
         return (os.cpu_count() or 1) if size == "quick" and device == "cpu" else 1
     if not isinstance(jobs, int) or jobs < 1:
-        raise UnknownNameError(f"jobs={jobs!r} must be a whole number ≥ 1.")
+        text = "{option} must be a whole number ≥ 1, not {jobs!r}."
+        raise UnknownNameError(Message(text, option=Option("jobs"), jobs=jobs))
     return jobs
-
-
-def _run_task(study: Study, task: Task, results: Results, device: str) -> Part:
-    # On small matrices threads of BLAS wait for one another more than they work.
-    small = device == "cpu" and results.size != "full"
-    start = perf_counter()
-    with _no_swallowed_interrupt(), threadpool_limits(1 if small else None):
-        rows = study.run(task, device)
-    part = Part(task, rows, perf_counter() - start, device, versions())
-    results.write(study.name, part)
-    return part
-
-
-@contextmanager
-def _no_swallowed_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if a solver took one for a wish to stop early.
-
-    A fit that is interrupted returns its best model so far, which is no result of the task.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread alone
-        return
-    before = signal.getsignal(signal.SIGINT)
-    seen = False
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = True
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if seen:
-        raise KeyboardInterrupt
 
 
 def chosen_studies(only: Sequence[str] | str | None) -> list[Study]:
     """Return the studies of these names, in the order of the report."""
-    known = studies()
+    by_name = studies()
     if only is None:
-        return list(known.values())
+        return list(by_name.values())
     names = only.split(",") if isinstance(only, str) else list(only)
     names = [name.strip() for name in names if name.strip()]
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in by_name]
     if unknown or not names:
         what = f"There is no study {unknown[0]!r}." if unknown else "No study is named."
-        raise UnknownNameError(f"{what} Choose from: {', '.join(known)}.")
-    return [study for name, study in known.items() if name in names]
+        raise UnknownNameError(f"{what} Choose from: {', '.join(by_name)}.")
+    return [study for name, study in by_name.items() if name in names]
 
 
 def check_size(size: str) -> None:
@@ -284,33 +231,3 @@ def check_device(device: str) -> None:
         raise UnknownNameError(
             f"Device {device!r} cannot be used ({reason}). Use 'cpu', or 'cuda' where there is one."
         ) from error
-
-
-@contextmanager
-def _bar(chosen: Sequence[Study], size: str, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what moves the bar on by a task; silent where rich is missing."""
-    if not shown or importlib.util.find_spec("rich") is None:
-        yield lambda name: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        total = sum(len(study.tasks(size)) for study in chosen)
-        bar = progress.add_task("", total=total)
-        yield lambda name: progress.update(bar, advance=1, description=name)

@@ -25,7 +25,7 @@ class Study:
     """One figure or claim.
 
     A task is the unit of resuming: it runs on its own, in any order, and the same task gives the
-    same rows (but for columns whose names begin with ``seconds`` or ``bytes``, which are measured).
+    same rows, except in measured columns, whose names begin with ``seconds`` or ``bytes``.
     """
 
     name: str  # of its files, and for `--only`

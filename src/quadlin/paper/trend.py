@@ -1,6 +1,6 @@
 """Power laws through measurements, with the uncertainty of their exponents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def verdict_of(checks: Mapping[str, bool]) -> str:
     return "yes" if all(held) else "in part" if any(held) else "no"
 
 
-def listed(items: Any) -> str:
-    """Join words as a sentence does."""
+def joined(items: Iterable[Any]) -> str:
+    """Join words as a sentence does: a, b and c."""
     words = [str(item) for item in items]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -50,7 +50,7 @@ class Normal(Additive):
     gram: Array  # (p + 2, p + 2)
 
 
-def _dense(chunk: Chunk, units: Units) -> Array:
+def dense(chunk: Chunk, units: Units) -> Array:
     """Return standardised rows outright, in float64."""
     block = Block(chunk.X, units)
     if block.offset is not None:
@@ -65,7 +65,7 @@ def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
     if n > step:  # products are many more than features
         parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
         return folded(_normal, parts, (units, pairs))[0]  # type: ignore[return-value]
-    Z = _dense(chunk, units)
+    Z = dense(chunk, units)
     xp = namespace(Z)
     columns = [xp.ones_like(Z[:, :1]), Z]
     if pairs is not None:
@@ -98,7 +98,7 @@ class Exact:
             self.gram = rows.reduce(_normal, units, self.pairs).gram
             return
         chunks = rows.collect(positive_rows)
-        Z = xp.concat([_dense(c, units) for c in chunks]) / self.rho
+        Z = xp.concat([dense(c, units) for c in chunks]) / self.rho
         y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
         weight = xp.astype(xp.concat(weights), xp.float64)

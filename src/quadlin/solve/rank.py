@@ -1,5 +1,6 @@
 """The rank, chosen by the spectrum and confirmed on rows held out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
@@ -10,6 +11,7 @@ from quadlin.core.engine import height
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.exact import Alpha
 from quadlin.solve.path import Path, squared_errors
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
@@ -18,6 +20,7 @@ HELD_OUT = 0.2  # of the rows, for `choose_rank`
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
 ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows a feature for each, and at most
 LOOSE_TOL = 1e-3
+NOTHING_LEFT = 1e-9  # of the target's variance
 PATIENCE = 2  # ranks in a row that fail the test
 
 
@@ -73,36 +76,74 @@ def choose_rank(
     >>> choose_rank(rows, units, Options(rank=1), 2000.0, np.random.default_rng(0))
     3
     """
-    d, alpha = units.scale.shape[0], options.alpha
-    n_rows = sum(rows.collect(height))
-    mask = rng.permutation(n_rows) < int(HELD_OUT * n_rows)
-    kept, test = (rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask))
-    n = int((~mask).sum())
-    most = (
-        min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
-        if max_rank is None
-        else min(d, max_rank)
-    )
-    share = weight * n / n_rows
-    loose = replace(options, tol=max(LOOSE_TOL, options.tol))
-    path = Path(kept, units, loose, n, share, int(rng.integers(2**31)))
-    model = path.model(most, alpha)
-    squares, omega = squared_errors(model, units, kept)
-    n = max(1, int(namespace(omega).count_nonzero(omega)))
-    left = max(n / 10, n - degrees_of_freedom(d, most, **options.parts))
-    xp = namespace(omega)
-    noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
-    s = Coordinates(units, options, path.whitener(alpha)).of(model)[-1]
-    rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * sqrt(d / n)))
-    errors: dict[int, Array] = {}
-    failures = 0
-    while rank >= 0 and failures < PATIENCE:
-        errors[rank], omega = squared_errors(path.model(rank, alpha), units, test)
-        means = {k: float(omega @ e) for k, e in errors.items()}
-        best = min(means, key=lambda k: means[k])
-        failures = 0 if as_good(errors[rank], errors[best], omega) else failures + 1
-        rank -= 1
-    return min(k for k, e in errors.items() if as_good(e, errors[best], omega))
+    return HeldOut(rows, units, options, weight, rng).rank(options.alpha, max_rank)
+
+
+class HeldOut:
+    """A fifth of the rows, which judge what was fitted to the others."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        units: Units,
+        options: Options,
+        weight: float,
+        rng: np.random.Generator,
+    ) -> None:
+        self.units, self.options = units, options
+        n_rows = sum(rows.collect(height))
+        mask = rng.permutation(n_rows) < int(HELD_OUT * n_rows)
+        self.kept, self.test = (
+            rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
+        )
+        self.n = int((~mask).sum())
+        loose = replace(options, tol=max(LOOSE_TOL, options.tol))
+        share = weight * self.n / n_rows
+        self.weight = share
+        self.path = Path(self.kept, units, loose, self.n, share, int(rng.integers(2**31)))
+
+    def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
+        """Return the squared errors of a fit on the rows held out, and their weights."""
+        return squared_errors(self.path.model(rank, alpha), self.units, self.test)
+
+    def rank(self, alpha: Alpha, max_rank: int | None = None) -> int:
+        """Return the smallest rank that predicts them as well as the best; see `choose_rank`."""
+        d, n, units = self.units.scale.shape[0], self.n, self.units
+        most = (
+            min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
+            if max_rank is None
+            else min(d, max_rank)
+        )
+        model = self.path.model(most, alpha)
+        squares, omega = squared_errors(model, units, self.kept)
+        n = max(1, int(namespace(omega).count_nonzero(omega)))
+        left = max(n / 10, n - degrees_of_freedom(d, most, **self.options.parts))
+        xp = namespace(omega)
+        noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
+        s = Coordinates(units, self.options, self.path.whitener(alpha)).of(model)[-1]
+        rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * sqrt(d / n)))
+        errors: dict[int, Array] = {}
+        failures = 0
+        while rank >= 0 and failures < PATIENCE:
+            errors[rank], omega = self.errors(rank, alpha)
+            means = {k: float(omega @ e) for k, e in errors.items()}
+            best = min(means, key=lambda k: means[k])
+            failures = 0 if as_good(errors[rank], errors[best], omega) else failures + 1
+            rank -= 1
+        return min(k for k, e in errors.items() if as_good(e, errors[best], omega))
+
+    def alpha(self, rank: int, penalties: Sequence[Alpha]) -> Alpha:
+        """Return the penalties, as shares of the weight, that predict them best at a rank.
+
+        Errors that are nothing but rounding count as equal: then the first ones are taken.
+        """
+        floor, means = 0.0, []
+        for first, second in penalties:
+            errors, omega = self.errors(rank, (first * self.weight, second * self.weight))
+            total = float(namespace(omega).sum(omega))
+            floor = NOTHING_LEFT * self.units.target.power * total
+            means.append(max(float(omega @ errors), floor))
+        return penalties[int(np.argmin(means))]
 
 
 def as_good(errors: Array, best: Array, omega: Array) -> bool:

@@ -75,8 +75,12 @@ class Options:
 
     @property
     def levels_are_ambiguous(self) -> bool:
-        """Tell whether coefficients of one-hot levels are determined up to a constant only."""
-        return self.fit_linear and self.fit_intercept and not all(self.alpha)
+        """Tell whether a constant can move between one-hot levels, b and w without any effect.
+
+        A penalty decides where it goes, but not by anything that the rows say; so coefficients of
+        levels are always reported as differences from their mean.
+        """
+        return self.fit_linear and self.fit_intercept
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.step_length import Gram
+from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
@@ -54,6 +55,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Model: {"U": "dk", "s": "k"},
     Normal: {"gram": "pp"},
     Pending: {"target": "1"},
+    Products: {"gram": "pp"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
     Steps: {"E": "dk", "H": "dmk", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},

@@ -9,11 +9,12 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
+from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
 from quadlin.stream.buffer import Buffer
-from quadlin.stream.stream import Stream
+from quadlin.stream.stream import FIXED, Stream
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
@@ -56,6 +57,8 @@ class StreamState:
     rows: int
     weight: float
     squared_weight: float
+    automatic: Automatic = FIXED  # what the first batch has to choose
+    chosen: Options | None = None  # the options of `current`, where it has chosen them
 
 
 def state_of(stream: Stream) -> StreamState:
@@ -82,6 +85,8 @@ def state_of(stream: Stream) -> StreamState:
         stream.tally.counting,
         stream.tally.weight,
         stream.tally.squared_weight,
+        stream.automatic,
+        None if stream.chosen == stream.options else stream.chosen,
     )
 
 
@@ -97,11 +102,13 @@ def stream_of(
         replace(state.make_units, names=list(names), fields=one_hot),
         state.seed,
         state.state,
+        state.automatic,
     )
     stream.goal, stream.pending = state.goal, state.pending
     stream._current = state.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
+    stream._chosen = state.options if state.chosen is None else state.chosen
     stream.tally = Tally(state.rows, state.rows, state.weight, state.squared_weight)
     return stream
 
@@ -148,9 +155,11 @@ def _check_state(state: StreamState, d: int) -> None:
     least = 0 if waiting is None and pending is None else 1
     _require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
     _require(not len(state.make_units.fields), "the fields of a state")
-    _check_choices(state.options, state.make_units.diagonal, d)
+    for options in (state.options, state.chosen or state.options):
+        _check_choices(options, state.make_units.diagonal, d)
     for each in states:
-        _require(state.options.rank == each.model.s.shape[0] <= d, "the rank")
+        options = state.options if each is fitted or state.chosen is None else state.chosen
+        _require(options.rank == each.model.s.shape[0] <= d, "the rank")
         _check_fit(each)
 
 

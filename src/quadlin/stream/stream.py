@@ -15,11 +15,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.choice import Automatic, fit_choosing
+from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
 from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.buffer import Buffer
 
+FIXED = Automatic()  # nothing is left to choose
 SIGNIFICANT = 1.5
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
@@ -59,8 +61,10 @@ class Stream:
         make_units: UnitsMaker,
         seed: int,
         state: FitState | None = None,
+        automatic: Automatic = FIXED,
     ) -> None:
-        self.options = options
+        self.options = options  # with what was chosen, once the first batch is complete
+        self.automatic = automatic  # what the first batch has to choose
         self.batch_size = batch_size
         self.first_limit = first_limit
         self.make_units = make_units
@@ -71,6 +75,7 @@ class Stream:
         self.pending: Pending | None = None  # sums of a later one
         self.tally = Tally(0, 0, 0.0, 0.0)
         self._current: FitState | None = state
+        self._chosen = options
 
     def _first_goal(self) -> int:
         d = len(self.make_units.names)
@@ -126,6 +131,11 @@ class Stream:
         return self._current
 
     @property
+    def chosen(self) -> Options:
+        """Return the options of `current`: rank and penalties may be chosen from its rows."""
+        return self.options if self.current is self.state else self._chosen
+
+    @property
     def example(self) -> Array:
         """Return an array that lives where the model lives."""
         return self.waiting.y if self.state is None else self.state.model.w
@@ -151,6 +161,7 @@ class Stream:
             self.goal = 2 * rows
             return
         self.state, self.goal = self._current, self.batch_size
+        self.options, self.automatic = self._chosen, FIXED
         self.waiting, self.pending = Buffer(), None
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
@@ -168,7 +179,8 @@ class Stream:
     def _learn_pending(self) -> FitState:
         if self.state is None:
             rows = Rows.of(self.waiting.source())
-            state = fit_table(rows, self.options, self.make_units, self.seed)
+            choices = (self.options, self.make_units, self.seed, self.automatic)
+            state, self._chosen = fit_choosing(rows, *choices)
             if state.status is Status.interrupted:  # half a fit is no state to go on from
                 raise KeyboardInterrupt(state.status.value)
             return state

@@ -10,14 +10,20 @@ FIGURE = ("panels", "nuclear")
 CLAIMS = (
     "rate",
     "samples",
+    "constants",
     "rip",
+    "dimension",
     "concentration",
     "tau",
     "identifiability",
+    "masks",
     "skewness",
     "memory",
     "noise",
+    "nearly_low_rank",
     "signed",
+    "asymmetric",
+    "self_interactions",
     "transition",
     "risk",
 )
@@ -31,9 +37,9 @@ def studies() -> dict[str, Study]:
     >>> list(studies())[:8]
     ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']
     """
-    found: dict[str, Study] = {}
+    by_name: dict[str, Study] = {}
     for name in (*FIGURE, *CLAIMS):
         module = import_module(f"{__name__}.{name}")
         for study in getattr(module, "STUDIES", None) or [module.STUDY]:
-            found[study.name] = study
-    return found
+            by_name[study.name] = study
+    return by_name

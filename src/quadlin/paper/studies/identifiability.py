@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import LevelDisplay
-from quadlin.paper.problems import fitted, law, truth
+from quadlin.paper.laws import law
+from quadlin.paper.problems import INTERCEPT, fitted
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import verdict_of
+from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.truth import random_truth
 
 CASES = {  # law, its parameter, and whether M has a diagonal of its own beside the low rank
     "Bernoulli(.1)": ("bernoulli", 0.1, False),
@@ -46,32 +48,33 @@ def tasks(size: str) -> list[Task]:
 def run(task: Task, device: str) -> list[Row]:
     """Return the relative error of each quantity, and what twins and counting say."""
     name, parameter, extra = CASES[task["case"]]
-    own, rng, d = law(name, parameter), np.random.default_rng(task["seed"]), task["d"]
-    model = truth(rng, d, task["k"], signed=True)
-    M, w = model.M, model.w
+    features, rng, d = law(name, parameter), np.random.default_rng(task["seed"]), task["d"]
+    truth = random_truth(rng, d, task["k"], signed=True)
+    M, w = truth.M, truth.w
     if extra:
         M = M + np.diag(rng.standard_normal(d))
-    Z = own.draw(rng, task["n"] + 2000, d)
-    f = 1.0 + Z @ w + np.sum((Z @ M) * Z, axis=1)
+    Z = features.draw(rng, task["n"] + 2000, d)
+    f = INTERCEPT + Z @ w + np.sum((Z @ M) * Z, axis=1)
     train, test = slice(0, task["n"]), slice(task["n"], None)
     fit = fitted(Z[train], f[train], task["k"])
-    found = (fit.components_.T * fit.eigenvalues_) @ fit.components_
+    estimate = (fit.components_.T * fit.eigenvalues_) @ fit.components_
     m = np.diag(M)
-    own_m = np.where(fit.has_diagonal_, np.diag(found), 0.0)
+    estimated_m = np.where(fit.has_diagonal_, np.diag(estimate), 0.0)
+    kappa = features.kappa
     residual = fit.predict(Z[test]) - f[test]
     values = {
         "prediction": _relative(residual, f[test] - f[test].mean()),
-        "off_diagonal": _relative(_off(found) - _off(M), _off(M)),
-        "folded": _relative(fit.coef_ + own.kappa * own_m - w - own.kappa * m, w + own.kappa * m),
-        "diagonal": _relative(own_m - m, m),
+        "off_diagonal": _relative(_off(estimate) - _off(M), _off(M)),
+        "folded": _relative(fit.coef_ + kappa * estimated_m - w - kappa * m, w + kappa * m),
+        "diagonal": _relative(estimated_m - m, m),
         "linear": _relative(fit.coef_ - w, w),
     }
     rows: list[Row] = [{"quantity": q, "value": value} for q, value in values.items()]
     # The twin has no diagonal: z² = 1 + κz moves it into w and b, where z takes two values.
-    twin = 1.0 + m.sum() + Z @ (w + own.kappa * m) + np.sum((Z @ _off(M)) * Z, axis=1)
+    twin = INTERCEPT + m.sum() + Z @ (w + kappa * m) + np.sum((Z @ _off(M)) * Z, axis=1)
     rows.append({"quantity": "twin_prediction", "value": _relative(twin - f, f - f.mean())})
     rows.append({"quantity": "twin_parameters", "value": _relative(np.diag(m), M)})
-    rows.append({"quantity": "hidden", "value": _hidden(own.draw(rng, 2000, SMALL_D))})
+    rows.append({"quantity": "hidden", "value": _hidden(features.draw(rng, 2000, SMALL_D))})
     rows.append({"quantity": "refused", "value": _refused(Z[train], f[train], task["k"])})
     return rows
 
@@ -103,9 +106,9 @@ def _refused(X: np.ndarray, y: np.ndarray, rank: int) -> float:
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the relative errors, by quantity."""
-    own = frame[frame["quantity"].isin(list(QUANTITIES))]
+    shown = frame[frame["quantity"].isin(list(QUANTITIES))]
     points = {}
-    for case, part in own.groupby("case", sort=False):
+    for case, part in shown.groupby("case", sort=False):
         points[case] = ([QUANTITIES[q] for q in part["quantity"]], part["value"].to_numpy())
     return {
         "identifiability": LevelDisplay(
@@ -137,20 +140,21 @@ def verdict(frame: Frame) -> Verdict:
     checks = {
         "the diagonal is lost": lost,
         "twins predict alike": twin < 1e-10,
-        "one direction a feature is hidden": hidden == least(two_valued, "hidden") == 1.0,
+        "one direction per feature is hidden": hidden == least(two_valued, "hidden") == 1.0,
         "Gaussian features hide nothing": most(control, "hidden") == 0.0,
     }
     worst = {q: most(two_valued, q) for q in QUANTITIES}
-    measured = "two-valued features, largest relative error: " + ", ".join(
-        f"{label} {worst[q]:.1g}" for q, label in QUANTITIES.items()
+    measured = (
+        "On two-valued features the largest relative errors are "
+        + joined(f"{worst[q]:.1g} for {label}" for q, label in QUANTITIES.items())
+        + f"; models that differ in M by at least {least(two_valued, 'twin_parameters'):.2f} of it "
+        f"predict alike within {twin:.0e}."
     )
-    measured += f"; twins that differ in M by at least {least(two_valued, 'twin_parameters'):.2f} "
-    measured += f"of it predict alike within {twin:.0e}"
     words = (
-        f"{hidden:g} direction a feature is hidden: diag M trades against w and b, because "
+        f"{hidden:g} direction per feature is hidden: diag M trades against w and b, because "
         "z² = 1 + κz, and only w + κ∘diag M is a number that any data can tell. "
-        if checks["one direction a feature is hidden"]
-        else f"{least(two_valued, 'hidden'):g} to {hidden:g} directions a feature are hidden. "
+        if checks["one direction per feature is hidden"]
+        else f"{least(two_valued, 'hidden'):g} to {hidden:g} directions per feature are hidden. "
     )
     names = {
         "prediction": "predictions",

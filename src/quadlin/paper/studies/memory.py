@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, powers, verdict_of
+from quadlin.paper.trend import Power, joined, powers, verdict_of
 
 CHUNK = 8  # rows given to the stream at a time: what it makes of them is the caller's choice
 CHUNKS = 12  # of them while the stream is watched, the last of which completes a batch
@@ -43,15 +43,15 @@ def tasks(size: str) -> list[Task]:
 def run(task: Task, device: str) -> list[Row]:
     """Return the peaks of what is allocated beyond the rows, which are there before.
 
-    The first batch is gathered and fitted as a table, and is told apart. Of each later batch the
-    last rows are watched as they come a few at a time, with all that is held by then.
+    The first batch is gathered and fitted as a table, and is measured separately. Of each later
+    batch the last rows are measured as they arrive, a few at a time, with all that is held then.
     """
     d, k = task["d"], task["k"]
     n = FIRST * (k + 1) * d
     rng = np.random.default_rng(task["seed"])
     X = rng.standard_normal((n, d))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
-    few = {"rank": k, "whiten": "none", "polish": False, "max_iter": 3, "tol": 0.5}
+    few = {"rank": k, "alpha": 0.0, "whiten": "none", "polish": False, "max_iter": 3, "tol": 0.5}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # What is loaded and cached on first use is nobody's memory.
@@ -89,34 +89,36 @@ def _peaks(
 
 def exponents(frame: Frame) -> dict[str, dict[str, Power]]:
     """Fit bytes = a·dᵖ·k^q for each part."""
-    own = frame[frame["batches"] == frame["batches"].min()]
-    return {part: powers({"d": own["d"], "k": own["k"]}, own[part]) for part in PARTS}
+    shortest = frame[frame["batches"] == frame["batches"].min()]
+    return {
+        part: powers({"d": shortest["d"], "k": shortest["k"]}, shortest[part]) for part in PARTS
+    }
 
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the peaks against d at one k and against k at one d."""
-    own = frame[frame["batches"] == frame["batches"].min()]
+    shortest = frame[frame["batches"] == frame["batches"].min()]
     pictures = {}
     for varied, fixed in (("d", "k"), ("k", "d")):
-        part = own[own[fixed] == own[fixed].mode()[0]]
+        part = shortest[shortest[fixed] == shortest[fixed].mode()[0]]
         columns = PARTS | {"square": "a d×d matrix"}
         pictures[f"memory_{varied}"] = ScalingDisplay.from_points(
             {label: (part[varied].to_numpy(), part[c].to_numpy()) for c, label in columns.items()},
             x_label="features d" if varied == "d" else "rank k",
             y_label="bytes",
-            title=f"Peak beside the rows, {fixed} = {own[fixed].mode()[0]}",
+            title=f"Peak beside the rows, {fixed} = {shortest[fixed].mode()[0]}",
         )
     return pictures
 
 
 def verdict(frame: Frame) -> Verdict:
     """Compare the growth with kd."""
-    found = exponents(frame)
+    fits = exponents(frame)
     base = frame[frame["batches"] == frame["batches"].min()]
     longer = frame[frame["batches"] == frame["batches"].max()].iloc[0]
     same = base[(base["d"] == longer["d"]) & (base["k"] == longer["k"])].iloc[0]
     growth = float(longer["bytes_stream"] / same["bytes_stream"])
-    stream = found["bytes_stream"]
+    stream = fits["bytes_stream"]
     widest = base.loc[base["d"].idxmax()]
     multiple = float(widest["bytes_stream"] / widest["factor"])
     checks = {
@@ -124,12 +126,14 @@ def verdict(frame: Frame) -> Verdict:
         "stream in k": stream["k"].at_most(1.0, SLACK),
         "no growth with rows": growth < 1.1,
     }
-    measured = "; ".join(
-        f"{label}: d^({found[part]['d']}) k^({found[part]['k']})" for part, label in PARTS.items()
-    )
-    measured += (
-        f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream holds {multiple:.0f} times "
-        f"U, {widest['bytes_stream'] / widest['square']:.2g} of a d×d matrix"
+    measured = (
+        "Memory grows as "
+        + joined(
+            f"d^({fits[part]['d']}) k^({fits[part]['k']}) for {label}"
+            for part, label in PARTS.items()
+        )
+        + f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream holds {multiple:.0f} "
+        f"times U, or {widest['bytes_stream'] / widest['square']:.2g} of a d×d matrix."
     )
     ratio = longer["batches"] / same["batches"]
     words = (
@@ -142,10 +146,10 @@ def verdict(frame: Frame) -> Verdict:
         f"But the first batch is kept and fitted as a table: {first:.1f} times its own size, "
         f"{FIRST}(k + 1)d rows here, so O(kd²) numbers until it is complete. "
         "`fit` holds a block of at most 2¹⁹ entries with its temporaries: "
-        f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, whatever n is."
+        f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, for any n."
     )
     holds = verdict_of(checks)
-    if holds == "yes" and not found["bytes_first"]["d"].at_most(1.0, SLACK):
+    if holds == "yes" and not fits["bytes_first"]["d"].at_most(1.0, SLACK):
         holds = "in part"
     return Verdict(measured, holds, words)
 

@@ -1,29 +1,31 @@
-"""The paper's figure, panels (a) to (h): test error against iterations, MES beside GD."""
+"""The paper's figure, panels (a) to (h): the test error of MES and of gradient descent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay
-from quadlin.metrics import degrees_of_freedom
-from quadlin.paper import race
-from quadlin.paper.baselines import STEP_SIZES
-from quadlin.paper.samplers import draw, on_device
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.descent import STEP_SIZES
+from quadlin.paper.laws import law_of
+from quadlin.paper.methods import SOLVERS, name_of, styles
+from quadlin.paper.race import Race
+from quadlin.paper.samplers import on_device, tables
+from quadlin.paper.settings import SettingError, Settings
+from quadlin.paper.solver import Setting, Solver, load_solver
+from quadlin.paper.studies.panel_verdicts import verdict
+from quadlin.paper.study import Frame, Row, Study, Task
 
 # rows = 30·k·d as in the paper; "full" is the paper's size.
-SETTINGS = {
+SIZES = {
     "tiny": {"d": 24, "k": 2, "test": 500, "iterations": 12, "trials": 1},
     "quick": {"d": 100, "k": 4, "test": 2_000, "iterations": 30, "trials": 2},
     "full": {"d": 1000, "k": 10, "test": 10_000, "iterations": 50, "trials": 10},
 }
-ROWS_PER_KD = 30
-FOUND = 1e-6  # a test NMSE below which the optimum counts as found
-NEAR = 1e-3  # and one that is worth counting iterations to
-FLOOR = 1e-12  # float32 goes no lower
+VIEWS = {"passes": "passes over the rows", "iteration": "iteration", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
@@ -31,256 +33,169 @@ class Panel:
     """What one panel shows."""
 
     name: str
-    features: str
-    parameter: float
+    distribution: str
     noises: tuple[float, ...]
     claim: str
-
-    @property
-    def has_diagonal(self) -> bool:
-        """Tell whether the squares of the features are modelled: the paper's MIP form."""
-        return self.features != "bernoulli"
-
-    @property
-    def law(self) -> str:
-        """Return the features' distribution in words."""
-        if self.features == "bernoulli":
-            return f"x is 1 with probability {self.parameter:g}, else 0"
-        return f"x = min(x̂, {self.parameter:g}), x̂ standard normal"
-
-    @property
-    def solvers(self) -> tuple[str, ...]:
-        """Return who runs: centring, which needs a diagonal to matter, is shown in (a) and (b)."""
-        return tuple(s for s in race.SOLVERS if self.name in "ab" or s != race.GD_CENTRED)
 
 
 FASTER = "Section 5: MES converges linearly and is significantly faster than gradient descent"
 SKEWED = (
-    "Section 5: MES converges globally and linearly under any truncation level; gradient descent "
+    "Section 5: MES converges globally and linearly at any truncation level; gradient descent "
     "gets worse as the level a falls to 0, because the skewness grows"
 )
-PANELS = (
-    Panel("a", "truncated", 0.0, (0.0,), FASTER + ", on features truncated at 0."),
-    Panel("b", "truncated", 0.0, (1.0,), FASTER + ", on features truncated at 0, with noise."),
-    Panel(
-        "c", "bernoulli", 0.01, (0.0,), FASTER + ", on rare 0/1 features, the diagonal left out."
-    ),
-    Panel("d", "bernoulli", 0.1, (0.0,), FASTER + ", on 0/1 features, the diagonal left out."),
-    Panel("e", "truncated", 0.0, (0.0, 1.0), SKEWED + ". At a = 0 it does not find the optimum."),
-    Panel("f", "truncated", 0.001, (0.0, 1.0), SKEWED + "."),
-    Panel("g", "truncated", 0.01, (0.0, 1.0), SKEWED + "."),
-    Panel("h", "truncated", 0.1, (0.0, 1.0), SKEWED + "."),
-)
+PANELS = {
+    panel.name: panel
+    for panel in (
+        Panel("a", "truncated:0", (0.0,), f"{FASTER}, on features truncated at 0."),
+        Panel("b", "truncated:0", (1.0,), f"{FASTER}, on features truncated at 0, with noise."),
+        Panel("c", "bernoulli:0.01", (0.0,), f"{FASTER}, on rare 0/1 features."),
+        Panel("d", "bernoulli:0.1", (0.0,), f"{FASTER}, on 0/1 features."),
+        Panel("e", "truncated:0", (0.0, 1.0), f"{SKEWED}. At a = 0 it does not find the optimum."),
+        Panel("f", "truncated:0.001", (0.0, 1.0), f"{SKEWED}."),
+        Panel("g", "truncated:0.01", (0.0, 1.0), f"{SKEWED}."),
+        Panel("h", "truncated:0.1", (0.0, 1.0), f"{SKEWED}."),
+    )
+}
 
 
-def tasks(panel: Panel, size: str) -> Sequence[Task]:
-    """Return one task a trial, so that its rows are drawn once for all solvers."""
-    s = SETTINGS[size]
-    first = 100 * (1 + [p.name for p in PANELS].index(panel.name))
-    common = {name: s[name] for name in ("d", "k", "test", "iterations")}
-    rows = ROWS_PER_KD * s["k"] * s["d"]
+def tasks(panel: Panel, settings: Settings, size: str) -> Sequence[Task]:
+    """Return one task for each trial and noise level; the rows of a trial are the same."""
+    s = SIZES[size]
+    d, k = settings.features or s["d"], settings.rank or s["k"]
+    common: dict[str, Any] = {
+        "d": d,
+        "k": k,
+        "rows": settings.rows_for(d, k),
+        "test": s["test"],
+        "iterations": settings.iterations or s["iterations"],
+        "distribution": settings.distribution or panel.distribution,
+    }
+    if common["distribution"].endswith(".py"):
+        common["distribution"] = str(Path(common["distribution"]).resolve())
+    if settings.solvers:
+        common["solver_files"] = settings.solver_paths()
+    first = 100 * (1 + list(PANELS).index(panel.name))
+    noises = panel.noises if settings.noise is None else (settings.noise,)
     return [
-        {"trial": trial, "seed": first + trial, "rows": rows, **common}
-        for trial in range(s["trials"])
+        {"trial": trial, "seed": first + trial, "noise": noise, **common}
+        for noise in noises
+        for trial in range(settings.trials or s["trials"])
     ]
 
 
-def run(panel: Panel, task: Task, device: str) -> list[Row]:
-    """Run every solver at every noise level on the rows of one trial."""
-    sizes = (task["rows"], task["test"])
-    train, test = draw(panel.features, panel.parameter, sizes, task["d"], task["k"], task["seed"])
+def run(task: Task, device: str) -> list[Row]:
+    """Run every solver on the rows of one trial."""
+    law = law_of(task["distribution"])
+    train, test = tables(law, (task["rows"], task["test"]), task["d"], task["k"], task["seed"])
+    y, y_test = (on_device(t.f + task["noise"] * t.noise, device) for t in (train, test))
     X, X_test, clean = (on_device(a, device) for a in (train.X, test.X, test.f))
+    setting = Setting(task["k"], law.is_invertible, task["iterations"], task["seed"])
+    race = Race(X, y, X_test, y_test, clean, setting)
     power = float(np.mean(test.f**2))
-    lines = []
-    for noise in panel.noises:
-        y, y_test = (on_device(t.f + noise * t.noise, device) for t in (train, test))
-        settings = {"rank": task["k"], "iterations": task["iterations"], "seed": task["seed"]}
-        runners = race.prepared(X, y, X_test, y_test, clean, panel.has_diagonal, **settings)
-        rows = race.run(runners, panel.solvers)
-        lines += [row | {"noise": noise, "power": power} for row in rows]
-    return lines
+    rows = [row for name, solver in _solvers(task).items() for row in race.run(name, solver)]
+    return [row | {"power": power} for row in rows]
+
+
+def _solvers(task: Task) -> dict[str, Solver]:
+    """Return the solvers by key: our own, and those of the user."""
+    solvers = dict(SOLVERS)
+    for line in task.get("solver_files", "").splitlines():
+        brought = load_solver(line.split("\t")[0])
+        solvers[brought.name] = brought.solve
+    return solvers
 
 
 def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
-    """Draw the test error against iterations, seconds and passes, for each noise level."""
+    """Draw the test error against passes, iterations and seconds, for each noise level."""
     shown = {}
-    for noise in panel.noises:
-        part = frame[frame["noise"] == noise]
-        word = f"noise {noise:g}"
-        views = [("iteration", "nmse", "iterations")]
-        if noise > 0:
-            views.append(("iteration", "nmse_clean", "clean"))
-        views.append(("seconds", "nmse_clean", "seconds"))
-        if len(panel.noises) == 1:
-            views.append(("passes", "nmse_clean", "passes"))
-        for x, y, name in views:
-            label = "test NMSE" + (", labels without noise" if noise and y != "nmse" else "")
-            shown[f"{name}-{word.replace(' ', '')}"] = ConvergenceDisplay.from_trials(
-                curves(part, x, y),
-                x_label="passes over the rows" if x == "passes" else x,
+    words = law_of(frame["distribution"].iloc[0]).words
+    for noise, part in frame.groupby("noise"):
+        for x, x_label in VIEWS.items():
+            # The paper counts iterations and, it seems, compares with y as drawn.
+            y = "nmse" if x == "iteration" else "nmse_clean"
+            label = "test NMSE" if y == "nmse" or not noise else "test NMSE, y without noise"
+            shown[f"{x}-noise{noise:g}"] = ConvergenceDisplay.from_trials(
+                {name_of(key): trials for key, trials in curves(part, x, y).items()},
+                x_label=x_label,
                 y_label=label,
-                title=f"({panel.name}) {panel.law}; {word}",
+                title=f"({panel.name}) {words}; noise {noise:g}",
                 limits=(None, 10.0),
+                styles=styles(curves(part, x, y)),
+                stepwise=x != "iteration",
             )
     return shown
 
 
 def curves(frame: Frame, x: str, y: str) -> dict[str, list[tuple[Any, Any]]]:
-    """Return the (x, y) of each trial of each solver."""
-    found: dict[str, list[tuple[Any, Any]]] = {}
-    for solver in [s for s in race.SOLVERS if (frame["solver"] == s).any()]:
-        part = frame[frame["solver"] == solver]
+    """Return the (x, y) of each trial of each solver, ours first and then the user's."""
+    keys = list(dict.fromkeys(frame["solver"]))
+    ordered = [key for key in SOLVERS if key in keys] + [key for key in keys if key not in SOLVERS]
+    curves_of: dict[str, list[tuple[Any, Any]]] = {}
+    for key in ordered:
+        part = frame[frame["solver"] == key]
         trials = [t.sort_values("iteration") for _, t in part.groupby("trial")]
-        found[solver] = [(t[x].to_numpy(), t[y].to_numpy()) for t in trials]
-    return found
+        curves_of[key] = [(t[x].to_numpy(), t[y].to_numpy()) for t in trials]
+    return curves_of
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What one solver did at one noise level, over the trials."""
-
-    final: float  # geometric mean of the last NMSE against labels without noise
-    rate: float  # the factor an iteration takes it down by, before it levels off
-    reach: float  # mean number of iterations to the goal; infinite if a trial does not get there
-    milliseconds: float  # median, an iteration
-
-
-def summary(frame: Frame, goal: float) -> dict[str, Summary]:
-    """Sum up each solver's curves."""
-    found = {}
-    seconds = curves(frame, "iteration", "seconds")
-    for solver, runs in curves(frame, "iteration", "nmse_clean").items():
-        errors = [np.maximum(y, FLOOR) for _, y in runs]
-        reach = [float(np.argmax(y <= goal)) if (y <= goal).any() else np.inf for y in errors]
-        paces = [t[-1] / max(1, x[-1]) for x, t in seconds[solver]]
-        found[solver] = Summary(
-            float(np.exp(np.mean([np.log(y[-1]) for y in errors]))),
-            float(np.exp(np.mean([np.log(_rate(y)) for y in errors]))),
-            float(np.mean(reach)),
-            1e3 * float(np.median(paces)),
-        )
-    return found
-
-
-def _rate(y: np.ndarray) -> float:
-    """Return the mean factor an iteration, from after the first to within ten of the last."""
-    first = min(1, len(y) - 1)
-    near = np.flatnonzero(y <= 10 * y[-1])
-    last = int(near[0]) if near[0] > first else len(y) - 1
-    return float((y[last] / y[first]) ** (1 / max(1, last - first)))
-
-
-def verdict(panel: Panel, frame: Frame) -> Verdict:
-    """Say what was seen, at each noise level."""
-    parts = [_verdict(panel, frame, noise) for noise in panel.noises]
-    said = []
-    n, q = int(frame["rows"].iloc[0]), panel.parameter
-    if any(f"{race.PUBLISHED} does not" in v.words for v in parts):
-        said.append(
-            "The printed iteration is fast at first and then stalls or drifts: it carries the skew "
-            "part of UVᵀ along, which no residual sees. Symmetric factors do not have it."
-        )
-    if panel.has_diagonal:
-        said.append(f"The features' skewness is {skewness(q):.2f}.")
-    elif n * q * q < 10:
-        said.append(f"At this size two features are both 1 in only {n * q * q:.1f} rows.")
-    words = {v.holds for v in parts}
-    holds = words.pop() if len(words) == 1 else "in part"
-    paragraphs = [v.words for v in parts] + [" ".join(said)]
-    measured = " ".join(v.measured for v in parts)
-    return Verdict(measured, holds, "\n\n".join(p for p in paragraphs if p))
-
-
-def _verdict(panel: Panel, frame: Frame, noise: float) -> Verdict:
-    part = frame[frame["noise"] == noise]
-    d, k, n = (int(part[name].iloc[0]) for name in ("d", "k", "rows"))
-    power = part["power"].mean()
-    # The Cramér–Rao level is one of the error itself, and E y² differs from trial to trial.
-    part = part.assign(nmse_clean=part["nmse_clean"] * part["power"] / power)
-    bound = noise**2 * degrees_of_freedom(d, k) / n / power
-    level, goal = max(FOUND, 2 * bound), max(NEAR, 2 * bound)
-    sums = summary(part, goal)
-    listed = "; ".join(f"{name} {s.final:.1e} ({_count(s.reach)})" for name, s in sums.items())
-    measured = f"Noise {noise:g}: last test NMSE (iterations to {goal:.1g}): {listed}."
-    published, ours, descent = (sums[name] for name in (race.PUBLISHED, race.OURS, race.GD))
-    if published.final <= level and published.reach < descent.reach:
-        holds = "yes"
-    elif min(published.reach, ours.reach) < descent.reach:
-        holds = "in part"
-    else:
-        holds = "no"
-    return Verdict(measured, holds, " ".join(_words(noise, level, sums)))
-
-
-def _count(iterations: float) -> str:
-    return f"{iterations:.0f}" if np.isfinite(iterations) else "never"
-
-
-def _words(noise: float, level: float, sums: dict[str, Summary]) -> list[str]:
-    said = [
-        f"With noise {noise:g}, twice the Cramér–Rao level is an NMSE of {level:.1e}."
-        if noise
-        else f"Without noise the optimum counts as found below {level:.0e}."
-    ]
-    for solver, s in sums.items():
-        end = "finds it" if s.final <= level else "diverges" if s.final > 1 else "does not find it"
-        pace = f" (error × {s.rate:.2g} an iteration)" if s.final <= 1 and not noise else ""
-        said.append(f"{solver} {end}{pace}.")
-    if sums[race.GD].final <= level:
-        said.append("So gradient descent does find the optimum here.")
-    times = ", ".join(f"{solver} {s.milliseconds:,.1f}" for solver, s in sums.items())
-    return [*said, f"Milliseconds an iteration: {times}."]
-
-
-def skewness(level: float) -> float:
-    """Return the skewness of min(x, level), x standard normal.
-
-    Examples
-    --------
-    >>> [round(skewness(a), 2) for a in (0.0, 0.1)]
-    [-1.64, -1.5]
-    """
-    x = np.linspace(-12, 12, 240_001)
-    weight = np.exp(-x * x / 2)
-    weight /= weight.sum()
-    t = np.minimum(x, level)
-    t = t - weight @ t
-    return float(weight @ t**3 / (weight @ t**2) ** 1.5)
-
-
-def study(panel: Panel) -> Study:
+def study(panel: Panel, settings: Settings | None = None) -> Study:
     """Return the study of one panel."""
-    noises = " and ".join(f"{noise:g}" for noise in panel.noises)
-    less = "" if panel.has_diagonal else " less its diagonal"
+    settings = settings or Settings()
+    law = law_of(settings.distribution or panel.distribution)
+    noises = panel.noises if settings.noise is None else (settings.noise,)
+    noise_words = " and ".join(f"{noise:g}" for noise in noises)
+    less = "" if law.is_invertible else " less its diagonal"
     setting = (
-        f"{panel.law}, as sampled; y = xᵀw + xᵀMx + noise of sd {noises}, M = QQᵀ{less}, Q random "
-        "orthonormal, w ~ N(0, I/d), 30kd training rows that every iteration reuses. Every solver "
-        "standardises the features by the training rows and fits the intercept which that makes. "
-        "Stops as in the paper: at the last iteration, or when the training error changes by less "
-        "than 1e-8. The error is E(ŷ−y)²/E y² on test rows whose y have noise like the training "
-        "rows' (the paper does not say); a second picture compares with y without noise. "
-        f"GD: the best of η = {', '.join(map(str, STEP_SIZES))} over each block's curvature, by "
-        "the training error at the end. Curves: geometric mean over trials; bands: least and "
-        "largest."
+        f"{law.words}, as sampled; y = xᵀw + xᵀMx + noise of sd {noise_words}, M = QQᵀ{less}, Q "
+        "random orthonormal, w ~ N(0, I/d). Every iteration uses the same training rows. All "
+        "solvers but the printed GD standardise the features by the training rows and fit the "
+        "intercept that this makes. They stop as in the paper: at the last iteration, or when the "
+        "training error changes by less than 1e-8. The error is E(ŷ−y)²/E y² on test rows. "
+        f"GD: the best of the step sizes {', '.join(map(str, STEP_SIZES))} over the curvature of "
+        "each block at the start, by the training error at the end. Curves are geometric means "
+        "over the trials; bands go from the least to the largest."
     )
     if panel.name in "efgh":
         setting += (
             " The paper says that panels (e) to (h) show these levels under different noise: here "
             "each panel is one level, at noise 0 and 1."
         )
-    elif not panel.has_diagonal:
+    elif not law.is_invertible:
         setting += " The paper does not name the noise of this panel: none is assumed."
-    title = f"Panel ({panel.name}): {panel.law}, noise {noises}"
     return Study(
         panel.name,
-        title,
+        f"Panel ({panel.name}): {law.words}, noise {noise_words}",
         panel.claim,
         setting,
-        partial(tasks, panel),
-        partial(run, panel),
+        partial(tasks, panel, settings),
+        run,
         partial(figures, panel),
-        partial(verdict, panel),
+        partial(verdict, panel.name),
     )
 
 
-STUDIES = [study(panel) for panel in PANELS]
+def as_run(chosen: Study, frame: Frame) -> Study:
+    """Return the study with the title and the setting that its results were made with."""
+    if chosen.name not in PANELS:
+        return chosen
+    panel = PANELS[chosen.name]
+    noises = tuple(sorted(frame["noise"].unique()))
+    settings = Settings(
+        distribution=str(frame["distribution"].iloc[0]),
+        noise=None if noises == panel.noises else float(noises[0]),
+    )
+    return study(panel, settings)
+
+
+def customised(chosen: Study, settings: Settings, size: str) -> Study:
+    """Return the study with other settings; only panels have any."""
+    if chosen.name not in PANELS:
+        raise SettingError(
+            f"These settings change the panels a to h only; the study {chosen.name!r} has its own. "
+            "Name a panel, for example with --only a."
+        )
+    settings.check(SIZES[size]["d"], SIZES[size]["k"])
+    return study(PANELS[chosen.name], settings)
+
+
+STUDIES = [study(panel) for panel in PANELS.values()]

@@ -9,13 +9,14 @@ import numpy as np
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.methods import LAW_STYLES
 from quadlin.paper.problems import fitted, sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import verdict_of
+from quadlin.paper.trend import joined, verdict_of
 
 LAWS = ("gaussian", "bernoulli", "truncated")
 NOISE = 1.0
-NAMES = {"batch": "fit, polished", "stream": "partial_fit, one pass"}
+NAMES = {"batch": "Polished fit", "stream": "One pass of partial_fit"}
 TEST_ROWS = 5000
 PIECES = 20  # the stream is cut into
 NEAR = 1.25
@@ -46,7 +47,7 @@ def run(task: Task, device: str) -> list[Row]:
     if task["mode"] == "batch":
         model = fitted(data.X, data.y, k)
     else:
-        model = SecondOrderRegressor(rank=k, random_state=0)
+        model = SecondOrderRegressor(rank=k, alpha=0.0, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for part in np.array_split(np.arange(n), PIECES):
@@ -62,10 +63,13 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         f"risk_{mode}": LevelDisplay(
             {
                 name: (part["n"].to_numpy(), part["ratio"].to_numpy())
-                for name, part in own.groupby("law", sort=False)
+                for name, part in rows.groupby("law", sort=False)
             }
             | {
-                "n/(n − dof − 1)": (own["n"].unique(), own.groupby("n", sort=False)["fair"].first())
+                "n/(n − dof − 1)": (
+                    rows["n"].unique(),
+                    rows.groupby("n", sort=False)["fair"].first(),
+                )
             },
             level=1.0,
             level_label="Cramér–Rao, σ²·dof/n",
@@ -73,29 +77,31 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             y_label="excess risk / (σ²·dof/n)",
             title=NAMES[mode],
             log_x=True,
+            styles=LAW_STYLES,
         )
-        for mode, own in frame.groupby("mode", sort=False)
+        for mode, rows in frame.groupby("mode", sort=False)
     }
 
 
-def _spread(ratios: Any) -> float:
-    """Return two standard errors of a mean."""
-    return float(2 * ratios.std() / len(ratios) ** 0.5) if len(ratios) > 1 else float("nan")
+def _spread(ratios: Any) -> str:
+    """Return two standard errors of a mean, in words."""
+    return f" ± {2 * ratios.std() / len(ratios) ** 0.5:.2f}" if len(ratios) > 1 else ""
 
 
 def verdict(frame: Frame) -> Verdict:
     """Compare with the level at the most rows of each mode."""
     checks: dict[str, bool] = {}
     lines, ranges = [], {}
-    for mode, own in frame.groupby("mode", sort=False):
-        most = own[own["n"] == own["n"].max()]
+    for mode, rows in frame.groupby("mode", sort=False):
+        most = rows[rows["n"] == rows["n"].max()]
         ratios = {name: most[most["law"] == name]["ratio"] for name in LAWS}
         checks |= {f"{mode} {name}": bool(r.mean() <= NEAR) for name, r in ratios.items()}
         lines.append(
-            f"{NAMES[mode]}, n = {int(own['n'].max()):,}: "
-            + ", ".join(f"{name} {r.mean():.2f} ± {_spread(r):.2f}" for name, r in ratios.items())
+            f"{NAMES[mode]} over n = {int(rows['n'].max()):,} rows has an excess risk of "
+            + joined(f"{r.mean():.2f}{_spread(r)} ({name})" for name, r in ratios.items())
+            + " times σ²·dof/n."
         )
-        few = own[own["n"] == own["n"].min()]
+        few = rows[rows["n"] == rows["n"].min()]
         ranges[mode] = (float(few["ratio"].mean()), float(few["fair"].mean()))
     words = (
         f"1 is the least an unbiased estimator can have. {sum(checks.values())} of {len(checks)} "
@@ -105,7 +111,7 @@ def verdict(frame: Frame) -> Verdict:
         "each row once, after a first batch that is fitted as a table; what it pays above the "
         "batch is what the first error leaves behind."
     )
-    return Verdict("excess risk over σ²·dof/n: " + "; ".join(lines), verdict_of(checks), words)
+    return Verdict(" ".join(lines), verdict_of(checks), words)
 
 
 STUDY = Study(

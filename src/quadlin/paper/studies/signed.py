@@ -6,23 +6,19 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay
-from quadlin.paper.problems import sample, watched
+from quadlin.paper.library import watched
+from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.problems import sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import listed, verdict_of
+from quadlin.paper.trend import joined, verdict_of
 from quadlin.solve.types import Options
 
 LAWS = ("gaussian", "truncated", "bernoulli")
-METHODS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"polish": False, "step": "plain", "tol": 0.0},
     "guarded": {"polish": False, "tol": 0.0},
     "polished": {},
     "psd": {"psd": True},
-}
-NAMES = {
-    "plain": "MES, plain step",
-    "guarded": "MES, guarded step",
-    "polished": "polished fit",
-    "psd": "polished, psd=True",
 }
 EXACT, POOR = 1e-10, 1e-2  # test NMSE: recovered, and not learnt
 # d, k, rows in kd, seeds, most steps
@@ -41,7 +37,7 @@ def tasks(size: str) -> list[Task]:
         | {"seed": seed, "steps": steps}
         for name in LAWS
         for sign in ("positive", "signed")
-        for method in METHODS
+        for method in OPTIONS
         for seed in range(seeds)
     ]
 
@@ -51,7 +47,7 @@ def run(task: Task, device: str) -> list[Row]:
     n, d, k = task["n"], task["d"], task["k"]
     signed = task["sign"] == "signed"
     data = sample(task["law"], n, d, k, task["seed"], signed=signed)
-    options = Options(k, max_iter=task["steps"], **METHODS[task["method"]])
+    options = Options(k, max_iter=task["steps"], **OPTIONS[task["method"]])
     return [
         {
             "t": t,
@@ -73,15 +69,17 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     return {
         f"signed_{name}": ConvergenceDisplay.from_trials(
             {
-                NAMES[method]: [
+                METHODS[method].name: [
                     (p["passes"].to_numpy(), p["nmse"].to_numpy()) for _, p in part.groupby("seed")
                 ]
-                for method, part in own.groupby("method", sort=False)
+                for method, part in rows.groupby("method", sort=False)
             },
             x_label="passes over the rows",
             title=f"M of both signs, {name} features",
+            styles=styles(OPTIONS),
+            stepwise=True,
         )
-        for name, own in frame[frame["sign"] == "signed"].groupby("law")
+        for name, rows in frame[frame["sign"] == "signed"].groupby("law")
     }
 
 
@@ -90,35 +88,37 @@ def verdict(frame: Frame) -> Verdict:
     last = _ends(frame)
 
     def share(method: str, sign: str) -> float:
-        own = last[(last["method"] == method) & (last["sign"] == sign)]
-        return float((own["nmse"] <= EXACT).mean())
+        rows = last[(last["method"] == method) & (last["sign"] == sign)]
+        return float((rows["nmse"] <= EXACT).mean())
 
     def passes(method: str, sign: str) -> float:
-        own = frame[(frame["method"] == method) & (frame["sign"] == sign)]
-        own = own[own["nmse"] <= EXACT]
-        return float(own.groupby(["law", "seed"])["passes"].min().median())
+        rows = frame[(frame["method"] == method) & (frame["sign"] == sign)]
+        rows = rows[rows["nmse"] <= EXACT]
+        return float(rows.groupby(["law", "seed"])["passes"].min().median())
 
-    free = [m for m in METHODS if m != "psd"]
+    free = [m for m in OPTIONS if m != "psd"]
     left = last[(last["method"] == "psd") & (last["sign"] == "signed")]["nmse"]
     fitting = last[(last["method"] == "psd") & (last["sign"] == "positive")]["nmse"]
-    checks = {NAMES[m]: share(m, "signed") >= min(1.0, share(m, "positive")) for m in free}
+    checks = {METHODS[m].name: share(m, "signed") >= min(1.0, share(m, "positive")) for m in free}
     checks["recovered"] = share("guarded", "signed") == share("polished", "signed") == 1.0
-    measured = "exact recoveries (positive M, signed M): " + ", ".join(
-        f"{NAMES[m]} {share(m, 'positive'):.0%}, {share(m, 'signed'):.0%}" for m in METHODS
+    measured = (
+        "An M of both signs is recovered exactly in "
+        + joined(f"{share(m, 'signed'):.0%} of the trials by {METHODS[m].name}" for m in free)
+        + f"; with psd=True the fit of such an M ends at an NMSE of {left.min():.2f} to "
+        f"{left.max():.2f}."
     )
-    measured += f"; psd=True on a signed M ends at NMSE {left.min():.2f} to {left.max():.2f}"
     slower = [name for name, held in checks.items() if not held]
     words = (
         "Median passes to an NMSE of "
         f"{EXACT:g}, positive and signed: "
         + ", ".join(
-            f"{NAMES[m]} {passes(m, 'positive'):.0f} and {passes(m, 'signed'):.0f}"
+            f"{METHODS[m].name} {passes(m, 'positive'):.0f} and {passes(m, 'signed'):.0f}"
             for m in free
             if share(m, "signed") > 0 and share(m, "positive") > 0
         )
         + ". "
         + (
-            f"Signs cost: {listed(slower)}. "
+            f"Signs cost: {joined(slower)}. "
             if slower
             else "Signs cost nothing: the moments know them from the first estimate on. "
         )

@@ -8,16 +8,12 @@ from scipy.optimize import minimize
 
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.methods import METHODS
 from quadlin.paper.problems import Sample, fitted, sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import verdict_of
+from quadlin.paper.trend import joined, verdict_of
 
-NAMES = {
-    "guarded": "MES, guarded step",
-    "polished": "polished fit",
-    "signs": "L-BFGS, signs given",
-    "factors": "L-BFGS, free U and V",
-}
+COMPARED = ("guarded", "polished", "signs", "factors")
 OURS: dict[str, dict[str, Any]] = {
     "guarded": {"polish": False, "max_iter": 100},
     "polished": {"max_iter": 100},
@@ -39,7 +35,7 @@ def tasks(size: str) -> list[Task]:
     d, ranks, ratios, seeds = SIZES[size]
     return [
         {"method": method, "d": d, "k": k, "ratio": ratio, "seed": seed}
-        for method in NAMES
+        for method in COMPARED
         for k in ranks
         for ratio in ratios
         for seed in range(seeds)
@@ -89,55 +85,61 @@ def _lbfgs(data: Sample, k: int, signs_known: bool, seed: int) -> float:
     rng = np.random.default_rng([seed, 1])
     start = np.concatenate([np.zeros(1 + d), START * rng.standard_normal(sum(sizes[2:])) / d**0.5])
     options = {"maxiter": LBFGS_STEPS, "maxfun": int(1.2 * LBFGS_STEPS), "ftol": 0.0, "gtol": 1e-10}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    error = predictions(found.x, data.X_test) - data.y_test
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    error = predictions(optimum.x, data.X_test) - data.y_test
     return float(np.mean(error**2) / np.var(data.y_test))
 
 
 def thresholds(frame: Frame) -> dict[str, dict[int, float]]:
-    """Return the least rows a parameter from which at least half is recovered, by method and k."""
-    found: dict[str, dict[int, float]] = {}
-    for method in NAMES:
-        own = frame[frame["method"] == method]
-        found[method] = {}
-        for k, part in own.groupby("k"):
+    """Return the least rows per parameter that recover at least half, by method and k."""
+    least: dict[str, dict[int, float]] = {}
+    for method in COMPARED:
+        least[method] = {}
+        for k, part in frame[frame["method"] == method].groupby("k"):
             shares = part.groupby("ratio")["recovered"].mean().sort_index()
             below = shares[shares < HALF]
             last = below.index.max() if len(below) else -np.inf
             above = [float(ratio) for ratio in shares.index if ratio > last]
-            found[method][int(k)] = above[0] if above else float("inf")
-    return found
+            least[method][int(k)] = above[0] if above else float("inf")
+    return least
 
 
 def figures(frame: Frame) -> Mapping[str, Any]:
-    """Draw one map a method."""
+    """Draw one map for each method."""
     return {
         f"transition_{method}": PhaseTransitionDisplay.from_trials(
-            own["ratio"], own["k"], own["recovered"], title=NAMES[method]
+            rows["ratio"], rows["k"], rows["recovered"], title=METHODS[method].name
         )
-        for method, own in frame.groupby("method", sort=False)
+        for method, rows in frame.groupby("method", sort=False)
     }
 
 
 def verdict(frame: Frame) -> Verdict:
     """Compare the thresholds."""
-    found = thresholds(frame)
-    medians = {m: float(np.median(list(found[m].values()))) for m in NAMES}
+    least = thresholds(frame)
+    medians = {m: float(np.median(list(least[m].values()))) for m in COMPARED}
     rivals = {m: medians[m] for m in ("signs", "factors")}
     total = frame.groupby("method")["recovered"].mean()
     checks = {
-        f"{ours} before {NAMES[rival]}": medians[ours] <= rivals[rival]
+        f"{ours} before {METHODS[rival].name}": medians[ours] <= rivals[rival]
         and total[ours] >= total[rival]
         for ours in OURS
         for rival in rivals
     }
-    measured = "rows a parameter from which half is recovered, by rank: " + "; ".join(
-        f"{NAMES[m]} " + ", ".join(f"k = {k}: {v:g}" for k, v in found[m].items()) for m in NAMES
+
+    def span(values: dict[int, float]) -> str:
+        low, high = min(values.values()), max(values.values())
+        text = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        return text.replace("inf", "more than were tried")
+
+    measured = (
+        "Half of the trials are recovered from this many rows per parameter, over the ranks: "
+        + joined(f"{METHODS[m].name} {span(least[m])}" for m in COMPARED)
+        + "."
     )
-    measured = measured.replace("inf", "beyond")
     words = (
-        "Of all trials recovered: "
-        + ", ".join(f"{NAMES[m]} {total[m]:.0%}" for m in NAMES)
+        "Of all trials, "
+        + joined(f"{total[m]:.0%} are recovered by {METHODS[m].name}" for m in COMPARED)
         + ". "
         + (
             "The polished fit needs the fewest rows. "

@@ -1,0 +1,94 @@
+"""Carrying out tasks: one at a time or in processes of their own, whole or not at all."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from types import FrameType
+
+from threadpoolctl import threadpool_limits
+
+from quadlin.paper.results import Part, Results, versions
+from quadlin.paper.studies import studies
+from quadlin.paper.study import Study, Task
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Yield processes that run tasks, or None for one job at a time."""
+    if jobs == 1:
+        yield None
+        return
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def started(
+    study: Study, task: Task, results: Results, device: str, pool: ProcessPoolExecutor | None
+) -> Callable[[], Part]:
+    """Return what waits for the result of a task, or raises the reason that there is none."""
+    if pool is None:
+        return partial(run_task, study, task, results, device)
+    try:
+        place = (str(results.folder), results.size)
+        return pool.submit(_in_worker, study.name, task, *place, device).result
+    except RuntimeError as error:  # a worker died, of memory for example
+        return partial(_raise, error)
+
+
+def run_task(study: Study, task: Task, results: Results, device: str) -> Part:
+    """Run a task and keep its rows."""
+    # On small matrices threads of BLAS wait for one another more than they work.
+    small = device == "cpu" and results.size != "full"
+    start = perf_counter()
+    with _no_swallowed_interrupt(), threadpool_limits(1 if small else None):
+        rows = study.run(task, device)
+    part = Part(task, rows, perf_counter() - start, device, versions())
+    results.write(study.name, part)
+    return part
+
+
+def _in_worker(name: str, task: Task, folder: str, size: str, device: str) -> Part:
+    return run_task(studies()[name], task, Results(Path(folder), size, _say_nothing), device)
+
+
+def _raise(error: Exception) -> Part:
+    raise error
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+@contextmanager
+def _no_swallowed_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if a solver took one for a wish to stop early.
+
+    A fit that is interrupted returns its best model so far, which is no result of the task.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread alone
+        return
+    before = signal.getsignal(signal.SIGINT)
+    seen = False
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if seen:
+        raise KeyboardInterrupt

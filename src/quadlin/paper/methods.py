@@ -1,0 +1,101 @@
+"""The methods of all studies: one name, colour, marker and line each, the same in every picture."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from quadlin.paper.descent import descend
+from quadlin.paper.library import panel_fit
+from quadlin.paper.printed import literal
+from quadlin.paper.solver import Solver
+
+Style = Mapping[str, Any]  # keywords of matplotlib
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method by its name in pictures and tables, and how it is drawn."""
+
+    name: str
+    colour: str
+    marker: str
+    line: str = "-"
+
+    @property
+    def style(self) -> Style:
+        """Return how to draw it."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+
+
+# The authors' MES is the iteration of their public code (MingLin-home/gFM), which symmetrises UVᵀ:
+# SecondOrderRegressor(k, alpha=0, step="plain", polish=False). The literal one is in
+# `quadlin.paper.printed`.
+METHODS = {
+    "plain": Method("authors' MES", "#0072B2", "o"),
+    "literal": Method("literal MES", "#56B4E9", "v", ":"),
+    "uncentred": Method("uncentred MES", "#999933", "p", ":"),
+    "guarded": Method("quadlin MES", "#009E73", "s"),
+    "polished": Method("quadlin polished", "#000000", "D"),
+    "psd": Method("quadlin polished psd=True", "#7F7F7F", "h", "--"),
+    "default": Method('quadlin polished diagonal="auto"', "#882255", "d", "--"),
+    "stream": Method("quadlin one pass", "#332288", "*", "--"),
+    "gd_printed": Method("printed GD", "#D55E00", "^", "--"),
+    "gd_standardised": Method("standardised GD", "#E69F00", "<", "--"),
+    "gd_centred": Method("centred GD", "#CC79A7", ">", "--"),
+    "convex": Method("nuclear norm", "#AA4499", "P", "-."),
+    "signs": Method("L-BFGS with given signs", "#117733", "1", "-."),
+    "factors": Method("L-BFGS on U and V", "#661100", "2", "-."),
+}
+LAW_STYLES: Mapping[str, Style] = {
+    "gaussian": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
+    "truncated": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
+    "bernoulli": {"color": "#009E73", "marker": "^", "linestyle": ":"},
+}
+USER_COLOURS = ("#AA3377", "#228833", "#BBBB00", "#004488")  # of solvers that a user brings
+USER_MARKERS = "X8H+"
+
+# The solvers of the panels, in the order in which they are drawn.
+SOLVERS: dict[str, Solver] = {
+    "plain": partial(panel_fit, method="plain"),
+    "literal": literal,
+    "guarded": partial(panel_fit, method="guarded"),
+    "polished": partial(panel_fit, method="polished"),
+    "gd_printed": partial(descend, form="printed"),
+    "gd_standardised": partial(descend, form="standardised"),
+    "gd_centred": partial(descend, form="centred"),
+}
+
+
+def name_of(key: str) -> str:
+    """Return the name of a method; a user's solver is its own name."""
+    return METHODS[key].name if key in METHODS else key
+
+
+def styles(keys: Iterable[str]) -> dict[str, Style]:
+    """Return the style of each method by its name."""
+    chosen: dict[str, Style] = {}
+    brought = 0
+    for key in keys:
+        if key in METHODS:
+            chosen[METHODS[key].name] = METHODS[key].style
+        else:
+            colour = USER_COLOURS[brought % len(USER_COLOURS)]
+            chosen[key] = {"color": colour, "marker": USER_MARKERS[brought % 4], "linestyle": "-"}
+            brought += 1
+    return chosen
+
+
+def series(keys: Iterable[str], values: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the values of each method by its name, as a Display takes them."""
+    return {name_of(key): values(key) for key in keys}
+
+
+def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
+    """Return a style for each "method, law": the method's colour, the law's marker and line."""
+    laws = list(laws)
+    return {
+        f"{METHODS[key].name}, {law}": {**LAW_STYLES[law], "color": METHODS[key].colour}
+        for key in keys
+        for law in laws
+    }

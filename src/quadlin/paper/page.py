@@ -1,0 +1,69 @@
+"""The tables of docs/reproduction.md, written from a folder of results."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadlin.paper.laws import law_of
+from quadlin.paper.methods import SOLVERS, name_of
+from quadlin.paper.report import read_results
+from quadlin.paper.results import FolderError, write_text
+from quadlin.paper.studies import studies
+from quadlin.paper.studies.panels import PANELS
+
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+
+
+def write_page(page: Path, folder: Path) -> None:
+    """Replace what stands between the two marks of the page by the tables of the results."""
+    text = page.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise FolderError(f"{str(page)!r} must have a line {BEGIN} and a line {END}.")
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    write_text(page, f"{before}{BEGIN}\n{results_as_markdown(folder)}\n{END}{after}")
+
+
+def results_as_markdown(folder: Path) -> str:
+    """Return the table of the panels and that of the claims."""
+    frames = {}
+    for study in studies().values():
+        path = folder / f"{study.name}.parquet"
+        if path.exists():
+            frames[study.name] = read_results(path)[1]
+    panels = [_panel_rows(name, frames[name]) for name in PANELS if name in frames]
+    header = ["panel", "features", "noise", *(name_of(key) for key in SOLVERS), "holds?"]
+    claims = [
+        [study.title, verdict.measured, verdict.holds]
+        for study in studies().values()
+        if study.name in frames and study.name not in PANELS
+        for verdict in [study.verdict(frames[study.name])]
+    ]
+    lines = _table(header, [row for rows in panels for row in rows])
+    lines += ["", *_table(["claim", "measured", "holds?"], claims)]
+    return "\n".join(lines)
+
+
+def final_errors(frame: Any) -> dict[str, float]:
+    """Return the geometric mean over the trials of each solver's last test NMSE."""
+    last = frame.sort_values("iteration").groupby(["solver", "trial"])["nmse_clean"].last()
+    return {str(key): float(np.exp(np.log(e).mean())) for key, e in last.groupby(level="solver")}
+
+
+def _panel_rows(name: str, frame: Any) -> list[list[str]]:
+    study = studies()[name]
+    rows = []
+    for noise, part in frame.groupby("noise"):
+        errors = final_errors(part)
+        words = law_of(part["distribution"].iloc[0]).words.replace(", x̂ standard normal", "")
+        cells = [f"{errors[key]:.1e}" if key in errors else "–" for key in SOLVERS]
+        rows.append([name, words, f"{noise:g}", *cells, study.verdict(part).holds])
+    return rows
+
+
+def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
+    ]

@@ -1,0 +1,121 @@
+"""Settings of the panels that a user may change, checked before anything runs."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quadlin.core.messages import Message, Option
+from quadlin.paper.laws import law_of
+from quadlin.paper.methods import METHODS
+from quadlin.paper.solver import load_solver
+
+
+class SettingError(ValueError):
+    """A setting that makes no sense; the message says which and what would."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to change about the panels; None leaves a setting as the panel has it.
+
+    Parameters
+    ----------
+    features, rank : int or None
+        Number of features d, and rank k of the model.
+    rows : int, str or None
+        Training rows: a number, or a multiple of kd such as ``"30kd"``.
+    noise : float or None
+        Standard deviation of the noise.
+    trials, iterations : int or None
+        Number of trials, and most iterations of a solver.
+    distribution : str or None
+        ``gaussian``, ``truncated:0.1``, ``bernoulli:0.2``, ``signs``, ``uniform``, ``sparse:0.2``,
+        or the file of a function ``draw(rng, n, d)``.
+    solvers : tuple of path
+        Files of solvers to run beside the others; see `quadlin.paper.solver`.
+
+    Examples
+    --------
+    >>> Settings(features=20, rank=2, rows="30kd").rows_for(20, 2)
+    1200
+    >>> Settings(rank=30, features=20).check()
+    Traceback (most recent call last):
+        ...
+    quadlin.paper.settings.SettingError: The rank (30) must not exceed the number of features (20).
+    """
+
+    features: int | None = None
+    rank: int | None = None
+    rows: int | str | None = None
+    noise: float | None = None
+    trials: int | None = None
+    iterations: int | None = None
+    distribution: str | None = None
+    solvers: tuple[str, ...] = ()
+
+    @property
+    def are_default(self) -> bool:
+        """Tell whether nothing is changed."""
+        return self == Settings()
+
+    def folder(self, size: str) -> Path:
+        """Return where the results of these settings go unless the user says otherwise."""
+        if self.are_default:
+            return Path("results") / size
+        text = json.dumps(self.plain(), sort_keys=True)
+        return Path("results") / f"{size}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def rows_for(self, d: int, k: int, default: str = "30kd") -> int:
+        """Return the number of training rows."""
+        rows = default if self.rows is None else self.rows
+        text = str(rows).strip().lower()
+        try:
+            number = float(text.removesuffix("kd")) * (k * d if text.endswith("kd") else 1)
+        except ValueError:
+            number = 0.0
+        if not 2 <= number < 1e9:
+            advice = (
+                "{option} must be a number of rows such as 20000, or a multiple of kd such as "
+                "30kd, not {rows!r}."
+            )
+            raise SettingError(Message(advice, option=Option("rows"), rows=rows))
+        return int(number)
+
+    def check(self, features: int | None = None, rank: int | None = None) -> None:
+        """Refuse what makes no sense; `features` and `rank` are what is not set here."""
+        for name in ("features", "rank", "trials", "iterations"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                text = "{option} must be at least 1, not {value}."
+                raise SettingError(Message(text, option=Option(name), value=value))
+        d, k = self.features or features, self.rank or rank
+        if d is not None and k is not None and k > d:
+            raise SettingError(f"The rank ({k}) must not exceed the number of features ({d}).")
+        if self.noise is not None and not 0 <= self.noise < float("inf"):
+            text = "{option} must be a number ≥ 0, not {value}."
+            raise SettingError(Message(text, option=Option("noise"), value=self.noise))
+        self.rows_for(d or 1, k or 1)
+        try:
+            if self.distribution is not None:
+                law_of(self.distribution)
+            names = [load_solver(path).name for path in self.solvers]
+        except ValueError as error:
+            raise SettingError(error.args[0]) from None
+        taken = {*METHODS, *(method.name for method in METHODS.values())}
+        for number, name in enumerate(names):
+            if name in taken or name in names[:number]:
+                raise SettingError(f"Another solver is called {name!r} already; change its NAME.")
+
+    def plain(self) -> Mapping[str, Any]:
+        """Return what is changed, as plain numbers and strings; files with their hashes."""
+        changed = {name: value for name, value in self.__dict__.items() if value not in (None, ())}
+        if self.solvers:
+            changed["solvers"] = [f"{path} {load_solver(path).digest}" for path in self.solvers]
+        return changed
+
+    def solver_paths(self) -> str:
+        """Return the absolute paths of the solvers as one string, as a task holds them."""
+        return "\n".join(f"{Path(p).resolve()}\t{load_solver(p).digest}" for p in self.solvers)

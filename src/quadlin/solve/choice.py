@@ -1,0 +1,116 @@
+"""How much to fit: the rank and the penalties as given, by evidence, or by rows held out.
+
+The evidence decides wherever the parameters of a rank fit into a matrix. Beyond that, a fifth of
+the rows is held out to compare ranks and a few penalties.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.automatic import Choice, choose
+from quadlin.solve.exact import EXACT_COLUMNS
+from quadlin.solve.fit_state import FitState, fit_state, fit_table
+from quadlin.solve.rank import MOST_RANK, HeldOut
+from quadlin.solve.types import Options, Solution
+from quadlin.solve.whitening import Full, Identity, Whitener, sharpened
+
+PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
+RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the weight, for w, where there are few rows per feature
+FEW_ROWS = 10  # per feature
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """What is to be chosen from the rows."""
+
+    rank: bool = False
+    alpha: bool = False
+
+    def __bool__(self) -> bool:
+        return self.rank or self.alpha
+
+
+def fit_choosing(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    automatic: Automatic,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+    surveyed: Survey | None = None,
+) -> tuple[FitState, Options]:
+    """Fit rows that can be walked again; also return the options with what was chosen."""
+    if not automatic:
+        return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
+    surveyed = survey(rows) if surveyed is None else surveyed
+    units = make_units(surveyed.features, surveyed.target)
+    given = None if automatic.rank else options.rank
+    choice: Choice | None = None
+    if automatic.alpha and options.polish and _fits(units, options, given):
+
+        def hook(solution: Solution) -> bool:
+            assert on_step is not None
+            return on_step(state(solution, options, Identity()))
+
+        def state(solution: Solution, options: Options, white: Whitener) -> FitState:
+            return fit_state(solution, surveyed, options, make_units, white)
+
+        n_rows, weight = surveyed.tally.counting, surveyed.features.weight
+        watched = None if on_step is None else hook
+        choice = choose(rows, units, options, n_rows, weight, seed, given, watched)
+        if given is not None or not _at_limit(choice, units, options, n_rows):
+            white = choice.white
+            white = sharpened(white) if isinstance(white, Full) else white
+            return state(choice.solution, choice.options, white), choice.options
+    options = _held_out(rows, units, options, automatic, surveyed, seed, choice)
+    return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
+
+
+def _fits(units: Units, options: Options, rank: int | None) -> bool:
+    """Tell whether the parameters of the rank, or those of a linear model, fit into a matrix."""
+    d = int(units.scale.shape[0])
+    return degrees_of_freedom(d, rank or 0, **options.parts) <= EXACT_COLUMNS
+
+
+def _at_limit(choice: Choice, units: Units, options: Options, n_rows: int) -> bool:
+    """Tell whether a higher rank may be better, but its parameters do not fit into a matrix."""
+    d, rank = int(units.scale.shape[0]), choice.options.rank
+    dof = degrees_of_freedom(d, rank + 1, **options.parts)
+    return rank < min(d, MOST_RANK) and EXACT_COLUMNS < dof <= n_rows
+
+
+def _held_out(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    automatic: Automatic,
+    surveyed: Survey,
+    seed: int,
+    choice: Choice | None,
+) -> Options:
+    """Choose on rows held out; a choice by evidence tells the penalty of w."""
+    weight, d = surveyed.features.weight, int(units.scale.shape[0])
+    held_out = HeldOut(rows, units, options, weight, np.random.default_rng(seed))
+    rank, alpha = options.rank, options.alpha
+    if automatic.alpha and options.polish:
+        first = 0.0 if choice is None else choice.options.alpha[0] / weight
+        if choice is None and surveyed.tally.counting < FEW_ROWS * d:
+            first = held_out.alpha(0, [(a, a) for a in RIDGES])[0]
+        alpha = (first * weight, 0.0)
+    if automatic.rank:
+        rank = held_out.rank(alpha)
+    if automatic.alpha and options.polish:
+        first = alpha[0] / weight
+        second = held_out.alpha(rank, [(first, a) for a in PENALTIES])[1] if rank else 0.0
+        alpha = (first * weight, second * weight)
+    if choice is not None and rank <= choice.options.rank:
+        return choice.options
+    return replace(options, rank=rank, alpha=alpha)

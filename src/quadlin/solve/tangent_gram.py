@@ -1,0 +1,125 @@
+"""The products of rows that the evidence of a rank needs: those of its linear model, in one pass.
+
+The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends on the span of U alone and
+holds M itself, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
+and with k = d ridge regression on all products of two features.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, folded
+from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.evidence import Gram, Kernel
+from quadlin.solve.exact import EXACT_ENTRIES, Exact, dense, rows_of
+from quadlin.solve.types import Options
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthonormal basis of the tangent space: w_i w_iᵀ, (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
+
+    In units in which the ridge weighs all features the same, z/ρ.
+    """
+
+    W: Array  # (d, d), orthonormal, the span of U first
+    rank: int
+
+    @classmethod
+    def at(cls, U: Array, units: Units) -> "Basis":
+        """Return the basis at the span of U (d, k) in standardised units."""
+        xp, (d, k) = namespace(U), U.shape
+        if k in (0, d):
+            return cls(xp.eye(d, dtype=xp.float64, device=U.device), k)
+        rho = xp.astype(units.penalty_scale, xp.float64)[:, None]
+        return cls(xp.linalg.qr(rho * xp.astype(U, xp.float64), mode="complete")[0], k)
+
+    @property
+    def size(self) -> int:
+        """Return the number of directions."""
+        d, k = self.W.shape[0], self.rank
+        return int(d * k - k * (k - 1) // 2)
+
+    def quadratic(self, Z: Array, fixed: Array) -> Array:
+        """Return zᵀBz, (n, size), for every direction B; squares are left out where `fixed`."""
+        xp = namespace(Z)
+        values = self._pairs(Z @ self.W)
+        if bool(xp.any(fixed)):
+            some = xp.nonzero(fixed)[0]
+            squares = xp.take(Z, some, axis=1) ** 2
+            values = values - squares @ self._pairs(xp.take(self.W, some, axis=0))
+        return values
+
+    def _pairs(self, A: Array) -> Array:
+        """Return the products of columns i < k and j ≥ i, times √2 where i ≠ j."""
+        columns = [A[:, :0]]
+        for i in range(self.rank):
+            columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
+        return namespace(A).concat(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Products(Additive):
+    """Σω φφᵀ for φ = (1, z, the directions of a basis, y)."""
+
+    gram: Array
+
+
+def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
+    """Sum over one chunk, in float64."""
+    n, d = chunk.X.shape
+    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + basis.size))
+    if n > step:
+        parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+        return folded(products, parts, (units, options, basis))[0]  # type: ignore[return-value]
+    A = _columns(chunk, units, options, basis)
+    if chunk.weight is not None:
+        xp = namespace(A)
+        A = xp.sqrt(xp.astype(chunk.weight, xp.float64))[:, None] * A
+    return Products(A.T @ A)
+
+
+def _columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
+    """Return φ of the rows, with the parts that are tied to others.
+
+    Without a linear part M is of z + ν, the features about their own zero; without an intercept
+    w is, and M predicts nothing there.
+    """
+    Z = dense(chunk, units)
+    xp = namespace(Z)
+    nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
+    fixed = units.free == 0
+    columns = [xp.ones_like(Z[:, :1])]
+    if options.fit_linear:
+        columns.append((Z if options.fit_intercept else Z + nu) / rho)
+    quadratic = basis.quadratic((Z if options.fit_linear else Z + nu) / rho, fixed)
+    if options.fit_linear and not options.fit_intercept:
+        quadratic = quadratic - basis.quadratic((nu / rho)[None, :], fixed)
+    y = xp.astype(standardised_target(chunk, units), xp.float64)
+    return xp.concat([*columns, quadratic, y[:, None]], axis=1)
+
+
+def tangent_gram(rows: Rows, units: Units, options: Options, U: Array, weight: float) -> Gram:
+    """Return the linear model on the tangent space at the span of U: one pass, O(p²) memory."""
+    basis = Basis.at(U, units)
+    G = to_numpy(rows.reduce(products, units, options, basis).gram)
+    if options.fit_intercept:
+        G, weight = G - np.outer(G[0], G[0]) / G[0, 0], weight - 1
+    groups = [(U.shape[0] * options.fit_linear, 1.0), (basis.size, 2.0)]  # α₁|w|² + 2α₂|M|²
+    sizes = [size for size, _ in groups if size] or [0]
+    unit = np.repeat([r for _, r in groups], [size for size, _ in groups])
+    return Gram(G[1:-1, 1:-1], G[1:-1, -1], float(G[-1, -1]), weight, sizes, unit)
+
+
+def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[Kernel, Array]:
+    """Return the model of all products by the products of rows, and the rows: one pass, O(n²)."""
+    exact, d = Exact(rows, units, n_rows, linear=False), units.scale.shape[0]
+    y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
+    kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
+    return Kernel(kernels, y, weight - 1, [d, d * (d + 1) // 2]), exact.Z

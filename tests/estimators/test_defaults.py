@@ -1,0 +1,148 @@
+"""Right by default: rank and penalties are learned, and what a fit cost is what was walked."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.linear_model import RidgeCV
+
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin.core.chunks import MemorySource
+from quadlin.datasets import make_second_order
+from quadlin.metrics import nmse
+
+
+def test_the_rank_and_no_penalty_are_found_without_noise():
+    data = make_second_order(1500, 20, rank=3, n_test=200, random_state=0)
+    model = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    assert (model.rank_, model.alpha_) == (3, (0.0, 0.0))
+    assert nmse(data.y_test, model.predict(data.X_test)) < 1e-10
+
+
+def test_with_noise_the_default_is_better_than_the_true_rank_without_penalty():
+    # Four rows per parameter and as much noise as signal: the penalty is worth more than its error.
+    data = make_second_order(320, 20, rank=3, noise=2.0, n_test=2000, random_state=1)
+    default = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    told = SecondOrderRegressor(rank=3, alpha=0.0, random_state=0).fit(data.X, data.y)
+    assert min(default.alpha_) > 0
+    assert default.score(data.X_test, data.y_test) > told.score(data.X_test, data.y_test)
+
+
+def test_the_default_is_never_much_worse_than_ridge_regression():
+    # Linear targets with few rows, where a quadratic part can only do harm. One seed in ten may
+    # take a component that is not there; it costs a few percent of the error.
+    ratios = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, X_test = rng.standard_normal((60, 12)), rng.standard_normal((2000, 12))
+        w = rng.standard_normal(12)
+        y, truth = X @ w + 3 * rng.standard_normal(60), X_test @ w
+        ours = SecondOrderRegressor(random_state=0).fit(X, y).predict(X_test)
+        ridge = RidgeCV(np.logspace(-3, 4, 30)).fit(X, y).predict(X_test)
+        noise = 9.0
+        ratios.append(
+            (np.mean((ours - truth) ** 2) + noise) / (np.mean((ridge - truth) ** 2) + noise)
+        )
+    assert np.exp(np.mean(np.log(ratios))) < 1.03
+    assert max(ratios) < 1.25
+
+
+def test_given_numbers_are_kept():
+    data = make_second_order(400, 8, rank=2, noise=1.0, random_state=0)
+    model = SecondOrderRegressor(rank=3, alpha=(2.0, 5.0), random_state=0).fit(data.X, data.y)
+    assert (model.rank_, model.alpha_) == (3, (2.0, 5.0))
+    some = SecondOrderRegressor(rank=3, random_state=0).fit(data.X, data.y)
+    assert some.rank_ == 3
+    assert min(some.alpha_) > 0
+
+
+def test_the_choice_does_not_depend_on_the_order_of_the_rows():
+    data = make_second_order(300, 10, rank=2, noise=1.0, random_state=0)
+    order = np.argsort(data.y)
+    a = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    b = SecondOrderRegressor(random_state=0).fit(data.X[order], data.y[order])
+    assert a.rank_ == b.rank_
+    np.testing.assert_allclose(a.predict(data.X), b.predict(data.X), atol=1e-3)
+
+
+def test_five_gross_errors_choose_neither_rank_nor_penalty_with_hubers_loss():
+    data = make_second_order(2000, 10, rank=2, noise=0.5, n_test=1000, random_state=0)
+    y = data.y.copy()
+    y[:5] += 1e4
+    model = SecondOrderRegressor(loss="huber", random_state=0).fit(data.X, y)
+    clean = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    assert model.rank_ == clean.rank_ == 2
+    errors = [nmse(data.y_test, m.predict(data.X_test)) for m in (model, clean)]
+    # Huber's loss is 95% as efficient with normal noise; the rest is room for the draw.
+    assert errors[0] < 1.3 * errors[1]
+
+
+@pytest.mark.parametrize("n", [40, 76, 300, 2000])
+def test_a_stream_chooses_in_its_first_batch_and_is_never_worse_than_the_mean(n):
+    data = make_second_order(n, 25, rank=2, noise=0.5, n_test=1000, random_state=0)
+    model = SecondOrderRegressor(random_state=0).partial_fit(data.X, data.y)
+    # 76 parameters: with few rows the mean is all there is, and estimating it costs 1/n.
+    assert nmse(data.y_test, model.predict(data.X_test)) < (1.2 if n < 100 else 0.2)
+    if n == 2000:
+        assert model.rank_ == 2
+
+
+def test_more_parameters_than_a_matrix_holds_are_judged_by_rows_held_out():
+    data = make_second_order(9000, 400, rank=3, noise=0.1, n_test=500, random_state=0)
+    model = SecondOrderRegressor(random_state=0, tol=1e-4).fit(data.X, data.y)
+    assert model.rank_ == 3
+    assert nmse(data.y_test, model.predict(data.X_test)) < 0.02
+
+
+COUNTED = [
+    {},
+    {"rank": 2},
+    {"alpha": 0.0},
+    {"rank": 2, "alpha": 0.0},
+    {"rank": 2, "alpha": 1.0, "uncertainty": True},
+    {"loss": "huber"},
+    {"loss": "huber", "rank": 1, "alpha": 0.0, "uncertainty": True},
+    {"polish": False, "rank": 2},
+    {"polish": False, "step": "plain", "rank": 1, "max_iter": 3},
+    {"whiten": "lowrank", "rank": 2, "alpha": 0.0},
+    {"fields": None},
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("options", COUNTED, ids=str)
+def test_the_passes_of_the_history_are_the_walks_over_the_rows(options, monkeypatch):
+    data = make_second_order(300, 6, rank=2, noise=0.5, random_state=0)
+    X = np.column_stack([data.X, data.X[:, 0] > 0])  # a 0/1 column, whose fields are sought
+    walks, original = [], MemorySource.__iter__
+
+    def counted(self):
+        if self.block_rows is None:  # pieces of a block have their own length
+            walks.append(1)
+        return original(self)
+
+    monkeypatch.setattr(MemorySource, "__iter__", counted)
+    model = SecondOrderRegressor(random_state=0, **options).fit(X, data.y)
+    assert model.history_[-1].passes == len(walks)
+
+
+def test_a_factorization_machine_chooses_too():
+    data = make_second_order(
+        3000, 12, rank=2, distribution="bernoulli", parameter=0.3, n_test=100, random_state=0
+    )
+    model = FactorizationMachineRegressor(random_state=0).fit(data.X, data.y)
+    assert nmse(data.y_test, model.predict(data.X_test)) < 1e-8
+
+
+def test_extreme_values_are_noticed():
+    data = make_second_order(2000, 5, rank=1, noise=0.5, random_state=0)
+    X, y = data.X.copy(), data.y.copy()
+    y[:3] += 1e4
+    with pytest.warns(UserWarning, match=r"extreme targets.*loss=\"huber\""):
+        SecondOrderRegressor(random_state=0).fit(X, y)
+    X[7, 3] = 1e3
+    with pytest.warns(UserWarning, match="extreme values in x3"):
+        SecondOrderRegressor(random_state=0).fit(X, data.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SecondOrderRegressor(random_state=0).fit(data.X, data.y)
