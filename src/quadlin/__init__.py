@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
     from quadlin.estimators.regressor import SecondOrderRegressor
+    from quadlin.explain.pairs import find_pairs
     from quadlin.export import load, save, to_onnx
     from quadlin.solve.types import Status
 
@@ -20,6 +21,7 @@ __all__ = [
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
     "Status",
+    "find_pairs",
     "load",
     "mip_report",
     "open_source",
@@ -33,6 +35,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.types",
+    "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.export",
     "mip_report": "quadlin.core.moments",
     "open_source": "quadlin.data",

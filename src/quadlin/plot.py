@@ -6,10 +6,12 @@ from quadlin.explain.displays import (
     PhaseTransitionDisplay,
     ScalingDisplay,
 )
+from quadlin.explain.pair_display import PairPathDisplay
 
 __all__ = [
     "ConvergenceDisplay",
     "LevelDisplay",
+    "PairPathDisplay",
     "PhaseTransitionDisplay",
     "ScalingDisplay",
 ]

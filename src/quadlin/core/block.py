@@ -47,6 +47,13 @@ class Block:
         total = R.sum(axis=0)
         return product - (self.offset * total if R.ndim == 1 else self.offset[:, None] * total)
 
+    def columns(self, index: Array) -> Array:
+        """Return Z[:, index], dense: a few columns."""
+        if self.offset is None:
+            xp = namespace(self.S)
+            return xp.take(self.S, xp.asarray(index, device=self.S.device), axis=1)
+        return self.S[:, index].toarray() - self.offset[index]
+
     def squares_matmul(self, Q: Array) -> Array:
         """Return (Z∘Z) Q for skinny Q (d, q)."""
         product = self._squares @ Q

@@ -1,0 +1,243 @@
+"""Which features interact: the search for pairs beside others, where the answer is known.
+
+Twelve settings: the five of planted pairs that the search was first measured on, correlation .8,
+heavy tails, heredity with pairs of falling strength, squares, categorical columns, nothing that
+interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
+pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
+linear model; "composed" also tries a low-rank part, and keeps what the criterion prefers. Pairs of
+levels of the same two categorical columns count as one pair. "EBM" is the pair search of
+`interpret`; it is skipped with its reason where that is not installed. "products" is LassoCV on
+all products of standardised features, where they are at most 5,000.
+
+Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods find_pairs]
+"""
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LassoCV, LinearRegression
+from sklearn.metrics import r2_score
+
+from quadlin import find_pairs
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import survey
+from quadlin.solve.pair_model import compose
+from quadlin.solve.types import Options
+
+NEW_ROWS = 2000
+MOST_PRODUCTS = 5000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How rows are drawn."""
+
+    name: str
+    n: int
+    d: int
+    pairs: int
+    noise: float
+    correlation: float = 0.3
+    kind: str = "normal"
+    squares: int = 0
+    heredity: bool = False
+    fields: int = 0
+    levels: int = 6
+    rank: int = 0
+
+
+SETTINGS = [
+    Setting("5 pairs, few rows", 600, 40, 5, 0.5),
+    Setting("5 pairs", 2000, 40, 5, 0.5),
+    Setting("0/1, log-normal and normal", 1000, 40, 5, 0.5, kind="mixed"),
+    Setting("8 pairs, noise 1", 1500, 80, 8, 1.0),
+    Setting("1,000 features", 5000, 1000, 10, 1.0),
+    Setting("correlation .8", 2000, 40, 5, 0.5, correlation=0.8),
+    Setting("t(3) features and noise", 1500, 40, 5, 0.5, correlation=0.0, kind="t3"),
+    Setting("heredity, strengths 1 to .2", 1500, 60, 8, 0.5, correlation=0.0, heredity=True),
+    Setting("3 pairs, 3 squares", 1000, 40, 3, 0.5, squares=3),
+    Setting("categorical columns", 2000, 15, 1, 0.5, fields=3),
+    Setting("nothing interacts", 1000, 40, 0, 1.0),
+    Setting("dense M of rank 2", 2000, 40, 0, 0.5, rank=2),
+]
+
+
+@dataclass
+class Problem:
+    """Rows, what they were made from, and which pairs of columns interact."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_new: np.ndarray
+    y_new: np.ndarray
+    truth: set[tuple[int, int]]  # pairs of columns, categorical ones as a whole
+    column: np.ndarray  # (d,), the column that each feature comes from
+    fields: list[np.ndarray] = field(default_factory=list)
+
+
+def drawn(setting, seed):
+    rng = np.random.default_rng([seed, setting.n, setting.d])
+    s, N = setting, setting.n + NEW_ROWS
+    common = rng.standard_normal((N, 1))
+    X = np.sqrt(1 - s.correlation) * rng.standard_normal((N, s.d)) + np.sqrt(s.correlation) * common
+    if s.kind == "t3":
+        X = rng.standard_t(3, (N, s.d))
+    if s.kind == "mixed":
+        X[:, ::3] = X[:, ::3] > 0.5
+        X[:, 1::3] = np.exp(X[:, 1::3])
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    w = rng.standard_normal(s.d) / np.sqrt(s.d)
+    among = np.arange(s.d)
+    if s.heredity:
+        among = rng.choice(s.d, 10, replace=False)
+        w = np.zeros(s.d)
+        w[among] = rng.choice([-1.0, 1.0], 10)
+    truth = set()
+    while len(truth) < s.pairs:
+        truth.add(tuple(sorted(rng.choice(among, 2, replace=False).tolist())))
+    truth |= {(j, j) for j in rng.choice(s.d, s.squares, replace=False).tolist()}
+    strengths = np.linspace(1, 0.2, len(truth)) if s.heredity else np.ones(len(truth))
+    f = Z @ w
+    for (i, j), size in zip(sorted(truth), strengths, strict=True):
+        f = f + rng.choice([-1.0, 1.0]) * size * Z[:, i] * Z[:, j]
+    column, fields = np.arange(s.d), []
+    if s.fields:
+        codes = rng.integers(0, s.levels, (N, s.fields))
+        hot = [(codes[:, [a]] == np.arange(s.levels)).astype(float) for a in range(s.fields)]
+        fields = [s.d + s.levels * a + np.arange(s.levels) for a in range(s.fields)]
+        column = np.concatenate([column, *(np.full(s.levels, s.d + a) for a in range(s.fields))])
+        X = np.concatenate([X, *hot], axis=1)
+        table, slopes = rng.standard_normal((s.levels, s.levels)), rng.standard_normal(s.levels)
+        f = f + table[codes[:, 0], codes[:, 1]] + slopes[codes[:, 2]] * Z[:, 0]
+        truth |= {(s.d, s.d + 1), (0, s.d + 2)}
+    if s.rank:
+        U = np.linalg.qr(rng.standard_normal((s.d, s.rank)))[0]
+        f = f + ((Z @ U) ** 2) @ np.where(np.arange(s.rank) % 2, -1.0, 1.0)
+    noise = rng.standard_t(3, N) if s.kind == "t3" else rng.standard_normal(N)
+    y = f + s.noise * noise
+    n = s.n
+    return Problem(X[:n], y[:n], X[n:], y[n:], truth, column, fields)
+
+
+def with_find_pairs(problem):
+    """Return the pairs of the public function, and least squares on features and products."""
+    X, X_new = problem.X, problem.X_new
+    report = find_pairs(X, problem.y, fields=problem.fields or "auto")
+    pairs = [(int(pair.first[1:]), int(pair.second[1:])) for pair in report.pairs]
+
+    def columns(X):
+        return np.column_stack([X, *(X[:, i] * X[:, j] for i, j in pairs)])
+
+    return pairs, LinearRegression().fit(columns(X), problem.y).predict(columns(X_new))
+
+
+def with_composed(problem):
+    """Return pairs and predictions of pairs and a low-rank part, chosen by one criterion."""
+    d = problem.X.shape[1]
+    rows = Rows.of(MemorySource(problem.X, problem.y))
+    names = [f"x{j}" for j in range(d)]
+    maker = UnitsMaker("auto", True, problem.X.dtype, names, problem.fields)
+    surveyed = survey(rows)
+    units = maker(surveyed.features, surveyed.target)
+    fit = compose(rows, units, Options(rank=0), fields=problem.fields)
+    new = Rows.of(MemorySource(problem.X_new, problem.y_new))
+    S = fit.products
+    return list(zip(S.i.tolist(), S.j.tolist(), strict=True)), fit.predict(new)
+
+
+def with_lasso(problem):
+    """Return pairs and predictions of the lasso on all products, its penalty by folds."""
+    d = problem.X.shape[1]
+    i, j = np.triu_indices(d)
+    if len(i) > MOST_PRODUCTS:
+        raise NotImplementedError(f"{len(i):,} products")
+    mean, sd = problem.X.mean(axis=0), problem.X.std(axis=0)
+    keep = (sd[i] > 0) & (sd[j] > 0)
+    i, j, sd = i[keep], j[keep], np.where(sd > 0, sd, 1.0)
+
+    def columns(X):
+        Z = (X - mean) / sd
+        return np.concatenate([Z, Z[:, i] * Z[:, j]], axis=1)
+
+    A = columns(problem.X)
+    centre, size = A.mean(axis=0), A.std(axis=0)
+    size = np.where(size > 1e-9, size, np.inf)
+    model = LassoCV(cv=5, alphas=50).fit((A - centre) / size, problem.y)
+    taken = np.flatnonzero(model.coef_[d:])
+    pairs = list(zip(i[taken].tolist(), j[taken].tolist(), strict=True))
+    return pairs, model.predict((columns(problem.X_new) - centre) / size)
+
+
+def with_ebm(problem):
+    """Return pairs and predictions of an explainable boosting machine that looks for ten pairs."""
+    try:
+        from interpret.glassbox import ExplainableBoostingRegressor
+    except ImportError as reason:
+        raise NotImplementedError("interpret is not installed") from reason
+    if problem.X.shape[1] > 100:
+        raise NotImplementedError(f"{problem.X.shape[1]} features")
+    model = ExplainableBoostingRegressor(interactions=10, n_jobs=1, outer_bags=4)
+    model.fit(problem.X, problem.y)
+    return [t for t in model.term_features_ if len(t) == 2], model.predict(problem.X_new)
+
+
+def with_boosting(problem):
+    """Return predictions of gradient boosting, which names no pairs."""
+    model = HistGradientBoostingRegressor(random_state=0).fit(problem.X, problem.y)
+    return None, model.predict(problem.X_new)
+
+
+METHODS = {
+    "find_pairs": with_find_pairs,
+    "composed": with_composed,
+    "products": with_lasso,
+    "EBM": with_ebm,
+    "boosting": with_boosting,
+}
+
+
+def judged(method, problem):
+    """Return the share of pairs found, the number of false ones, R² and CPU seconds."""
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pairs, predicted = method(problem)
+    seconds = time.process_time() - start
+    r2 = r2_score(problem.y_new, predicted)
+    if pairs is None:
+        return np.nan, np.nan, r2, seconds
+    named = {tuple(sorted((int(problem.column[i]), int(problem.column[j])))) for i, j in pairs}
+    share = len(named & problem.truth) / len(problem.truth) if problem.truth else np.nan
+    return share, len(named - problem.truth), r2, seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of settings, from 1")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    args = parser.parse_args()
+    wanted = args.only or range(1, len(SETTINGS) + 1)
+    print(f"{'setting':34s} {'method':10s} found  false     R²   CPU s")
+    for number in wanted:
+        setting = SETTINGS[number - 1]
+        problems = [drawn(setting, seed) for seed in range(args.seeds)]
+        for name in args.methods:
+            try:
+                rows = np.array([judged(METHODS[name], problem) for problem in problems])
+            except NotImplementedError as reason:
+                print(f"{number:2d} {setting.name:31s} {name:10s} skipped: {reason}", flush=True)
+                continue
+            found, false, r2, seconds = rows.mean(axis=0)
+            text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
+            print(f"{number:2d} {setting.name:31s} {name:10s} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

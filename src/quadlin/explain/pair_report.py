@@ -1,0 +1,200 @@
+"""What a search for pairs reports: the pairs, how sure the rows are of them, and the way there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import printable
+from quadlin.explain.pair_display import PairPathDisplay
+from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pairs import PairSearch
+
+SHOWN = 20  # pairs of a printed table
+SHOWN_EXCHANGES = 3
+NOTHING = 1e-200  # variance of a coefficient of which the rows say nothing
+
+
+class Pair(NamedTuple):
+    """Two features whose product belongs into the model; twice the same feature is its square."""
+
+    first: str
+    second: str
+    coefficient: float  # of the product of the two features, in the user's units
+    std_error: float  # robust (HC3)
+    t: float  # coefficient / std_error
+    p: float  # two-sided, of Student's distribution
+    share: float  # of the variance of y: by how much R² falls without the pair
+    order: int  # of entry, from 1; products of whole text columns enter together
+
+
+class Exchange(NamedTuple):
+    """Two pairs of which either could stand for the other."""
+
+    taken: tuple[str, str]
+    other: tuple[str, str]
+    cost: float  # by how much the criterion is larger with the other pair
+
+
+class PathStep(NamedTuple):
+    """The model with the first few pairs."""
+
+    n_steps: int  # how many pairs, or blocks of pairs, are in it
+    criterion: float  # extended BIC, less that of the linear model; smaller is better
+    r2: float  # on the rows of the search
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """The pairs that :func:`quadlin.find_pairs` has found; printing it shows a table.
+
+    Attributes
+    ----------
+    pairs : list of Pair
+        In the order of entry: `first`, `second`, `coefficient`, `std_error`, `t`, `p`, `share`,
+        `order`.
+    exchangeable : list of Exchange
+        Pairs that could stand for each other: the criterion differs by less than 6.
+    path : list of PathStep
+        The criterion and R² with the first 0, 1, … pairs.
+    low_rank : bool
+        Whether the residual beside the pairs still shows a quadratic part of low rank.
+    n_rows, n_features, n_candidates : int
+        The rows of the search, the features (text columns by their levels), and the products that
+        were candidates.
+    at_limit : bool
+        Whether the search ended because `max_pairs` was reached.
+    test_on : None or "half"
+        Which rows the standard errors come from.
+    """
+
+    pairs: list[Pair]
+    exchangeable: list[Exchange]
+    path: list[PathStep]
+    low_rank: bool
+    n_rows: int
+    n_features: int
+    n_candidates: int
+    at_limit: bool
+    test_on: str | None
+
+    def to_frame(self) -> Any:
+        """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
+        values = {name: [getattr(p, name) for p in self.pairs] for name in Pair._fields}
+        try:
+            import pandas
+        except ImportError:
+            return values
+        return pandas.DataFrame(values)
+
+    def plot(self, ax: Any = None) -> PairPathDisplay:
+        """Draw the criterion against the pairs in the order of entry."""
+        labels = ["linear model"]
+        for step in range(1, len(self.path)):
+            entered = [p for p in self.pairs if p.order == step]
+            more = f" and {len(entered) - 1} more" if len(entered) > 1 else ""
+            labels.append(f"+ {entered[0].first} × {entered[0].second}{more}")
+        criterion = [step.criterion for step in self.path]
+        return PairPathDisplay(labels, criterion, [step.r2 for step in self.path]).plot(ax)
+
+    def __str__(self) -> str:
+        return "\n".join([self._headline(), *self._table(), *self._notes()])
+
+    def _headline(self) -> str:
+        count = len(self.pairs)
+        what = "No pair" if not count else "1 pair" if count == 1 else f"{count} pairs"
+        steps = len(self.path) - 1
+        if steps < count:  # whole text columns entered
+            what += f" in {steps} step" + "s" * (steps > 1)
+        return (
+            f"{what} among {self.n_candidates:,} products of {self.n_features:,} features, "
+            f"{self.n_rows:,} rows"
+        )
+
+    def _table(self) -> list[str]:
+        if not self.pairs:
+            return []
+        shown = self.pairs[:SHOWN]
+        names = [printable(f"{p.first} × {p.second}") for p in shown]
+        width = max(len("pair"), *map(len, names))
+        head = f"{'':>3} {'pair':{width}} {'coefficient':>11} {'std error':>10} {'t':>7}"
+        lines = [f"{head} {'p':>8} share"]
+        for name, p in zip(names, shown, strict=True):
+            lines.append(
+                f"{p.order:>3} {name:{width}} {p.coefficient:>+11.4g} {p.std_error:>10.2g} "
+                f"{p.t:>7.1f} {_p_value(p.p):>8} {p.share:>5.1%}"
+            )
+        if len(self.pairs) > SHOWN:
+            lines.append(f"    and {len(self.pairs) - SHOWN} more")
+        return lines
+
+    def _notes(self) -> list[str]:
+        first, last = self.path[0].r2, self.path[-1].r2
+        notes = [f"R² {first:.3f} without pairs" + (f", {last:.3f} with them" * bool(self.pairs))]
+        if self.test_on == "half":
+            notes.append("Coefficients and tests are of the half of the rows not searched.")
+        for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:
+            words = f"{' × '.join(other)} would do about as well as {' × '.join(taken)}."
+            notes.append(printable(words))
+        if len(self.exchangeable) > SHOWN_EXCHANGES:
+            notes.append(f"{len(self.exchangeable) - SHOWN_EXCHANGES} more could be exchanged.")
+        if self.at_limit:
+            notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
+        if self.low_rank:
+            notes.append(
+                "Many features still interact a little beside these pairs: "
+                "SecondOrderRegressor learns such a quadratic part of low rank."
+            )
+        return notes
+
+
+def _p_value(p: float) -> str:
+    return "<1e-16" if p < 1e-16 else f"{p:.1g}" if p < 0.001 else f"{p:.3f}"
+
+
+def report_of(
+    names: Sequence[str],
+    search: PairSearch,
+    fit: PairFit,
+    n_rows: int,
+    tested: tuple[PairSearch, PairFit] | None = None,
+) -> PairReport:
+    """Return what a search says in the user's units, its coefficients of other rows if `tested`."""
+    start = fit.path[0].value
+    path = [
+        PathStep(m, choice.value - start, 1 - choice.loss / search.power)
+        for m, choice in enumerate(fit.path)
+    ]
+
+    def named(pair: tuple[int, int]) -> tuple[str, str]:
+        return names[pair[0]], names[pair[1]]
+
+    return PairReport(
+        _pairs(names, *(tested or (search, fit)), fit.entry),
+        [Exchange(named(a), named(b), cost) for a, b, cost in fit.exchangeable],
+        path,
+        search.looks_low_rank(),
+        n_rows,
+        len(names),
+        search.criterion.candidates,
+        fit.at_limit,
+        None if tested is None else "half",
+    )
+
+
+def _pairs(names: Sequence[str], search: PairSearch, fit: PairFit, entry: np.ndarray) -> list[Pair]:
+    """Return pairs in the user's units; NaN where the rows say nothing of a product."""
+    scale, errors = to_numpy(search.units.scale).astype(float), fit.errors
+    factor = search.units.target.scale * scale[fit.i] * scale[fit.j]
+    says = (factor > 0) & (errors.unit_variance > NOTHING)
+    coef, std = (np.where(says, factor * a, np.nan) for a in (fit.coef, errors.std))
+    p = np.where(says, 2 * np.exp(errors.log_tail(fit.coef)), np.nan)
+    share = np.where(says, fit.coef**2 / errors.unit_variance / search.power, np.nan)
+    numbers = np.stack([coef, std, coef / std, p, share], axis=1).tolist()
+    places = zip(fit.i.tolist(), fit.j.tolist(), numbers, entry.tolist(), strict=True)
+    return [
+        Pair(names[i], names[j], a, e, t, p_value, part, int(order))
+        for i, j, (a, e, t, p_value, part), order in places
+    ]

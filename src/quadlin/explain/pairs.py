@@ -1,0 +1,263 @@
+"""Which features interact: a search for a few pairs beside the linear model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import Message, Option
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units
+from quadlin.data import Source, open_source
+from quadlin.data.cached import cached
+from quadlin.data.fields import check_one_hot, fields_among, given_fields
+from quadlin.explain.pair_report import PairReport, report_of
+from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pair_wide import sparse_search
+from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES, PairSearch
+from quadlin.solve.polish import fit_rows
+from quadlin.solve.row_hash import row_hash
+from quadlin.solve.types import Options
+
+CACHE = 2e9  # bytes of encoded rows that are kept in memory
+
+
+def find_pairs(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    hierarchy: str | None = None,
+    max_pairs: int | str = "auto",
+    fields: Any = "auto",
+    squares: bool = True,
+    test_on: str | None = None,
+    missing: str | None = None,
+) -> PairReport:
+    r"""Find the pairs of features whose products belong into a linear model.
+
+    .. math:: y = b + x^\top w + \sum_m a_m\, x_{i_m} x_{j_m} + \text{noise}
+
+    All products compete: those that the residual's moments point at enter, leave and are exchanged
+    one at a time while this lowers the extended BIC, which pays for having looked at all of them. A
+    product that only a few rows speak for is not taken.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, path or Source
+        Rows. Text columns become one-hot columns, such as ``city=Oslo``; the names of columns are
+        kept. Anything that :func:`quadlin.open_source` opens is accepted if it can be read more
+        than once.
+    y : array or column name
+        The target: one number per row, or the name of a column of X. None for a Source, which has
+        its own.
+    sample_weight : array, column name or None
+        Weights, which count as repetitions of rows.
+    hierarchy : None, "weak" or "strong"
+        Whether one ("weak") or both ("strong") of the features of a pair must have an effect of
+        their own, \|t\| > 2 in the linear model.
+    max_pairs : int or "auto"
+        The most pairs to take; "auto" is one per ten rows beyond the linear model's, at most 32.
+    fields : "auto", None or list of lists
+        Groups of one-hot columns, by position or name. Text columns are groups, and "auto" looks
+        for others. The products of a group with another group, or with a feature, also compete as
+        one block.
+    squares : bool
+        Whether the square of a feature is a candidate, too.
+    test_on : None or "half"
+        Which rows the standard errors are of. None: those of the search. "half": pairs are found on
+        one half of the rows, and coefficients, standard errors and p-values are of the other. A
+        hash of the number of each row decides on its half, so the same rows in the same order give
+        the same halves; each needs two more rows than there are features.
+    missing : {"error", "drop", "mean"} or None
+        How missing values are handled, as in :func:`quadlin.open_source`; None is an error.
+
+    Returns
+    -------
+    PairReport
+
+    Raises
+    ------
+    ValueError
+        If rows have missing values or the wrong shape, if y is constant, if there are fewer than
+        two features, or fewer rows than features + 2.
+
+    Notes
+    -----
+    **What the selection does to the tests.** Standard errors are robust (HC3) and correct for given
+    pairs. But the pairs were chosen because their products fit these rows, so that with
+    ``test_on=None`` coefficients of weak pairs are too large on average and p-values are too small.
+    The p-values of ``test_on="half"`` are honest, since their rows had no part in the choice; the
+    price is that weak pairs are found less often in half of the rows.
+
+    A pair is a statement about products only: a feature with a curved effect of its own can make
+    the product with a correlated feature look useful. `PairReport.exchangeable` lists pairs that
+    could stand for each other.
+
+    Coefficients of products of levels that enter together, as a block, are determined up to a
+    constant per level. The smallest are reported, and their tests and shares are of each alone:
+    judge a block by `PairReport.path`, which has R² with and without it.
+
+    Cost: a walk over the rows for O(d²) sums at the start and two per round, O(nd²) each; memory
+    O(d²) for up to 3,000 features. Sparse rows may have more; of those, products that occur in
+    at least ten rows are candidates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 20))
+    >>> y = X[:, 0] - X[:, 3] + 2 * X[:, 3] * X[:, 7] + rng.standard_normal(500)
+    >>> report = find_pairs(X, y)
+    >>> [(pair.first, pair.second, round(pair.coefficient)) for pair in report.pairs]
+    [('x3', 'x7', 2)]
+    """
+    _check_options(hierarchy, max_pairs, test_on)
+    source = _opened(X, y, sample_weight, missing)
+    rows = Rows.of(source)
+    groups = _groups(fields, source, rows)
+    diagonal = "auto" if squares else "zero"
+    make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
+    setting = Setting(source, groups, make_units, hierarchy)
+    surveyed = survey(rows)
+    if test_on is None:
+        search = setting.search(rows, surveyed, "X")
+        fit = search.run(_most(max_pairs))
+        return report_of(source.names, search, fit, surveyed.tally.counting)
+    first = first_half(surveyed.tally.rows).astype(float)
+    half, other = rows.reweighted(first), rows.reweighted(1 - first)
+    surveyed = survey(half)
+    search = setting.search(half, surveyed, "the half of X that is searched")
+    fit = search.run(_most(max_pairs))
+    test = setting.search(other, survey(other), "the half of X for the tests", fit)
+    tested = test, test.tested(fit.i, fit.j)
+    return report_of(source.names, search, fit, surveyed.tally.counting, tested)
+
+
+def first_half(n_rows: int) -> np.ndarray:
+    """Return which of the rows are searched when the others are for tests: by a hash of numbers.
+
+    Examples
+    --------
+    >>> first_half(8).astype(int), int(first_half(1001).sum())
+    (array([0, 1, 1, 0, 1, 1, 0, 0]), 500)
+    """
+    mixed = row_hash(np.arange(n_rows))
+    chosen = np.zeros(n_rows, bool)
+    chosen[np.argsort(mixed, kind="stable")[: n_rows // 2]] = True
+    return chosen
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a search needs beside the rows."""
+
+    source: Source
+    groups: Sequence[np.ndarray]
+    make_units: UnitsMaker
+    hierarchy: str | None
+
+    def search(
+        self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
+    ) -> PairSearch:
+        """Return the search on some rows, beside the linear model; `fit` is to be tested there."""
+        units = self.make_units(surveyed.features, surveyed.target)
+        self._refuse(units, surveyed, which)
+        limits: dict[str, Any] = {"hierarchy": self.hierarchy, "fields": self.groups}
+        if self.source.width <= MOST_FEATURES:
+            return PairSearch(rows, units, **limits)
+        if not self.source.sparse:
+            raise ValueError(
+                f"There are {self.source.width:,} features. The search looks at all products of at "
+                f"most {MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
+                "features, or give a sparse matrix."
+            )
+        weight = surveyed.features.weight
+        linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
+        if fit is None:
+            return sparse_search(rows, units, linear.model, **limits)
+        features = np.unique(np.concatenate([fit.i, fit.j]))
+        return PairSearch(rows, units, model=linear.model, features=features, **limits)
+
+    def _refuse(self, units: Units, surveyed: Survey, which: str) -> None:
+        """Refuse rows in which no pair can be found."""
+        in_groups = sum(len(group) for group in self.groups)
+        if self.source.width - in_groups + len(self.groups) < 2:
+            raise ValueError(f"X has one feature ({self.source.names[0]}), but a pair needs two.")
+        d, n = int((to_numpy(units.scale) > 0).sum()), surveyed.tally.counting
+        if n < d + 2:
+            raise ValueError(
+                f"There are {n} rows (of weight above 0) and {d} features that vary in {which}. "
+                f"The linear model beside the pairs needs at least {d + 2} rows. Select features "
+                "or add rows."
+            )
+        if not units.target.power:
+            raise ValueError(f"The target is constant in {which}, so there is nothing to explain.")
+
+
+def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any) -> None:
+    """Refuse options that make no sense, saying what would."""
+    words = {"hierarchy": (hierarchy, (None, *HIERARCHIES)), "test_on": (test_on, (None, "half"))}
+    for name, (value, allowed) in words.items():
+        if value not in allowed:
+            raise ValueError(
+                Message(
+                    "{option} is not one of {allowed}.",
+                    option=Option(name, value),
+                    allowed=", ".join(map(repr, allowed)),
+                )
+            )
+    whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
+    if max_pairs != "auto" and not (whole and max_pairs >= 0):
+        raise ValueError(
+            Message(
+                '{option} must be a whole number ≥ 0, or "auto".',
+                option=Option("max_pairs", max_pairs),
+            )
+        )
+
+
+def _most(max_pairs: int | str) -> int | None:
+    return None if max_pairs == "auto" else int(max_pairs)
+
+
+def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
+    """Return the rows with their target, encoded once where they fit into memory."""
+    if isinstance(X, Source):
+        for value, option in ((y, "target"), (weight, "weight"), (missing, "missing")):
+            if value is not None:
+                raise ValueError(f"Open the source with {option}=... instead.")
+    source = open_source(X, target=y, weight=weight, missing=missing)
+    if not source.has_target:
+        raise ValueError("There is no target. Give y, or open the source with target=....")
+    if not source.again:
+        raise ValueError(
+            "The search reads the rows several times, but these can be read only once. Give an "
+            "array, a frame or a file."
+        )
+    return cached(source, CACHE)
+
+
+def _groups(fields: Any, source: Source, rows: Rows) -> Sequence[np.ndarray]:
+    """Return the positions of one-hot groups."""
+    if source.encoder is not None and not isinstance(fields, str) and fields is not None:
+        raise ValueError("Text columns are fields of their own: leave `fields` as it is.")
+    if len(source.fields):
+        return source.fields
+    if isinstance(fields, str):
+        if fields != "auto":
+            raise ValueError(
+                Message(
+                    '{fields} is not "auto", None or a list of groups.',
+                    fields=Option("fields", fields),
+                )
+            )
+        return fields_among(rows.reduce, source.width)
+    groups = given_fields(fields, source.names)
+    check_one_hot(rows.reduce, groups, source.names)
+    return groups

@@ -1,0 +1,38 @@
+"""How sure the rows are of the coefficients of products: robust standard errors and tests."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from quadlin.core.arrays import to_numpy
+from quadlin.solve.pair_sums import Scores
+
+LEAST_FREEDOM = 0.1
+
+
+@dataclass(frozen=True)
+class RobustErrors:
+    """HC3: the residual of a row is that of a fit without the row."""
+
+    std: np.ndarray  # (m,)
+    freedom: np.ndarray  # (m,), how many rows the standard error is known from, less one
+    unit_variance: np.ndarray  # (m,), of the coefficient, for noise of variance 1
+
+    @classmethod
+    def of(cls, score: Scores) -> "RobustErrors":
+        """Return the standard errors that a walk has summed up.
+
+        With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
+        carry it: all of them if they do so alike, one if the others say nothing.
+        """
+        spread, squares, fourths = (
+            np.maximum(to_numpy(a), 1e-300) for a in (score.spread, score.squares, score.fourths)
+        )
+        freedom = np.maximum(squares**2 / fourths - 1, LEAST_FREEDOM)
+        return cls(np.sqrt(spread), freedom, squares)
+
+    def log_tail(self, coef: np.ndarray) -> np.ndarray:
+        """Return log P(T > |t|) of each coefficient, T of Student's distribution."""
+        tail: np.ndarray = student.logsf(np.abs(coef) / self.std, self.freedom)
+        return tail

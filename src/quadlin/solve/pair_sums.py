@@ -1,0 +1,177 @@
+r"""What a walk over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, summed
+from quadlin.core.model import Model, predict
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.exact import rows_of
+from quadlin.solve.row_hash import row_hash
+
+T = TypeVar("T")
+PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
+
+
+@dataclass(frozen=True)
+class Columns:
+    r"""The columns of a regression: 1, features, tangent directions of L, products.
+
+    .. math:: y - f(z) = \beta_0 + \sum_l \beta_l z_l
+              + \sum_{l,a} H_{la}\, 2 z_l (z^\top U_a) + \sum_m \beta_m z_{i_m} z_{j_m} + r
+
+    The tangent directions are what a small change of L = U diag(s) Uᵀ may add to f, less the
+    squares that are not modelled.
+    Features are counted within `features`, here and in all sums.
+    """
+
+    units: Units
+    model: Model  # f
+    features: Array  # (q,), positions of the features that are looked at: all, or some
+    tangent: bool  # whether L may move; only where all features are looked at
+    i: Array  # (m,), the products, positions among the features
+    j: Array  # (m,)
+
+    @property
+    def base(self) -> int:
+        """Return the number of columns that are not products."""
+        d, k = self.model.U.shape
+        return 1 + len(self.features) + (d * k if self.tangent else 0)
+
+    def with_pairs(self, i: Array, j: Array) -> "Columns":
+        """Return the columns with other products."""
+        return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
+
+    def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
+        n = chunk.X.shape[0]
+        step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
+        for start in range(0, n, step):
+            part = chunk if n <= step else rows_of(chunk, np.arange(start, min(n, start + step)))
+            block = Block(part.X, self.units)
+            xp = namespace(self.units.scale)
+            Z = xp.astype(block.columns(self.features), xp.float64)
+            response = standardised_target(part, self.units) - predict(self.model, block)
+            response = xp.astype(response, xp.float64)
+            omega = part.weight
+            omega = xp.ones_like(response) if omega is None else xp.astype(omega, xp.float64)
+            yield Z, self._made(Z), response, omega
+
+    def _made(self, Z: Array) -> Array:
+        xp = namespace(Z)
+
+        def taken(index: Array) -> Array:
+            return xp.take(Z, xp.asarray(index, device=Z.device), axis=1)
+
+        columns = [xp.ones_like(Z[:, :1]), Z]
+        if self.tangent:
+            U = xp.astype(self.model.U, xp.float64)
+            hidden = xp.astype(1 - self.model.free, xp.float64)
+            ZU = Z @ U
+            for a in range(U.shape[1]):
+                columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
+        columns.append(taken(self.i) * taken(self.j))
+        return xp.concat(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class ProductMoments(Additive):
+    """Moments of the features up to the fourth order, as far as two features tell them."""
+
+    weight: float  # Σω
+    second: Array  # (d, d), Σω z_i z_j
+    third: Array  # (d, d), Σω z_i² z_j
+    fourth: Array  # (d, d), Σω z_i² z_j²
+
+
+@dataclass(frozen=True)
+class Scores(Additive):
+    """What the residual says of every product, and how sure the rows are of the products taken."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+    spread: Array  # (m,), Σω (a_m r / (1 − h))², a_m the influence of a row on β_m, h its leverage
+    squares: Array  # (m,), Σω a_m²
+    fourths: Array  # (m,), Σω a_m⁴
+
+
+@dataclass(frozen=True)
+class JointGram(Additive):
+    """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
+
+    gram: Array  # (base + m + 1, m + 1)
+
+
+def product_moments(chunk: Chunk, columns: Columns) -> ProductMoments:
+    """Sum over one chunk."""
+
+    def of(Z: Array, omega: Array) -> ProductMoments:
+        weighted, squares = omega[:, None] * Z, Z * Z
+        return ProductMoments(
+            float(namespace(omega).sum(omega)),
+            weighted.T @ Z,
+            squares.T @ weighted,
+            squares.T @ (Z * weighted),
+        )
+
+    return _total(of(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
+
+
+def joint_gram(chunk: Chunk, columns: Columns, base: bool) -> JointGram:
+    """Sum over one chunk; with `base` all columns of the matrix, not only those of products."""
+
+    def of(A: Array, response: Array, omega: Array) -> JointGram:
+        A = namespace(A).concat([A, response[:, None]], axis=1)
+        return JointGram(A.T @ (omega[:, None] * A[:, 0 if base else columns.base :]))
+
+    return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
+
+
+def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Scores:
+    """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
+
+    def of(Z: Array, A: Array, response: Array, omega: Array) -> Scores:
+        xp = namespace(Z)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        m = len(columns.i)
+        spread = squares = fourths = xp.zeros(m, dtype=xp.float64)
+        if m:
+            influence = A @ xp.asarray(inverse, device=A.device)
+            leverage = xp.clip(xp.sum(A * influence, axis=1), max=1 - 1e-9)
+            left_out = r / (1 - leverage)  # the residual of a fit without the row
+            squared = influence[:, columns.base :] ** 2
+            spread, squares = (omega * left_out**2) @ squared, omega @ squared
+            fourths = omega @ squared**2
+        loss = float(xp.sum(omega * r * r))
+        return Scores(loss, ((omega * r)[:, None] * Z).T @ Z, spread, squares, fourths)
+
+    return _total(of(*piece) for piece in columns.pieces(chunk))
+
+
+def flipped_moments(
+    numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, salt: int
+) -> Array:
+    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row."""
+    chunk, numbers = numbered
+    signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
+    moments, start = [], 0
+    for Z, A, response, omega in columns.pieces(chunk):
+        xp, stop = namespace(Z), start + int(Z.shape[0])
+        sign = xp.asarray(signs[start:stop], device=Z.device)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        moments.append(((sign * omega * r)[:, None] * Z).T @ Z)
+        start = stop
+    return sum(moments)
+
+
+def _total(parts: Iterator[T]) -> T:
+    total = summed(parts)
+    assert total is not None  # a chunk has rows
+    return total

@@ -1,0 +1,289 @@
+r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entries.
+
+The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors say which
+products are worth a look; a walk gives the Gram matrix of those, of the features and of L's tangent
+directions, on which `Stepwise` chooses; another gives the moments of what is then left, and
+standard errors that do not trust a few rows. Repeated until nothing changes: three or four walks
+where nothing interacts, two a round else.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+from scipy.stats import norm as normal
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.engine import height
+from quadlin.core.model import Model, constant_model
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
+from quadlin.solve.pair_errors import RobustErrors
+from quadlin.solve.pair_fit import Pair, PairFit
+from quadlin.solve.pair_projection import Penalty, Projected
+from quadlin.solve.pair_screen import Group, Screen
+from quadlin.solve.pair_sums import (
+    Columns,
+    flipped_moments,
+    joint_gram,
+    product_moments,
+    scores,
+)
+
+MOST_FEATURES = 3000  # three d×d matrices are kept
+MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
+ROUNDS, MOST_PAIRS = 60, 32
+FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
+FEWEST = 10.0  # rows beyond the parameters
+EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
+MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
+HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
+
+
+class PairSearch:
+    """Rows, what is fitted in any case, and which products may be taken.
+
+    Parameters
+    ----------
+    rows, units
+        The rows and their units.
+    model : Model or None
+        What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
+        None is the constant.
+    alpha : (float, float)
+        Ridge on w and on M, as everywhere.
+    hierarchy : None, "weak" or "strong"
+        Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
+    fields : sequence of arrays
+        One-hot groups, which compete as wholes as well.
+    features : array or None
+        Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
+        has them.
+    candidates : int or None
+        How many products were looked at before these features were taken.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        units: Units,
+        *,
+        model: Model | None = None,
+        alpha: tuple[float, float] = (0.0, 0.0),
+        hierarchy: str | None = None,
+        fields: Sequence[np.ndarray] = (),
+        features: np.ndarray | None = None,
+        candidates: int | None = None,
+    ) -> None:
+        everything = np.arange(units.scale.shape[0])
+        features = everything if features is None else np.sort(features)
+        self.d = len(features)
+        if self.d > MOST_FEATURES:
+            raise ValueError(
+                f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
+            )
+        model = constant_model(units, 0, units.target.centre) if model is None else model
+        tangent = 0 < self.d * model.U.shape[1] <= MOST_TANGENT and self.d == len(everything)
+        nothing = np.zeros(0, np.int64)
+        self.rows, self.units = rows, units
+        self.columns = Columns(units, model, features, tangent, nothing, nothing)
+        scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
+        self.penalty = Penalty(alpha, scale, to_numpy(model.w)[features].astype(float))
+        moments = rows.reduce(product_moments, self.columns)
+        self.weight = moments.weight
+        self.power = self.weight * units.target.power
+        self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+        projected = self._projected_base()
+        self.base_loss = float(projected.rest[-1, -1])
+        self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
+        self.freedom = max(self.weight - self.base_dof, 1.0)
+        main = None if hierarchy is None else self._main_effects(projected, hierarchy)
+        inside = [np.flatnonzero(np.isin(features, field)) for field in fields]
+        inside = [field for field in inside if len(field)]
+        self.screen = Screen(moments, to_numpy(units.free)[features], inside, main)
+        count = self.screen.candidates if candidates is None else candidates
+        self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300))
+
+    def run(self, most: int | None = None) -> PairFit:
+        """Search until a round changes nothing."""
+        most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
+        shortlist: list[Group] = []
+        taken: list[Group] = []
+        banned: set[Group] = set()
+        step, projected = self._stepwise(shortlist)
+        choice = step.judged(())
+        index = step.columns(())
+        columns, (beta, inverse) = self.columns, projected.beta(index)
+        self.score = self.rows.reduce(scores, columns, beta, inverse)
+        enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
+        for _ in range(0 if enough else ROUNDS):
+            look: list[Group] = []
+            if len(taken) < most:
+                look = self.screen.shortlist(self.score, self.freedom, self.criterion, len(taken))
+            new = [group for group in look if group not in shortlist]
+            doubtful = [] if new else self._doubtful(step, choice, beta)
+            if not (new or doubtful):
+                break
+            if new:
+                shortlist = sorted({*shortlist, *new})
+                step, projected = self._stepwise(shortlist)
+            banned |= {shortlist[g] for g in doubtful}
+            start = [shortlist.index(group) for group in taken if group not in banned]
+            choice = step.run(start, [shortlist.index(group) for group in banned], most)
+            taken = [shortlist[g] for g in choice.taken]
+            index = step.columns(choice.taken)
+            columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+            self.score = self.rows.reduce(scores, columns, beta, inverse)
+        self.regression = columns, beta
+        errors = RobustErrors.of(self.score)
+        return self._fit(columns, beta, errors, step, choice, shortlist, most)
+
+    def loss_with(self, i: np.ndarray, j: np.ndarray) -> float:
+        """Return Σω r² of the base with some products: a walk."""
+        step, _ = self._stepwise(self._singles(i, j))
+        return step.judged(tuple(range(len(i)))).loss
+
+    def moved(self, model: Model) -> "PairSearch":
+        """Return the same search beside another L of the same rank: a walk."""
+        other = copy(self)
+        other.columns = replace(self.columns, model=model)
+        other.penalty = self.penalty.beside(to_numpy(model.w)[self.columns.features].astype(float))
+        other.base = to_numpy(self.rows.reduce(joint_gram, other.columns, True).gram)
+        other.base_loss = float(other._projected_base().rest[-1, -1])
+        return other
+
+    def refit(self, fit: PairFit) -> PairFit:
+        """Return the regression with the same products, their errors as they were: a walk."""
+        return self._given(fit.i, fit.j, fit.errors)
+
+    def tested(self, i: np.ndarray, j: np.ndarray) -> PairFit:
+        """Return the regression with given products and its errors: two walks."""
+        return self._given(i, j, None)
+
+    def _given(self, i: np.ndarray, j: np.ndarray, errors: RobustErrors | None) -> PairFit:
+        shortlist = self._singles(i, j)
+        step, projected = self._stepwise(shortlist)
+        choice = step.judged(tuple(range(len(shortlist))))
+        index = step.columns(choice.taken)
+        columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+        if errors is None:
+            errors = RobustErrors.of(self.rows.reduce(scores, columns, beta, inverse))
+        return self._fit(columns, beta, errors, step, choice, shortlist)
+
+    def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
+        """Return products, by the positions of their features, as groups of one."""
+        first, second = np.searchsorted(self.columns.features, [i, j])
+        return [(int(p),) for p in first * self.d + second]
+
+    def looks_low_rank(self) -> bool:
+        """Tell whether something of low rank is left in the last residual.
+
+        Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
+        residuals with random signs, which have the same tails.
+        """
+        noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
+        size = self.screen.spectral_size(self.score.moments, noise)
+        if size <= self.screen.noise_edge:
+            return False
+        n_rows = sum(self.rows.collect(height))
+        flipped = (
+            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt)
+            for salt in range(FLIPS)
+        )
+        return all(size > self.screen.spectral_size(moments, noise) for moments in flipped)
+
+    def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
+        """Return single products that a few rows carry, the worst and all that are about as bad.
+
+        The standard error is that of residuals of fits without the row; it is itself the worse
+        known the fewer rows there are to tell it, so Student's t must be as unlikely as the
+        criterion wants of many rows.
+        """
+        place = {c: m for m, c in enumerate(step.columns(choice.taken))}
+        log_tail = RobustErrors.of(self.score).log_tail(beta[self.columns.base :])
+        t = sqrt(self.criterion.entry(max(len(choice.taken) - 1, 0)))
+        singles = [g for g in choice.taken if len(step.groups[g]) == 1]
+        doubtful = [(float(log_tail[place[step.groups[g][0]]]), g) for g in singles]
+        doubtful = [(log_p, g) for log_p, g in doubtful if log_p > normal.logsf(t)]
+        worst = max(doubtful, default=(0.0, 0))[0]
+        return [g for p, g in doubtful if p == worst or p > normal.logsf(t / 2)]
+
+    def _fit(
+        self,
+        columns: Columns,
+        beta: np.ndarray,
+        errors: RobustErrors,
+        step: Stepwise,
+        choice: Choice,
+        shortlist: Sequence[Group],
+        most: int = 0,
+    ) -> PairFit:
+        k = len(choice.taken)
+        path = tuple(step.judged(choice.taken[:m]) for m in range(k + 1))
+        entry = {c: m for m in range(k, 0, -1) for c in step.groups[choice.taken[m - 1]]}
+        at = columns.features
+
+        def pair(group: int) -> Pair:
+            i, j = divmod(shortlist[group][0], self.d)
+            return int(at[i]), int(at[j])
+
+        exchangeable = tuple(
+            (pair(g), pair(other), cost)
+            for g in choice.taken
+            if len(shortlist[g]) == 1
+            for other, cost in step.exchanges(choice, g, EXCHANGEABLE)
+            if len(shortlist[other]) == 1
+        )
+        return PairFit(
+            at[columns.i],
+            at[columns.j],
+            beta[columns.base :],
+            np.array([entry[c] for c in step.columns(choice.taken)], dtype=np.int64),
+            errors,
+            columns,
+            beta,
+            len(choice.taken),
+            choice.dof,
+            choice.loss,
+            choice.value,
+            0 < most <= k,
+            path,
+            exchangeable,
+        )
+
+    def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> Columns:
+        i, j = self._ij(shortlist)
+        return self.columns.with_pairs(i[index], j[index])
+
+    def _ij(self, groups: Sequence[Group]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the products of all groups, each once, in order."""
+        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
+        return np.divmod(flat, self.d)
+
+    def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
+        """Return what chooses among some groups of products: a walk, unless there are none."""
+        i, j = self._ij(shortlist)
+        gram, b = self.base, self.columns.base
+        if len(i):
+            columns = self.columns.with_pairs(i, j)
+            tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
+            gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
+        projected = self.penalty.projected(gram, b, i, j)
+        place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
+        groups = [np.array([place[p] for p in group]) for group in shortlist]
+        return Stepwise(projected.rest, groups, self.criterion), projected
+
+    def _projected_base(self) -> Projected:
+        return self.penalty.projected(self.base, self.columns.base, self.columns.i, self.columns.j)
+
+    def _main_effects(self, projected: Projected, hierarchy: str) -> np.ndarray:
+        """Return which pairs have features with main effects, one or both of them."""
+        linear = slice(1, self.d + 1)
+        noise = self.base_loss / self.freedom
+        t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
+        main = t2 > MAIN_EFFECT * noise
+        allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
+        return allowed
