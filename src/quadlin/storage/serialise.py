@@ -57,7 +57,7 @@ SHAPES: dict[type, dict[str, str]] = {
     },
     Flags: {"seen": "b"},
     Full: {"V": "dd"},
-    Gram: {"matrix": "aa"},
+    Gram: {"matrix": "aa", "terms": "b"},
     FitState: {"target": "1"},
     LowRank: {"P": "dr", "t": "r"},
     Model: {"U": "dk", "s": "k"},
