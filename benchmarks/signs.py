@@ -1,4 +1,4 @@
-"""How often small dense problems without squares are solved, with signs turned and without.
+"""How often small dense problems without squares are solved: by restarts, turned signs, neither.
 
 Features are 0/1 or Gaussian and none has a diagonal, so M is known up to its diagonal. Factors are
 normal and the signs of the k components are drawn: eigenvalues are far from equal, unlike those of
@@ -41,9 +41,9 @@ def drawn(d: int, k: int, n: int, kind: str, seed: int) -> tuple[np.ndarray, np.
     return X, 1 + X @ rng.standard_normal(d) + (X @ V) ** 2 @ signs - squares
 
 
-def exact(case: tuple[int, int, int, str], seeds: int, turns: int) -> tuple[int, float]:
+def exact(case: tuple[int, int, int, str], seeds: int, few: int, turns: int) -> tuple[int, float]:
     """Return how many draws were solved, and the passes of a fit."""
-    polish.TURNS, found, passes = turns, 0, 0
+    polish.FEW, polish.TURNS, found, passes = few, turns, 0, 0
     for seed in range(seeds):
         X, y = drawn(*case, seed)
         model = FactorizationMachineRegressor(rank=case[1], random_state=0, alpha=0.0).fit(X, y)
@@ -57,13 +57,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=40)
     seeds = parser.parse_args().seeds
     warnings.simplefilter("ignore", ConvergenceWarning)
-    turns = polish.TURNS
-    print("features | d | k | rows | exact | passes | exact, no turns | passes")
+    few, turns = polish.FEW, polish.TURNS
+    ways = [(few, turns), (0, turns), (0, 0)]
+    print("features | d | k | rows | exact | passes | one start | passes | no turns | passes")
     for case in CASES:
         d, k, n, kind = case
         cells = [
             f"{found} of {seeds} | {passes:.0f}"
-            for found, passes in (exact(case, seeds, t) for t in (turns, 0))
+            for found, passes in (exact(case, seeds, *way) for way in ways)
         ]
         print(f"{kind} | {d} | {k} | {n} | {' | '.join(cells)}", flush=True)
 

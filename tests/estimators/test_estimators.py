@@ -228,8 +228,9 @@ def test_a_callback_can_stop_the_fit():
         def on_fit_task_end(self, estimator, context):
             return context.task_name == "step" and context.task_id == 1
 
+    data = make_second_order(2000, 30, rank=2, random_state=0)  # more features, more steps
     model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(Stop())
-    assert model.fit(DATA.X, DATA.y).status_ is Status.stopped
+    assert model.fit(data.X, data.y).status_ is Status.stopped
     assert model.n_iter_ == 2
 
 

@@ -476,15 +476,15 @@ def test_an_interrupt_while_a_first_batch_is_fitted_is_no_model(monkeypatch):
     model = SecondOrderRegressor(1, batch_size=1000, random_state=0, alpha=0.0).partial_fit(
         data.X, data.y
     )
-    original = polish.spectral_start
+    original = polish.best_start
 
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(polish, "spectral_start", interrupted)
+    monkeypatch.setattr(polish, "best_start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.predict(data.X)
-    monkeypatch.setattr(polish, "spectral_start", original)
+    monkeypatch.setattr(polish, "best_start", original)
     assert model.score(data.X, data.y) > 0.999
 
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
@@ -198,7 +199,7 @@ def test_an_interrupted_fit_leaves_the_last_model(polish):
             if context.task_id == 3:
                 raise KeyboardInterrupt
 
-    data = make_second_order(3000, 20, rank=2, random_state=0)
+    data = make_second_order(3000, 30, rank=2, random_state=0)
     model = SecondOrderRegressor(rank=2, polish=polish, random_state=0, alpha=0.0)
     model.set_callbacks(Impatient())
     with pytest.raises(KeyboardInterrupt):
@@ -229,3 +230,48 @@ def test_warm_start_goes_on_where_the_last_fit_ended():
     wider = model.set_params(rank=4).fit(data.X * 2 + 1, data.y)
     assert wider.history_[-1].loss <= first * (1 + 1e-9)
     assert wider.components_.shape == (4, 20)
+
+
+def test_two_valued_features_do_not_send_eigenvalues_to_infinity():
+    # The product of two 0/1 columns is all there is to M, and least squares on it is the optimum.
+    # Directions of M that only squares could tell are rounding, which must not be fitted.
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X = (rng.uniform(size=(100, 2)) < 0.4).astype(float)
+        y = X[:, 1] + rng.standard_normal(100)
+        model = SecondOrderRegressor(rank=2, alpha=0, polish=False, random_state=seed).fit(X, y)
+        F = np.column_stack([np.ones(100), X, X[:, 0] * X[:, 1]])
+        least = np.mean((y - F @ np.linalg.lstsq(F, y)[0]) ** 2)
+        assert np.abs(model.eigenvalues_).max() < 100  # y and X are of size 1
+        # Not below the optimum, and not above it by more than some steps of tol = 1e-6.
+        assert least * (1 - 1e-9) <= model.history_[-1].loss <= least * (1 + 1e-5)
+
+
+def test_a_constant_beside_a_two_valued_column_is_no_direction():
+    rng = np.random.default_rng(157)
+    rng.integers(2, 5)
+    X = np.column_stack([np.full(100, 3.0), rng.uniform(size=100) < 0.4]).astype(float)
+    y = X[:, 1] + rng.standard_normal(100)
+    model = SecondOrderRegressor(rank=2, alpha=0, polish=False, random_state=157).fit(X, y)
+    assert np.abs(model.eigenvalues_).max() == 0
+
+
+@pytest.mark.parametrize("polish", [True, False])
+def test_the_history_does_not_rise_from_a_warm_model_of_another_target(polish):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(20, 200)), int(rng.integers(2, 9))
+        X = rng.standard_normal((n, d))
+        X = X if seed % 3 else (X > 0.3).astype(float)
+        y, other = X[:, 0] * rng.standard_normal(n), 10 * rng.standard_normal(n)
+        model = SecondOrderRegressor(
+            rank=min(d, 3), alpha=0, polish=polish, warm_start=True, random_state=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, other).fit(X, y)
+        losses = [record.loss for record in model.history_]
+        assert np.all(np.diff(losses) < 0)
+        assert np.mean((model.predict(X) - y) ** 2) <= np.var(y) * (1 + 1e-9)
+        if not polish:  # nothing to start from, so the steps are those of a first fit
+            assert losses == [record.loss for record in clone(model).fit(X, y).history_]

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from problems import draw
+from quadlin import SecondOrderRegressor
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict, to_raw
@@ -368,3 +369,20 @@ def test_where_noise_hides_the_quadratic_part_the_dof_count_what_fitting_noise_c
         ratios.append(fit.noise)
     # The mean of four has a standard deviation of 1/√(2·740·4) = 1.3%.
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.04)
+
+
+@pytest.mark.parametrize("rank", [0, "auto"])
+def test_without_interactions_standard_deviations_are_those_of_linear_regression(rank):
+    rng = np.random.default_rng(0)
+    n, d = 200, 5
+    X = rng.standard_normal((n, d)) + 1
+    y = X[:, 0] + rng.standard_normal(n)  # so weak an M that no component is worth its parameters
+    model = SecondOrderRegressor(rank=rank, alpha=0, tol=1e-14, uncertainty=True, random_state=0)
+    model.fit(X, y)
+    assert model.eigenvalues_.shape == (0,)
+    predicted, deviation = model.predict(X, return_std=True)
+    A = np.column_stack([np.ones(n), X])
+    hat = A @ np.linalg.solve(A.T @ A, A.T)
+    noise = np.sum((y - hat @ y) ** 2) / (n - d - 1)
+    np.testing.assert_allclose(predicted, hat @ y, atol=1e-6)
+    np.testing.assert_allclose(deviation, np.sqrt(noise * (1 + np.diag(hat))), rtol=1e-6)

@@ -33,6 +33,8 @@ class RawModel:
     r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
 
     Where the diagonal is not modelled, that of the low-rank part is to be left out of M.
+    Orthonormal components are rounded by the feature of smallest unit: beside it, entries of M that
+    belong to features of a unit 10⁸ times as large are lost. Entries by the factor D U are exact.
     """
 
     intercept: float

@@ -36,7 +36,10 @@ class FittedAttributes:
 
     @property
     def noise_(self) -> float:
-        """Return the standard deviation of the noise. Needs ``uncertainty=True``."""
+        """Return the standard deviation of the noise. Needs ``uncertainty=True`` or draws."""
+        draws = self._fitted("noise_").draws
+        if draws is not None:
+            return draws.noise
         return self._law().noise * self.fitted_.state.units.target.scale
 
     @property
@@ -142,6 +145,11 @@ class FittedAttributes:
                 f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
             )
         return self.fitted_
+
+    def _require_spread(self) -> None:
+        """Refuse to tell how sure predictions are where that is not known."""
+        if self._fitted("standard deviations").draws is None:
+            self._law()
 
     def _law(self) -> Uncertainty:
         law = self._fitted("standard errors").law

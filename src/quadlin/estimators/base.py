@@ -97,7 +97,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = self._task(source, columns, self._known_fields(rows, source, columns), seed)
-            fitted = fit(task, rows, warm, callbacks.on_step)
+            fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
         if self.status_ is Status.interrupted:
@@ -153,7 +153,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             Rows. Those of a Source are never in memory together.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
-            included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``.
+            included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         check_is_fitted(self)
         fitted = self.fitted_
         if return_std:
-            self._law()
+            self._require_spread()
         xp = namespace(fitted.state.model.U)
         y, std = [], []
         for X_block in blocks_to_predict(self, X, fitted.columns):
@@ -192,7 +192,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         check_is_fitted(self)
         fitted = self.fitted_
         if return_std:
-            self._law()
+            self._require_spread()
         fitted.columns.check_source(source)
         for chunk in Rows.of(source).walk():
             X = fitted.at_home(chunk.X, f"{type(self).__name__}.predict")
@@ -263,6 +263,17 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             self.__dict__.pop(name, None)
         for name, value in fitted.attributes().items():
             setattr(self, name, value)
+
+    def _fitted_rows(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows that can be walked many times; subclasses may know better ways."""
+        return fit(task, rows, warm, on_step)
 
     def _warn_of_status(self) -> None:
         if self.status_ not in (Status.converged, Status.stopped):

@@ -14,6 +14,7 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.solve.fit_state import FitState
+from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
@@ -27,6 +28,7 @@ class Fitted:
     columns: Columns
     fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
     law: Uncertainty | None = None
+    draws: Draws | None = None  # from the posterior, whose means are then the predictions
 
     @property
     def state(self) -> FitState:
@@ -63,6 +65,8 @@ class Fitted:
     def predict(self, X: Array) -> Array:
         """Return the predictions of rows as `at_home` returns them."""
         state, xp = self.state, namespace(X)
+        if self.draws is not None:
+            return np.asarray(self.draws.predict(X), dtype=state.units.scale.dtype)
         target = state.units.target
         f = xp.astype(predict(state.model, Block(X, state.units)), xp.float64)
         y = xp.astype(target.mean + target.scale * f, state.units.scale.dtype)
@@ -77,6 +81,8 @@ class Fitted:
     @unflagged
     def predict_std(self, X: Array) -> Array:
         """Return the standard deviations of new observations at these rows."""
+        if self.draws is not None:
+            return np.asarray(self.draws.predict(X, return_std=True)[1])
         assert self.law is not None
         units = self.state.units
         return units.target.scale * self.law.predict_std(Block(X, units), predictive=True)

@@ -22,6 +22,7 @@ from quadlin.export.record import (
     EncoderRecord,
     ModelRecord,
     ScoresRecord,
+    check_draws,
     check_params,
     check_uncertainty,
     distinct,
@@ -86,6 +87,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     arrays, numbers = in_user_units(estimator.fitted_.state)
     record = _record(estimator, numbers)
     header = {"class": name, **serialise(record, "", arrays)}
+    if record.draws is None:  # as in files of version 0.1.0
+        del header["draws"]
     _refuse_what_load_refuses(arrays, header)
     write_tensors(path, arrays, header, kind="model")
 
@@ -149,6 +152,7 @@ def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
         state=state_of(fitted.stream),
         uncertainty=fitted.law,
         cv=ScoresRecord.of(estimator),
+        draws=fitted.draws,
     )
 
 
@@ -186,7 +190,9 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     if record.uncertainty is not None:
         check_uncertainty(record.uncertainty, stream.current.units)
     columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
-    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty))
+    if record.draws is not None:
+        check_draws(record.draws, fields, len(coef))
+    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty, record.draws))
     crossed = isinstance(estimator, SecondOrderRegressorCV)
     require((record.cv is not None) == crossed, "the scores of the cross-validation")
     for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():

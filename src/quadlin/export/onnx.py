@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.fit_state import FitState
@@ -70,6 +71,14 @@ def to_onnx(
         raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
     check_is_fitted(estimator)
     fitted: Fitted = estimator.fitted_
+    if fitted.draws is not None:
+        raise ValueError(
+            Message(
+                "The predictions are means over draws, which an ONNX graph cannot hold. Fit "
+                "without {draws}: the graph of the variational fit is a plain model.",
+                draws=Option("draws"),
+            )
+        )
     state, encoder, fill = fitted.state, fitted.columns.encoder, fitted.columns.fill
     precision = to_numpy(state.model.w).dtype
     kind = np.dtype(precision if dtype is None else dtype)

@@ -13,12 +13,14 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.solve.gibbs import Draws
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError, StreamState
 
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
+ADDED_PARAMS = {"draws"}  # since 0.1.0, whose files do not have them
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
     "param_alpha": np.float64,
@@ -123,6 +125,7 @@ class ModelRecord:
     state: StreamState
     uncertainty: Uncertainty | None
     cv: ScoresRecord | None
+    draws: Draws | None = None
 
 
 def params_record(estimator: Any) -> dict[str, JSON]:
@@ -164,7 +167,8 @@ def _param(value: JSON) -> Any:
 def set_params(estimator: Any, params: JSON) -> None:
     """Set all parameters to those of a file."""
     names = estimator.get_params(deep=False).keys()
-    require(isinstance(params, dict) and params.keys() == names, "the parameters")
+    require(isinstance(params, dict), "the parameters")
+    require(names - ADDED_PARAMS <= params.keys() <= names, "the parameters")
     for name, value in params.items():
         setattr(estimator, name, _param(value))
     try:
@@ -214,6 +218,22 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
         for part in ("mean", "scale", "free", "rest")
     )
     require(all(same) and law.units.target == units.target, "the units of the standard errors")
+
+
+def check_draws(draws: Draws, fields: tuple[np.ndarray, ...], d: int) -> None:
+    """Refuse draws that cannot predict rows of these features."""
+    S, levels, K = draws.tables.shape
+    require(S > 0 and levels == d + len(fields) and len(draws.signs) + 1 == K, "the draws")
+    arrays = (draws.tables, draws.centred, draws.intercepts, draws.noises, draws.signs)
+    require(all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays), "the draws")
+    require(draws.tables.dtype == draws.centred.dtype == np.float32, "the type of the draws")
+    require(bool((draws.noises >= 0).all() and (np.abs(draws.signs) == 1).all()), "the draws")
+    layout, integers = draws.layout, all(a.dtype.kind == "i" for a in draws.layout.parts)
+    require(integers and not draws.history, "the draws")
+    same = len(layout.fields) == len(fields) and all(map(np.array_equal, layout.fields, fields))
+    require(same, "the fields of the draws")
+    columns = [int(j) for part in layout.parts for j in np.ravel(part)]
+    require(distinct(columns) and all(0 <= j < d for j in columns), "the columns of the draws")
 
 
 def distinct(items: Any) -> bool:

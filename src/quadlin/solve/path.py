@@ -24,6 +24,7 @@ from quadlin.solve.exact import (
     Exact,
 )
 from quadlin.solve.polish import polish
+from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Record, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener
@@ -116,7 +117,8 @@ class Path:
             near = [min(near, key=lambda model: self._objective(problem, model))]
         first = rank > 0 and not any(other == rank for other, _ in self.solutions)
         unseen = bool(namespace(self.units.free).any(self.units.free == 0))
-        starts: list[Model | None] = [*near, None] if not near or (first and unseen) else [*near]
+        doubtful = unseen or self.units.free.shape[0] <= FEW  # or other optima cost little to see
+        starts: list[Model | None] = [*near, None] if not near or (first and doubtful) else [*near]
         solutions = []
         for start in starts:
             solutions.append(follow(problem, polish(problem, white, start)))

@@ -1,4 +1,7 @@
-"""The fit: a start of annealed rank, Gauss–Newton to the optimum, and a way out if stuck."""
+"""The fit: a start, Gauss–Newton to the optimum, and a way out if stuck.
+
+With few features the start is the best of many optima (`restarts`), else one of annealed rank.
+"""
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -15,6 +18,7 @@ from quadlin.solve import step_length
 from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton, Point
 from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
+from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.tangent import mean_of_quadratic, orthonormalised, preconditioned
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
@@ -158,24 +162,11 @@ def turned(task: GaussNewton, p: Point) -> Point | None:
     return task.point_of(other)
 
 
-def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Method:
-    """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
-
-    Passes: about 50 with 30kd rows, 80 with 4kd, 150 with 1.6 times as many rows as parameters.
-    Memory: O((k + 8)d), a block, and what the whitener holds.
-    """
-    units, options = problem.units, problem.options
-    task = GaussNewton(problem, white)
-    rank, d = options.rank, units.scale.shape[0]
-    budget = problem.rows.walks + PASSES_PER_STEP * options.max_iter
-    if units.target.power == 0:
-        return Status.converged
-    if warm is None:
-        p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
-    else:
-        p = task.point_of(warm)
-    yield iterate(p)
-    p, status, stuck = yield from refined(task, p, budget)
+def searched(
+    task: GaussNewton, p: Point, status: Status, stuck: bool, budget: int
+) -> Generator[Iterate, None, tuple[Point, Status]]:
+    """Leave an optimum that looks like the wrong one: escape if stuck, then turn signs."""
+    rank, d = p.s.shape[0], p.U.shape[0]
     for _ in range(ESCAPES):
         if not stuck or rank >= d:
             break
@@ -189,6 +180,33 @@ def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Meth
         if not other.objective < p.objective:
             break
         p, status = other, ended
+    return p, status
+
+
+def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Method:
+    """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
+
+    Passes: about 50 with 30kd rows, 80 with 4kd, 150 with 1.6 times as many rows as parameters.
+    With at most 25 features about 6, of which one is dear: it sums the products of all products.
+    Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
+    """
+    units, options = problem.units, problem.options
+    task = GaussNewton(problem, white)
+    rank, d = options.rank, units.scale.shape[0]
+    budget = problem.rows.walks + PASSES_PER_STEP * options.max_iter
+    if units.target.power == 0:
+        return Status.converged
+    few_features = 0 < rank < d <= FEW
+    if warm is not None:
+        p = task.point_of(warm)
+    elif few_features:
+        p = task.point_of(best_start(problem))
+    else:
+        p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
+    yield iterate(p)
+    p, status, stuck = yield from refined(task, p, budget)
+    if warm is not None or not few_features:
+        p, status = yield from searched(task, p, status, stuck, budget)
     if isinstance(white, Full) and status is Status.converged:
         sharp = GaussNewton(problem, sharpened(white))
         _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)

@@ -14,6 +14,7 @@ from quadlin.core.model import Assembly, Model, tied
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
+ROUNDING = 1e-6  # of its terms: a sum that is smaller is taken for none
 STRETCH = 10.0  # a first estimate is never lengthened by more
 
 
@@ -34,6 +35,7 @@ class Gram(Additive):
 
     weight: float
     matrix: Array  # (p + 1, p + 1), float64
+    terms: Array  # (p,), Σω of the squares of the terms that the columns of F are differences of
 
 
 def family(
@@ -124,10 +126,11 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     F = assembly.assembled(products[:, a:], _quadratic(products[:, :a], cores), squares)
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
+    terms = xp.astype(quadratic**2 + products[:, a:] ** 2 + c**2, xp.float64)[:, 1:]
     if chunk.weight is None:
-        return Gram(float(r.shape[0]), F.T @ F)
+        return Gram(float(r.shape[0]), F.T @ F, xp.sum(terms, axis=0))
     omega = xp.astype(chunk.weight, xp.float64)
-    return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F)
+    return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F, omega @ terms)
 
 
 def _quadratic(A: Array, cores: list[Array | None]) -> Array:
@@ -144,7 +147,9 @@ def best(g: Gram, directions: int) -> tuple[Array, float]:
     G = g.matrix[:directions, :directions]
     b = g.matrix[:directions, -1]
     size = xp.sqrt(xp.linalg.diagonal(G))
-    inverse = xp.where(size > 0, 1 / xp.where(size > 0, size, 1.0), 0.0)
+    # Where squares are left out, nothing may be left of a direction but rounding: it says nothing.
+    tells = size > ROUNDING * xp.sqrt(g.terms[:directions])
+    inverse = xp.where(tells, 1 / xp.where(tells, size, 1.0), 0.0)
     # Unit-norm directions, so that the cut-off of the pseudo-inverse means what it says.
     values, vectors = xp.linalg.eigh(G * inverse[:, None] * inverse)
     keep = values > 1e-10 * float(xp.max(values))

@@ -27,6 +27,7 @@ from quadlin.core.units import Units
 from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
+from quadlin.solve.gibbs import Draws
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
@@ -47,9 +48,16 @@ class AnyJSON:
 # whole file or record. A field that holds an object gives its shape to the arrays of the object.
 SHAPES: dict[type, dict[str, str]] = {
     Covariance: {"action": "dq"},
+    Draws: {
+        "intercepts": "s",
+        "noises": "s",
+        "signs": "g",
+        "tables": "slf",
+        "centred": "slf",
+    },
     Flags: {"seen": "b"},
     Full: {"V": "dd"},
-    Gram: {"matrix": "aa"},
+    Gram: {"matrix": "aa", "terms": "b"},
     FitState: {"target": "1"},
     LowRank: {"P": "dr", "t": "r"},
     Model: {"U": "dk", "s": "k"},

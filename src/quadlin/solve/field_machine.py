@@ -1,0 +1,303 @@
+"""A factorization machine on fields under inference: sampled, or by its variational posterior.
+
+Both walk the same conditionals, field by field. A sampler draws from each and goes on with the
+numbers; variational inference goes on with means and covariances.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from quadlin.solve.field_rows import Entity, FieldRows, Member
+from quadlin.solve.field_sums import Moments, Statistics, joined, squared_error, statistics
+from quadlin.solve.level_posterior import (
+    MEAN_WEIGHT,
+    NOISE_RATE,
+    NOISE_SHAPE,
+    RATE,
+    SHAPE,
+    Gamma,
+    Levels,
+    at_patterns,
+    conditional,
+    evidence,
+    marginal,
+    noise_given,
+    precision_given,
+)
+
+START = 0.1  # standard deviation of the factors at the start
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class Sweep(NamedTuple):
+    """One line of the history."""
+
+    sweep: int
+    loss: float  # mean squared error on the training rows: of this draw, or expected
+    noise: float  # standard deviation of the noise
+    bound: float = np.nan  # of the log evidence, where inference is variational
+
+
+def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
+    """Return +1 where signs do not matter, between two entities, else both signs in turn."""
+    alike = len(rows.entities) == 2 and not rows.loose
+    return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)
+
+
+class FieldMachine:
+    """The state of inference: levels, means and precisions of groups, noise."""
+
+    def __init__(
+        self, rows: FieldRows, signs: np.ndarray, rng: np.random.Generator, sampled: bool
+    ) -> None:
+        self.rows, self.signs, self.rng = rows, np.asarray(signs, dtype=float), rng
+        self.sampled = sampled
+        K = len(signs) + 1
+        self.b, self.noise, self.error = 0.0, Gamma(1.0, 1.0), rows.n
+        self.means = np.zeros((rows.n_groups, K))
+        self.precisions = [Gamma(1.0, np.full(K, 0.1)) for _ in range(rows.n_groups)]
+        start = np.concatenate([[0.0], np.full(K - 1, START)])[:, None]
+
+        def levels(L: int) -> Moments:
+            cov = None if sampled else np.zeros((K, K, L))
+            return Moments(start * rng.standard_normal((K, L)), cov)
+
+        self.levels = [
+            [levels(len(member.columns)) for member in entity.members] for entity in rows.entities
+        ]
+        self.loose = levels(len(rows.loose)).mean
+        self.centre = np.zeros((K, 0))  # mean, given all else, of the key's levels drawn last
+        self.entropy: dict[int, float] = {}  # of the levels of each member, by its first column
+        self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
+
+    def start_sampling(self) -> None:
+        """Go on as a sampler from the means of the variational posterior."""
+        self.sampled = True
+        for members in self.levels:
+            members[:] = [Moments(levels.mean) for levels in members]
+        self.state = [Moments(theta.mean) for theta in self.state]
+
+    def sweep(self) -> None:
+        """Update every unknown once, given the others."""
+        loose = self.loose_part()
+        for e, entity in enumerate(self.rows.entities):
+            stats = statistics(self.rows, e, self.state, self.signs, self.b, loose)
+            self._update_entity(e, entity, stats)
+            self.error = squared_error(stats, self.state[e])
+            theta = self.state[e].mean
+            self._update_intercept(float(np.sum(stats.h[0] - np.sum(stats.G[0] * theta, axis=0))))
+        if loose is not None:
+            self._draw_loose(loose)
+        for group in range(self.rows.n_groups):
+            levels, square = self._spread(group)
+            self.precisions[group] = self._known(precision_given(levels, square, self.means[group]))
+        self.noise = self._known(noise_given(self.rows.n, self.error))
+
+    def _known(self, gamma: Gamma) -> Gamma:
+        """Return the distribution itself, or a draw as one whose mean it is."""
+        if not self.sampled:
+            return gamma
+        draw = self.rng.gamma(gamma.shape, 1 / np.asarray(gamma.rate))
+        return Gamma(gamma.shape, gamma.shape / draw)
+
+    def _settled(self, levels: Levels, first: int) -> Moments:
+        """Return the distribution of the levels, or a draw."""
+        if self.sampled:
+            return Moments(levels.draw(self.rng))
+        self.entropy[first] = (levels.log_determinant + levels.mean.size * (1 + LOG_2PI)) / 2
+        return Moments(levels.mean, levels.cov)
+
+    def _update_entity(self, e: int, entity: Entity, stats: Statistics) -> None:
+        """Update the levels of one entity: the members of a pattern first, and its key at last."""
+        noise, key = float(self.noise.mean), entity.members[-1]
+        precision = self.precisions[key.group].mean
+        rng = self.rng if self.sampled else None
+        theta, single = self._patterns(e, entity.members[:-1]), None
+        others = marginal(stats, noise, precision) if len(entity.members) > 1 else stats
+        for i, member in enumerate(entity.members[:-1]):
+            group, where = member.group, member.where
+            rest = theta.mean[:, where] - at_patterns(member, self.levels[e][i]).mean
+            A, r = evidence(others.at(where), rest + self.means[key.group][:, None], member)
+            mean = None if member.is_field else self.means[group]
+            levels = conditional(A, r, 1.0, self.precisions[group].mean, mean, rng)
+            if not self.sampled:  # means are those of both, covariances of each given the other
+                A, r = evidence(stats.at(where), rest, member)
+                given = conditional(A, r, noise, self.precisions[group].mean, levels.group_mean)
+                levels = levels._replace(factor=given.factor)
+            self.levels[e][i] = self._settled(levels, int(member.columns[0]))
+            theta.mean[:, where] = rest + at_patterns(member, self.levels[e][i]).mean
+            self.means[group] = levels.group_mean
+            single = single if member.is_field else group
+        if single is not None:
+            self._update_mean(single)
+        A, r = evidence(stats, theta.mean, key)
+        levels = conditional(A, r, noise, precision, None, rng)
+        self.levels[e][-1] = self._settled(levels, int(key.columns[0]))
+        self.means[key.group] = levels.group_mean
+        self.centre = levels.mean
+        self.state[e] = self._patterns(e, entity.members)
+
+    def _patterns(self, e: int, members: Sequence[Member]) -> Moments:
+        """Return (ω, t) of the patterns of an entity, by its first members."""
+        K, size = len(self.signs) + 1, self.rows.entities[e].size
+        theta = Moments(np.zeros((K, size)), None if self.sampled else np.zeros((K, K, size)))
+        for member, levels in zip(members, self.levels[e], strict=False):
+            part = at_patterns(member, levels)
+            theta.mean[:, member.where] += part.mean
+            if theta.cov is not None:
+                theta.cov[:, :, member.where] += part.cov
+        return theta
+
+    def _update_intercept(self, residual: float) -> None:
+        """Update b; `residual` is the sum over the rows."""
+        n = self.rows.n
+        step = residual / n
+        if self.sampled:
+            step += self.rng.standard_normal() / np.sqrt(float(self.noise.mean) * n)
+        self.b += step
+        self.error += n * step**2 - 2 * step * residual
+
+    def _update_mean(self, group: int) -> None:
+        """Update the mean of a group whose levels were updated one by one."""
+        levels = self._levels_of(group)
+        weight = MEAN_WEIGHT + sum(part.mean.shape[1] for part in levels)
+        mean = sum(part.mean.sum(axis=1) for part in levels) / weight
+        if self.sampled:
+            spread = 1 / np.sqrt(self.precisions[group].mean * weight)
+            mean = mean + spread * self.rng.standard_normal(len(spread))
+        self.means[group] = mean
+
+    def _draw_loose(self, part: np.ndarray) -> None:
+        """Draw the columns that are a function of no field, one by one, from the rows."""
+        rows, group = self.rows, self.rows.n_groups - 1
+        parts = [s.mean[:, e.of_row] for s, e in zip(self.state, rows.entities, strict=True)]
+        total, cross = joined([*parts, part], self.signs)
+        error = rows.y - self.b - total[0] - cross
+        for j in range(len(rows.loose)):
+            at = slice(rows.values.indptr[j], rows.values.indptr[j + 1])
+            where, x = rows.values.indices[at], rows.values.data[at]
+            phi = self.loose[:, j]
+            total[1:, where] -= x * phi[1:, None]
+            design = np.concatenate([x[None], x * self.signs[:, None] * total[1:, where]])
+            error[where] += phi @ design
+            weighted = design * rows.weight[where]
+            levels = conditional(
+                (weighted @ design.T)[:, :, None], (weighted @ error[where])[:, None],
+                float(self.noise.mean), self.precisions[group].mean, self.means[group],
+            )  # fmt: skip
+            phi = levels.draw(self.rng)[:, 0]
+            self.loose[:, j] = phi
+            error[where] -= phi @ design
+            total[1:, where] += x * phi[1:, None]
+        self._update_mean(group)
+        self.error = float(rows.weight @ error**2)
+        self._update_intercept(float(rows.weight @ error))
+
+    def loose_part(self) -> np.ndarray | None:
+        """Return (ω, t) of the loose columns for each row; variational inference has none."""
+        if not (self.rows.loose and self.sampled):
+            return None
+        X, signs = self.rows.values, self.signs[:, None]
+        part = np.asarray(X.T @ self.loose.T).T
+        squares = X.multiply(X).T @ np.sum(signs * self.loose[1:] ** 2, axis=0)
+        part[0] += (np.sum(signs * part[1:] ** 2, axis=0) - squares) / 2
+        return part
+
+    def _levels_of(self, group: int) -> list[Moments]:
+        """Return the levels of a group, member by member."""
+        parts = [
+            levels
+            for entity, members in zip(self.rows.entities, self.levels, strict=True)
+            for member, levels in zip(entity.members, members, strict=True)
+            if member.group == group
+        ]
+        return parts or [Moments(self.loose)]
+
+    def _spread(self, group: int) -> tuple[int, np.ndarray]:
+        """Return the number of levels of a group and Σ E(φ − μ)² per component."""
+        count, square = 0, np.zeros(len(self.signs) + 1)
+        for part in self._levels_of(group):
+            count += part.mean.shape[1]
+            square += np.sum((part.mean - self.means[group][:, None]) ** 2, axis=1)
+            if part.cov is not None:
+                square += np.einsum("aal->a", part.cov)
+        return count, square
+
+    def bound(self) -> float:
+        """Return the lower bound of the log evidence, where inference is variational."""
+        n, noise = self.rows.n, self.noise
+        value = n / 2 * (float(noise.mean_log) - LOG_2PI) - float(noise.mean) / 2 * self.error
+        value -= noise.divergence(Gamma(NOISE_SHAPE, NOISE_RATE))
+        value += sum(self.entropy.values())
+        for group in range(self.rows.n_groups):
+            count, square = self._spread(group)
+            precision = self.precisions[group]
+            square = square + MEAN_WEIGHT * self.means[group] ** 2
+            logs = precision.mean_log - LOG_2PI
+            value += float(np.sum((count + 1) * logs - precision.mean * square)) / 2
+            value -= precision.divergence(Gamma(SHAPE, RATE))
+        return value
+
+    def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
+        """Return b and (w, v) of each column (d + fields, K), in the target's units.
+
+        The last rows are the means of the fields: what a level counts as that was never seen.
+        """
+        rows, d = self.rows, self.rows.n_columns
+        table = np.zeros((d + len(fields), len(self.signs) + 1))
+        of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
+        for entity, members in zip(rows.entities, self.levels, strict=True):
+            for member, levels in zip(entity.members, members, strict=True):
+                table[member.columns] = levels.mean.T
+                if int(member.columns[0]) in of_first:
+                    table[of_first[int(member.columns[0])]] = self.means[member.group]
+        table[list(rows.loose)] = self.loose.T
+        return rows.shift + rows.scale * self.b, table * self._units()
+
+    def _units(self) -> np.ndarray:
+        """Return what turns (w, v) into the target's units (K,)."""
+        units = np.full(len(self.signs) + 1, np.sqrt(self.rows.scale))
+        units[0] = self.rows.scale
+        return units
+
+    def with_unseen(self, table: np.ndarray, fields: Sequence[np.ndarray]) -> np.ndarray:
+        """Return a table of draws in which a level of each field that was never seen is drawn too.
+
+        Its spread is that of the levels of the field, which the mean of the field has not.
+        """
+        drawn, d = table.copy(), self.rows.n_columns
+        of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
+        for entity in self.rows.entities:
+            for member in entity.members:
+                if int(member.columns[0]) in of_first:
+                    spread = self._units() / np.sqrt(self.precisions[member.group].mean)
+                    z = self.rng.standard_normal(len(spread))
+                    drawn[of_first[int(member.columns[0])]] += spread * z
+        return drawn
+
+    def centred(self, table: np.ndarray) -> np.ndarray:
+        """Return a table of draws with the key's levels drawn last at their mean, given all else.
+
+        Levels without rows are at the mean of their field. Predictions have the same expectation
+        and vary less from draw to draw.
+        """
+        rows, centred = self.rows, table.copy()
+        if not rows.loose:  # these were drawn given the levels
+            centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
+        for entity in rows.entities:
+            key = entity.members[-1]
+            cold = np.bincount(entity.of_row, minlength=entity.size) == 0
+            centred[key.columns[cold]] = self.means[key.group] * self._units()
+        return centred
+
+    def within(self) -> np.ndarray:
+        """Return what products of the columns of an entity would add to its keys' levels (d,)."""
+        within = np.zeros(self.rows.n_columns)
+        for entity, members, theta in zip(self.rows.entities, self.levels, self.state, strict=True):
+            squares = theta.mean[1:] ** 2
+            for member, levels in zip(entity.members, members, strict=True):
+                squares[:, member.where] -= at_patterns(member, levels).mean[1:] ** 2
+            within[entity.members[-1].columns] = self.rows.scale / 2 * (self.signs @ squares)
+        return within

@@ -1,0 +1,237 @@
+r"""The best of many optima of a problem with few features, from one walk over its rows.
+
+With β_ij the coefficient of z_i z_j (2M_ij off the diagonal, M_ii on it) and everything linear
+solved for, the objective of any M is
+
+.. math:: |R \beta(M) - t|^2 + \text{what no M explains}
+
+with R of at most d(d+1)/2 rows, from the Gram matrix of all products. So Levenberg–Marquardt on
+M = L diag(±1) Lᵀ can start as often as it likes, with every number of negative signs, without
+another look at the rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.model import Model
+from quadlin.solve.exact import EXACT_COLUMNS, Exact
+from quadlin.solve.tangent import orthonormalised
+from quadlin.solve.types import Problem
+
+FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
+RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
+TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for every start, and for the best ones
+FINALISTS = 4
+SWAPS = 8
+SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
+ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
+GAIN = 1e-9  # a step that lowers the loss by a smaller share is the last
+
+
+@dataclass(frozen=True)
+class Factors:
+    """M = L diag(signs) Lᵀ and its loss."""
+
+    L: np.ndarray  # (d, k)
+    signs: np.ndarray  # (k,), ±1
+    loss: float
+
+
+class Landscape:
+    """The objective as a function of M alone, with everything linear solved for."""
+
+    def __init__(self, problem: Problem) -> None:
+        units, options = problem.units, problem.options
+        d = units.scale.shape[0]
+        gram = to_numpy(Exact(problem.rows, units, EXACT_COLUMNS, linear=False).gram)
+        weight = float(gram[0, 0])
+        i, j = np.triu_indices(d)
+        nu, rho, free = (
+            to_numpy(a).astype(np.float64) for a in (units.nu, units.penalty_scale, units.free)
+        )
+        first, second = options.alpha
+        ridge = np.concatenate(
+            [
+                [0.0],
+                first * options.fit_linear * rho**2,
+                second * np.where(i == j, 2.0, 1.0) * (rho[i] * rho[j]) ** 2,
+                [0.0],
+            ]
+        )
+        gram = (gram + np.diag(ridge)) / weight
+        shown = np.where(i == j, free[i], 1.0)
+        self.d = d
+        self.tie, self.span = _linear_parts(
+            nu, i, j, shown, options.fit_linear, options.fit_intercept
+        )
+        # From (ψ, β, 1), ψ what is free of the linear parts, to (c, w, β, −y).
+        p, q = len(i), self.span.shape[1]
+        change = np.zeros((d + 2 + p, q + p + 1))
+        change[: d + 1, :q], change[: d + 1, q : q + p] = self.span, self.tie
+        change[d + 1 : -1, q : q + p], change[-1, -1] = np.eye(p), -1.0
+        G = change.T @ gram @ change
+        self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
+        G = G[q:, q:] + G[q:, :q] @ self.solved
+        values, vectors = np.linalg.eigh((G[:-1, :-1] + G[:-1, :-1].T) / 2)
+        kept = values > ROUNDING * max(values[-1], np.finfo(float).tiny)
+        root = np.sqrt(values[kept])
+        self.R = root[:, None] * vectors[:, kept].T
+        self.t = -(vectors[:, kept].T @ G[:-1, -1]) / root
+        self.unexplained = max(0.0, float(G[-1, -1] - self.t @ self.t))
+        self.pairs = (i, j)
+        place = np.zeros((d, d), dtype=np.int64)
+        place[i, j] = place[j, i] = np.arange(p)
+        # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
+        self.slope = self.R[:, place]
+
+    def beta(self, M: np.ndarray) -> np.ndarray:
+        """Return the coefficients of the products."""
+        i, j = self.pairs
+        beta: np.ndarray = np.where(i == j, 1.0, 2.0) * M[i, j]
+        return beta
+
+    def residual(self, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """Return Rβ − t."""
+        r: np.ndarray = self.R @ self.beta((L * signs) @ L.T) - self.t
+        return r
+
+    def factors(self, L: np.ndarray, signs: np.ndarray) -> Factors:
+        """Return factors with their loss."""
+        r = self.residual(L, signs)
+        return Factors(L, signs, float(r @ r))
+
+    def optimum(self) -> np.ndarray:
+        """Return the best M of any rank, shrunk where few rows speak for it."""
+        values = np.sum(self.R**2, axis=1)
+        beta = self.R.T @ (self.t / (values + SHRINKAGE * np.sum(values) / max(1, len(values))))
+        M, (i, j) = np.zeros((self.d, self.d)), self.pairs
+        M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
+        return M
+
+    def slope_of_loss(self, f: Factors) -> np.ndarray:
+        """Return half the gradient of the loss by M, a symmetric matrix."""
+        return np.tensordot(self.residual(f.L, f.signs), self.slope, axes=1)
+
+    def descended(self, f: Factors, steps: int) -> Factors:
+        """Take Levenberg–Marquardt steps until they gain next to nothing."""
+        (d, k), damping = f.L.shape, 1e-3
+        for _ in range(steps):
+            r = self.residual(f.L, f.signs)
+            J = 2 * (self.slope @ (f.L * f.signs)).reshape(len(r), d * k)
+            H, g = J.T @ J, J.T @ r
+            size = np.trace(H) / len(H)
+            if not size > 0:
+                return f
+            before = f.loss
+            while damping < 1e6:
+                step = np.linalg.solve(H + damping * size * np.eye(len(H)), g)
+                tried = self.factors(f.L - step.reshape(d, k), f.signs)
+                if tried.loss < f.loss:
+                    f, damping = tried, max(damping / 5, 1e-12)
+                    break
+                damping *= 4
+            if before - f.loss <= GAIN * (f.loss + self.unexplained):
+                return f
+        return f
+
+    def model(self, f: Factors, problem: Problem) -> Model:
+        """Return the factors as a model, with the best linear parts."""
+        units = problem.units
+        xp = namespace(units.scale)
+        M = (f.L * f.signs) @ f.L.T
+        beta = self.beta(M)
+        linear = self.span @ (self.solved @ np.append(beta, 1.0)) + self.tie @ beta
+
+        def array(a: np.ndarray) -> Array:
+            return xp.asarray(a, dtype=units.scale.dtype, device=units.scale.device)
+
+        c = linear[0] + float(np.diag(M) @ to_numpy(units.free))
+        return orthonormalised(
+            Model(array(f.L), array(f.signs), array(linear[1:]), float(c), units.free)
+        )
+
+
+def _linear_parts(
+    nu: np.ndarray,
+    i: np.ndarray,
+    j: np.ndarray,
+    shown: np.ndarray,
+    fit_linear: bool,
+    fit_intercept: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (A, B) with (c, w) = A β + B ψ: a part that is not fitted is tied to M.
+
+    In the user's units f = xᵀMx has w = 2Mν and c = νᵀw − νᵀMν in standardised ones.
+    """
+    d, p = len(nu), len(i)
+    A, B = np.zeros((d + 1, p)), np.eye(d + 1)
+    if not fit_linear:
+        np.add.at(A, (1 + i, np.arange(p)), nu[j] * shown)
+        np.add.at(A, (1 + j, np.arange(p)), nu[i] * shown)
+        B = B[:, :1]
+    if not fit_intercept:
+        A[0] = nu @ A[1:] - nu[i] * nu[j] * shown
+        B = B[:, 1:]
+        B[0] = nu @ B[1:]
+    return A, B
+
+
+def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh((G + G.T) / 2) if len(G) else (np.zeros(0), G)
+    kept = values > ROUNDING * values.max(initial=0.0)
+    inverse: np.ndarray = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    return inverse
+
+
+def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+    """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
+    d, found = landscape.d, []
+    values, vectors = np.linalg.eigh(landscape.optimum())
+    typical = np.sqrt(np.abs(values).max() / d)
+    for negative in range(1 if psd else rank + 1):
+        signs = np.where(np.arange(rank) < negative, -1.0, 1.0)
+        chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
+        size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
+        found.append(landscape.factors(vectors[:, chosen] * size, signs))
+        for _ in range(RANDOM_STARTS):
+            L = typical * rng.standard_normal((d, rank))
+            found.append(landscape.factors(L, signs))
+    return found
+
+
+def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
+    """Replace one component by the direction the residual asks for, while that helps."""
+    k = len(f.signs)
+    for _ in range(SWAPS):
+        tried = []
+        for a in range(k):
+            rest = np.where(np.arange(k) == a, 0.0, f.L)
+            _, vectors = np.linalg.eigh(-landscape.slope_of_loss(landscape.factors(rest, f.signs)))
+            for end in (-1,) if psd else (-1, 0):
+                u, sign = vectors[:, end], 1.0 if end else -1.0
+                along = landscape.R @ landscape.beta(sign * np.outer(u, u))
+                r = landscape.residual(rest, f.signs)
+                size = max(-float(along @ r) / max(float(along @ along), 1e-300), 0.0)
+                L, signs = rest.copy(), f.signs.copy()
+                L[:, a], signs[a] = np.sqrt(size) * u, sign
+                tried.append(landscape.descended(landscape.factors(L, signs), TRIAL_STEPS))
+        best = landscape.descended(min(tried, key=lambda other: other.loss), STEPS)
+        if not best.loss < f.loss - 1e-6 * (f.loss + landscape.unexplained):
+            return f
+        f = best
+    return f
+
+
+def best_start(problem: Problem) -> Model:
+    """Return the best optimum that any start leads to: one walk."""
+    landscape, options = Landscape(problem), problem.options
+    tries = [
+        landscape.descended(f, TRIAL_STEPS)
+        for f in starts(landscape, options.rank, options.psd, problem.rng)
+    ]
+    tries.sort(key=lambda f: f.loss)
+    finals = [landscape.descended(f, STEPS) for f in tries[:FINALISTS]]
+    best = swapped(landscape, min(finals, key=lambda f: f.loss), options.psd)
+    return landscape.model(best, problem)
