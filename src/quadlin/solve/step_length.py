@@ -123,10 +123,11 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     columns = xp.concat([f.span, f.w], axis=1)
     products, squares = Block(chunk.X, units).products(columns, assembly.left_out)
     a = f.span.shape[1]
-    F = assembly.assembled(products[:, a:], _quadratic(products[:, :a], cores), squares)
+    linear, quadratic = products[:, a:], _quadratic(products[:, :a], cores)
+    F = assembly.assembled(linear, quadratic, squares)
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
-    terms = xp.astype(quadratic**2 + products[:, a:] ** 2 + c**2, xp.float64)[:, 1:]
+    terms = xp.astype(quadratic**2 + linear**2 + c**2, xp.float64)[:, 1:]
     if chunk.weight is None:
         return Gram(float(r.shape[0]), F.T @ F, xp.sum(terms, axis=0))
     omega = xp.astype(chunk.weight, xp.float64)
