@@ -421,20 +421,24 @@ def test_a_refused_fit_leaves_the_last_model():
 
 def test_levels_that_are_hardly_seen_are_named_and_shrinking_them_helps():
     # Without noise the common levels are learnt exactly; what is wrong is what is said of the rare.
-    rng = np.random.default_rng(0)
-    level = np.concatenate([np.repeat(np.arange(6), 100), [6, 6, 7, 7, 7]])
-    X = np.column_stack([np.eye(8)[level], rng.standard_normal((605, 6))])
-    Q = rng.standard_normal((14, 2))
+    # Their unpenalised coefficients are any of many, so that the draws are compared by the median.
+    errors = []
+    for seed in range(7):
+        rng = np.random.default_rng(seed)
+        level = np.concatenate([np.repeat(np.arange(6), 100), [6, 6, 7, 7, 7]])
+        X = np.column_stack([np.eye(8)[level], rng.standard_normal((605, 6))])
+        Q = rng.standard_normal((14, 2))
 
-    def target(X):
-        return X @ Q[:, 0] + (X @ Q) ** 2 @ [1.0, -1.0]
+        def target(X, Q=Q):
+            return X @ Q[:, 0] + (X @ Q) ** 2 @ [1.0, -1.0]
 
-    new = np.column_stack([np.eye(8)[rng.integers(6, 8, 500)], rng.standard_normal((500, 6))])
-    plain = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, target(X))
-    shrunk = SecondOrderRegressor(2, alpha=0.01, random_state=0).fit(X, target(X))
-    assert "levels: 2 of 8 (x6, x7) are seen in no more rows" in plain.diagnose()
-    errors = [np.mean((m.predict(new) - target(new)) ** 2) for m in (plain, shrunk)]
-    assert errors[1] < 0.7 * errors[0], errors
+        new = np.column_stack([np.eye(8)[rng.integers(6, 8, 500)], rng.standard_normal((500, 6))])
+        plain = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, target(X))
+        shrunk = SecondOrderRegressor(2, alpha=0.01, random_state=0).fit(X, target(X))
+        assert "levels: 2 of 8 (x6, x7) are seen in no more rows" in plain.diagnose()
+        errors.append([np.mean((m.predict(new) - target(new)) ** 2) for m in (plain, shrunk)])
+    plain_error, shrunk_error = np.median(errors, axis=0)
+    assert shrunk_error < 0.7 * plain_error, errors
 
 
 def test_a_fit_that_fails_changes_nothing():

@@ -107,9 +107,9 @@ class Stepwise:
 
     def _forward(self, current: Choice, refused: set[int]) -> Choice | None:
         values = [(v, g) for g, v in self._additions(current.taken) if g not in refused]
-        if not values or min(values)[0] >= current.value:
+        if not values or _best(values)[0] >= current.value:
             return None
-        return self._if_better((*current.taken, min(values)[1]), current)
+        return self._if_better((*current.taken, _best(values)[1]), current)
 
     def _backward(self, current: Choice) -> Choice | None:
         """Leave out the group that is missed least, if the criterion says so."""
@@ -130,8 +130,8 @@ class Stepwise:
         for g in reversed(current.taken):
             others = tuple(t for t in current.taken if t != g)
             values = [(v, c) for c, v in self._additions(others) if c not in refused | {g}]
-            if values and min(values)[0] < current.value - 1e-6:
-                better = self._if_better((*others, min(values)[1]), current)
+            if values and _best(values)[0] < current.value - 1e-6:
+                better = self._if_better((*others, _best(values)[1]), current)
                 if better is not None:
                     return better
         return None
@@ -189,3 +189,8 @@ class Stepwise:
         seen = values > COLLINEAR
         root: np.ndarray = vectors[:, seen] / np.sqrt(values[seen]) / size[:, None]
         return root
+
+
+def _best(values: list[tuple[float, int]]) -> tuple[float, int]:
+    """Return the smallest value; of those that only rounding tells apart, the first group."""
+    return min(values, key=lambda value: (round(value[0], 6), value[1]))

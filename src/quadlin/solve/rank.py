@@ -12,6 +12,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.exact import Alpha
+from quadlin.solve.moment_sequence import smallest_loss
 from quadlin.solve.path import Path, squared_errors
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
@@ -21,6 +22,7 @@ EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on 
 ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows a feature for each, and at most
 LOOSE_TOL = 1e-3
 NOTHING_LEFT = 1e-9  # of the target's variance
+ROUNDED = 100.0  # times the smallest loss there is
 PATIENCE = 2  # ranks in a row that fail the test
 
 
@@ -103,8 +105,13 @@ class HeldOut:
         self.path = Path(self.kept, units, loose, self.n, share, int(rng.integers(2**31)))
 
     def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
-        """Return the squared errors of a fit on the rows held out, and their weights."""
-        return squared_errors(self.path.model(rank, alpha), self.units, self.test)
+        """Return the squared errors of a fit on the rows held out, and their weights.
+
+        Errors of rounding are equal, so that nothing but rounding tells no ranks apart.
+        """
+        errors, omega = squared_errors(self.path.model(rank, alpha), self.units, self.test)
+        least = ROUNDED * smallest_loss(self.units)
+        return namespace(errors).clip(errors, min=least), omega
 
     def rank(self, alpha: Alpha, max_rank: int | None = None) -> int:
         """Return the smallest rank that predicts them as well as the best; see `choose_rank`."""

@@ -27,7 +27,7 @@ FINALISTS = 4
 SWAPS = 8
 SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
-GAIN = 1e-9  # a step that lowers the loss by a smaller share is the last
+GAIN = 1e-13  # a step that lowers the loss by a smaller share is the last
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,4 @@ def _typical(y: np.ndarray, weight: np.ndarray) -> float:
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:
     """Return the weighted median: with whole weights, that of the rows repeated."""
-    order = np.argsort(values)
-    total = np.cumsum(weight[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2)])
+    return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))
