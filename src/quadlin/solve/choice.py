@@ -24,6 +24,7 @@ from quadlin.solve.whitening import Full, Identity, Whitener, sharpened
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
 RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the weight, for w, where there are few rows per feature
 FEW_ROWS = 10  # per feature
+FEWEST = 3  # rows that evidence, or rows held out, can be found from
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ def fit_choosing(
     surveyed = survey(rows) if surveyed is None else surveyed
     units = make_units(surveyed.features, surveyed.target)
     given = None if automatic.rank else options.rank
+    if surveyed.features.weight < FEWEST:
+        # Nothing can be chosen: the mean, or what was given with a penalty that leaves little else.
+        weight = surveyed.features.weight
+        options = replace(
+            options,
+            rank=0 if automatic.rank else options.rank,
+            alpha=(weight, weight) if automatic.alpha and options.polish else options.alpha,
+        )
+        return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     choice: Choice | None = None
     if automatic.alpha and options.polish and _fits(units, options, given):
 

@@ -90,7 +90,8 @@ class Gram:
         value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
         if not gradient:
             return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
-        shrunk = self._by_group(R * (dtrtri(L, lower=1)[0] ** 2).sum(axis=0))
+        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
+        shrunk = self._by_group(R * (inverse**2).sum(axis=0))
         determined = np.asarray(self.sizes) - shrunk
         pull = self._by_group(R * theta**2) * self.weight / S
         return Value(value, (determined - pull) / 2, S / self.weight, determined)

@@ -137,7 +137,7 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
 def _quadratic(A: Array, cores: list[Array | None]) -> Array:
     """Return aᵢᵀ C aᵢ for the rows of A, (n, number of cores); None is a core of zeros."""
     xp = namespace(A)
-    nothing = xp.zeros_like(A[:, 0])
+    nothing = xp.zeros(A.shape[0], dtype=A.dtype, device=A.device)
     columns = [nothing if C is None else xp.sum((A @ C) * A, axis=1) for C in cores]
     return xp.stack(columns, axis=1)
 
