@@ -183,7 +183,7 @@ def test_awkward_tables_end_in_a_model_that_is_no_worse_than_the_mean(made, opti
             error = np.mean((model.predict(X) - y) ** 2)
             assert np.isfinite(error), (kind, n, d, method)
             if "loss" not in options:
-                # A stream's later steps follow new rows, not all of them: on noise they may cost 5%.
+                # A stream's later steps follow new rows only: on noise they may cost 5%.
                 room = 1 + (1e-6 if method == "fit" else 0.05)
                 assert error <= room * np.var(y) + 1e-12 * np.mean(y**2), (kind, n, d, method)
     assert "illegal value" not in "".join(capfd.readouterr())  # what LAPACK prints by itself
