@@ -143,7 +143,8 @@ def test_the_choice_does_not_depend_on_the_order_of_the_rows():
 
 @pytest.mark.parametrize("n", [120, 60])  # more rows than products, and fewer
 def test_weights_are_repetitions(n):
-    data = noisy(n=n, d=10)
+    # 27 parameters of all products: fewer than the rows that are left with a weight above zero.
+    data = noisy(n=n, d=6)
     times = np.random.default_rng(1).integers(0, 4, n)
     one, _ = chosen(data.X, data.y, times.astype(float))
     other, _ = chosen(np.repeat(data.X, times, axis=0), np.repeat(data.y, times))

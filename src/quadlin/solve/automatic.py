@@ -177,10 +177,13 @@ class Search:
         return [c for c in self.tried.values() if c is not None]
 
     def most(self) -> int:
-        """Return the largest low rank: as many parameters as rows, in a matrix that fits."""
+        """Return the largest low rank: as many parameters as rows, in a matrix that fits.
+
+        Rows of weight 2 are one row here: more parameters than different rows fit anything.
+        """
         ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
         dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
-        return next((k for k in ranks if dof[k] <= min(self.weight, EXACT_COLUMNS)), 0)
+        return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
     def candidate(self, k: int) -> Candidate | None:
         """Return a rank with its best penalties, or None where no matrix of it fits."""
