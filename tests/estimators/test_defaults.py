@@ -187,3 +187,27 @@ def test_awkward_tables_end_in_a_model_that_is_no_worse_than_the_mean(made, opti
                 room = 1 + (1e-6 if method == "fit" else 0.05)
                 assert error <= room * np.var(y) + 1e-12 * np.mean(y**2), (kind, n, d, method)
     assert "illegal value" not in "".join(capfd.readouterr())  # what LAPACK prints by itself
+
+
+def test_rows_that_stand_several_times_count_once():
+    # 60 rows drawn with replacement, of which some 38 are different: taken for 60, the few of them
+    # would be fitted exactly, and noise taken for none.
+    ratios = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, X_test = rng.standard_normal((60, 10)), rng.standard_normal((2000, 10))
+        y, rows = X[:, 0] + rng.standard_normal(60), rng.integers(0, 60, 60)
+        model = SecondOrderRegressor(random_state=0).fit(X[rows], y[rows])
+        ratios.append((np.mean((model.predict(X_test) - X_test[:, 0]) ** 2) + 1) / 2)
+    assert np.median(ratios) < 1.2  # beside the mean
+
+
+def test_the_scale_of_the_weights_does_not_change_the_choice():
+    data = make_second_order(200, 8, rank=2, noise=1.0, random_state=0)
+    one, other = (
+        SecondOrderRegressor(random_state=0).fit(data.X, data.y, np.full(200, weight))
+        for weight in (1.0, 5.0)
+    )
+    assert one.rank_ == other.rank_
+    np.testing.assert_allclose(5 * np.array(one.alpha_), other.alpha_, rtol=1e-3)
+    np.testing.assert_allclose(one.predict(data.X), other.predict(data.X), atol=1e-3)

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadlin.core.arrays import moved
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Choice, choose
+from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.rank import MOST_RANK, HeldOut
@@ -73,9 +75,19 @@ def fit_choosing(
         def state(solution: Solution, options: Options, white: Whitener) -> FitState:
             return fit_state(solution, surveyed, options, make_units, white)
 
+        # Each different row counts once on average, however often it stands in the table and
+        # whatever the scale of the weights: repeated noise is not known any better.
         n_rows, weight = surveyed.tally.counting, surveyed.features.weight
+        n_rows = distinct_rows(rows, units, n_rows)
+        share = n_rows / weight
+        counted = rows
+        if share != 1:
+            counted = rows.reweighted(moved(np.full(surveyed.tally.rows, share), units.scale))
         watched = None if on_step is None else hook
-        choice = choose(rows, units, options, n_rows, weight, seed, given, watched)
+        choice = choose(counted, units, options, n_rows, float(n_rows), seed, given, watched)
+        first, second = choice.options.alpha
+        given_alpha = replace(choice.options, alpha=(first / share, second / share))
+        choice = replace(choice, options=given_alpha)
         if given is not None or not _at_limit(choice, units, options, n_rows):
             white = choice.white
             white = sharpened(white) if isinstance(white, Full) else white
