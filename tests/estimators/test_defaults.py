@@ -211,3 +211,10 @@ def test_the_scale_of_the_weights_does_not_change_the_choice():
     assert one.rank_ == other.rank_
     np.testing.assert_allclose(5 * np.array(one.alpha_), other.alpha_, rtol=1e-3)
     np.testing.assert_allclose(one.predict(data.X), other.predict(data.X), atol=1e-3)
+
+
+def test_the_diagnosis_of_a_linear_model_speaks_of_no_components():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 4))
+    model = SecondOrderRegressor(rank=0, random_state=0).fit(X, X[:, 0] + rng.standard_normal(100))
+    assert "rank: 0, a linear model." in model.diagnose()

@@ -185,6 +185,8 @@ def _rank(
                     rank=Option("rank", k + 1),
                 )
             )
+    if not lines and k == 0:
+        return ["rank: 0, a linear model."]
     return lines or [f"rank: all {k} components stand out from the noise."]
 
 

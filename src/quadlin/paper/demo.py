@@ -29,7 +29,8 @@ def recover() -> dict[str, SecondOrderRegressor]:
         data = make_second_order(
             30 * k * d, d, rank=k, distribution=kind, n_test=2000, random_state=0
         )
-        model = SecondOrderRegressor(rank=k, random_state=0).fit(data.X, data.y)
+        # Without the choice of penalties, so that the history is that of one fit from its start.
+        model = SecondOrderRegressor(rank=k, alpha=0.0, random_state=0).fit(data.X, data.y)
         fits[kind] = model
         error_w = np.linalg.norm(model.coef_ - data.coef) / np.linalg.norm(data.coef)
         error_b = abs(model.intercept_ - data.intercept)
