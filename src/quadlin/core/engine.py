@@ -26,7 +26,9 @@ class Additive:
 class Engine(Protocol):
     """What carries out a sum over the rows of its source."""
 
-    source: Any
+    @property
+    def source(self) -> Any:
+        """Return where the rows come from."""
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return Σ fn(chunk, *params); see `folded` for values per row. None without rows."""
