@@ -35,7 +35,8 @@ from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.estimators.scores import r2_of
-from quadlin.explain.diagnosis import diagnosis, residual_edge
+from quadlin.explain.diagnosis import diagnosis
+from quadlin.explain.row_findings import row_findings
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
@@ -46,6 +47,8 @@ PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chose
 
 class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
+
+    extrapolation = "clip"  # for subclasses in which it is not a parameter
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -167,7 +170,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         y, std = [], []
         for X_block in blocks_to_predict(self, X, fitted.columns):
             block = fitted.at_home(X_block, f"{type(self).__name__}.predict")
-            y.append(fitted.predict(block))
+            y.append(self._predicted(block))
             if return_std:
                 std.append(fitted.predict_std(block))
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
@@ -196,9 +199,37 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         fitted.columns.check_source(source)
         for chunk in Rows.of(source).walk():
             X = fitted.at_home(chunk.X, f"{type(self).__name__}.predict")
-            yield chunk, fitted.predict(X), fitted.predict_std(X) if return_std else None
+            yield chunk, self._predicted(X), fitted.predict_std(X) if return_std else None
         if source.unseen:
             warn_unseen(source.unseen)
+
+    def extrapolates(self, X: Any) -> Array:
+        """Tell which rows lie far outside the range of those that the model was fitted to.
+
+        They have a feature more than three times as far from its mean as any row of the fit can
+        be: by more than 3(nφ)^¼ standard deviations, φ the kurtosis. See `extrapolation` for how
+        they are predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array of bool (n_samples,)
+            Its sum is the number of such rows.
+        """
+        check_is_fitted(self)
+        fitted, caller = self.fitted_, f"{type(self).__name__}.extrapolates"
+        blocks = blocks_to_predict(self, X, fitted.columns)
+        reach, xp = fitted.reach, namespace(fitted.state.model.U)
+        return xp.concat([reach.beyond(fitted.at_home(block, caller)) for block in blocks])
+
+    def _predicted(self, X: Array) -> Array:
+        """Return the predictions of rows as `extrapolation` has them."""
+        fitted = self.fitted_
+        return fitted.predict(X) if self.extrapolation == "free" else fitted.predict_within(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that is predicted.
@@ -234,22 +265,25 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         Parameters
         ----------
         X, y : rows and targets, or None
-            With rows it is also tested whether the residual holds more components, i.e. whether
-            the rank is too low: four passes.
+            With rows it also tells the error on them beside that on rows left out one at a time
+            (up to 1,500 parameters), which rows carry most of the error, which columns look like
+            identifiers, and whether the rank is too low: about ten passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, and rank.
+            Lines on status, features, correlation, rows, outliers, errors and rank.
         """
         check_is_fitted(self)
-        fitted, edge = self.fitted_, None
+        fitted, findings = self.fitted_, None
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
-            edge = residual_edge(Rows.of(source), state, options, self._seed())
+            findings = row_findings(Rows.of(source), state, options, self._seed())
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
-        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, edge)
+        columns = (fitted.names, fitted.fields)
+        how = (self.loss == "huber", is_auto(self.alpha))
+        return diagnosis(state, n_rows, effective, *columns, options, findings, *how)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

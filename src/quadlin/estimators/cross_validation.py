@@ -73,7 +73,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
         models are compared on rows in which these weigh little.
     diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
-    random_state
+    extrapolation, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
         same rows always get the same folds.
 
@@ -132,6 +132,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         uncertainty: bool = False,
+        extrapolation: str = "clip",
         random_state: Any = None,
     ) -> None:
         self.ranks = ranks
@@ -148,6 +149,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.uncertainty = uncertainty
+        self.extrapolation = extrapolation
         self.random_state = random_state
 
     @property

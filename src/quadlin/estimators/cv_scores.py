@@ -18,6 +18,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
+from quadlin.core.reach import Reach
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.together import Together
@@ -42,6 +43,7 @@ class Fold:
     cells: Cells
     index: np.ndarray  # of the test rows
     test: Chunk
+    reach: Reach | None  # None: predictions follow the test rows anywhere
 
 
 class Scores:
@@ -92,7 +94,13 @@ class Scores:
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
             cells = self._cells(self.together.view(times), len(kept), self._fold_units)
-            yield Fold(number, cells, held, rows_of(self.chunk, held))
+            yield Fold(number, cells, held, rows_of(self.chunk, held), self._reach(cells))
+
+    def _reach(self, cells: Cells) -> Reach | None:
+        if self.params["extrapolation"] == "free":
+            return None
+        moments = (cells.surveyed.features, cells.surveyed.target)
+        return Reach.of(*moments, cells.n_rows, cells.units.scale.dtype)
 
     def _cells(
         self,
@@ -255,9 +263,11 @@ def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
 def predicted(fold: Fold, point: Point) -> Array:
     """Return the predictions of the test rows of a fold."""
     units, xp = fold.cells.units, namespace(fold.test.y)
-    model = fold.cells.solution(*point).model
-    f = xp.astype(predict(model, Block(fold.test.X, units)), xp.float64)
-    return units.target.mean + units.target.scale * f
+    model, X = fold.cells.solution(*point).model, fold.test.X
+    followed = X if fold.reach is None else fold.reach.within(X)
+    f = xp.astype(predict(model, Block(followed, units)), xp.float64)
+    y = units.target.mean + units.target.scale * f
+    return y if fold.reach is None else fold.reach.bounded(y, fold.reach.beyond(X))
 
 
 def mean_square(r: Array, weight: Array | None) -> float:

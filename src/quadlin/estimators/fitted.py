@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import predict
+from quadlin.core.reach import Reach
 from quadlin.core.rows import Rows
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
@@ -44,6 +45,17 @@ class Fitted:
     def names(self) -> list[str]:
         """Return the names of the features, text columns by their levels."""
         return self.columns.names
+
+    @property
+    def reach(self) -> Reach:
+        """Return how far out predictions follow a row, unless they are to follow any."""
+        state = self.state
+        return Reach.of(state.features, state.target, self.stream.n_rows, state.units.scale.dtype)
+
+    def predict_within(self, X: Array) -> Array:
+        """Return the predictions of rows, bounded where they are out of reach."""
+        reach = self.reach
+        return reach.bounded(self.predict(reach.within(X)), reach.beyond(X))
 
     def with_passes(self, rows: Rows) -> "Fitted":
         """Return the same with all walks over the rows counted in the last line of the history."""

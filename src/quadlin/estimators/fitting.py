@@ -25,7 +25,7 @@ from quadlin.stream.stream import FIXED, Stream
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_ALPHA = 0.02  # of the weight
-MANY_ROWS, HANDFUL = 100, 5  # fewer rows that carry a fourth moment are worth a warning
+MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)

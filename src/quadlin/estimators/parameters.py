@@ -99,6 +99,7 @@ def check_options(estimator: Any) -> None:
         "whiten": ("auto", "full", "lowrank", "none"),
         "loss": ("squared", "huber"),
         "fields": ("auto",),
+        "extrapolation": ("clip", "free"),
     }
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):

@@ -78,6 +78,13 @@ class SecondOrderRegressor(SecondOrderModel):
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
         the size of the parameters up to 1,500 of them, some 30 passes and 400·k·d numbers beyond.
+    extrapolation : {"clip", "free"}, default="clip"
+        What `predict` does with rows far outside the range of the fit, where squares and products
+        grow without bounds: "clip" moves a feature that is more than three times as far from its
+        mean as any row of the fit can be to that limit, and keeps the prediction within the same
+        limits of y; "free" follows the polynomial anywhere. Rows less far out are predicted by the
+        polynomial either way. See `extrapolates`. Standard deviations are always those of the
+        polynomial.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
@@ -172,6 +179,7 @@ class SecondOrderRegressor(SecondOrderModel):
         tol: float = 1e-6,
         batch_size: int | str = "auto",
         uncertainty: bool = False,
+        extrapolation: str = "clip",
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -190,5 +198,6 @@ class SecondOrderRegressor(SecondOrderModel):
         self.tol = tol
         self.batch_size = batch_size
         self.uncertainty = uncertainty
+        self.extrapolation = extrapolation
         self.warm_start = warm_start
         self.random_state = random_state

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.messages import Message, Option
+from quadlin.core.reach import Reach
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.fit_state import FitState
@@ -49,11 +50,11 @@ def to_onnx(
 
     Notes
     -----
-    What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
-    NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
-    is filled by it, as the command line does and `predict` does not. A missing text is to be given
-    as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
-    memory.
+    What it computes is what `predict` computes, up to rounding, `extrapolation` included. Rows are
+    not checked, and NaN gives NaN; but where the model has a `fill_`, because it was fitted to rows
+    with missing numbers, NaN is filled by it, as the command line does and `predict` does not. A
+    missing text is to be given as "missing", its level. Text columns become one-hot columns inside,
+    dense: O(rows · features) memory.
 
     Examples
     --------
@@ -93,7 +94,11 @@ def to_onnx(
         X = X if fill is None else graph.filled(X, [fill[name] for name in names])
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
-    y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), state)
+    X = graph.cast(X, np.dtype(np.float64))
+    if estimator.extrapolation == "free":
+        y = _predicted(graph, X, state)
+    else:
+        y = _bounded(graph, X, state, fitted.reach)
     model = graph.model(graph.cast(graph.cast(y, precision), kind, "y"), kind)
     model.producer_name, model.producer_version = "quadlin", version("quadlin")
     about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
@@ -128,6 +133,21 @@ def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
     f = graph.node("Mul", f, constant(np.asarray(float(units.target.scale))))
     f = graph.node("Add", f, constant(np.asarray(float(units.target.mean))))
     return graph.node("Squeeze", f, constant(np.asarray([1])))
+
+
+def _bounded(graph: "_Graph", X: str, state: FitState, reach: Reach) -> str:
+    """Add the nodes of `Fitted.predict_within`."""
+
+    def clipped(x: str, low: Array, high: Array) -> str:
+        ends = (graph.constant(to_numpy(a).astype(np.float64)) for a in (low, high))
+        return graph.node("Min", graph.node("Max", x, next(ends)), next(ends))
+
+    within = clipped(X, reach.low, reach.high)
+    y = _predicted(graph, within, state)
+    moved = graph.cast(graph.node("Not", graph.node("Equal", X, within)), np.dtype(np.float64))
+    beyond = graph.node("ReduceMax", moved, axes=[1], keepdims=0)
+    bounded = clipped(y, np.asarray(reach.lowest), np.asarray(reach.highest))
+    return graph.node("Where", graph.cast(beyond, np.dtype(bool)), bounded, y)
 
 
 def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
