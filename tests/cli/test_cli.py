@@ -347,6 +347,31 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
         assert not Path("p.csv").exists()
 
 
+def test_rows_far_outside_the_training_range_are_counted_and_their_predictions_bounded(quadlin):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 60))
+    lines = [f"{p},{q},{p * q}" for p, q in zip(a, b, strict=True)]
+    Path("train.csv").write_text("\n".join(["a,b,y", *lines]))
+    Path("far.csv").write_text("a,b\n1,1\n1e9,1e9\n")
+    for options, bounded in (("", True), (" --extrapolation free", False)):
+        quadlin(f"fit train.csv --target y --rank 1 --alpha 1 -o far.st{options}")
+        said = json.loads(quadlin("predict far.st far.csv -o p.csv --json"))
+        assert said["far_outside"] == 1
+        predicted = np.loadtxt("p.csv", skiprows=1)
+        assert (abs(predicted[1]) < 100) == bounded
+
+
+def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(150)
+    y = np.where(np.arange(150) % 50 == 7, 1e5, x**2)
+    Path("gross.csv").write_text("\n".join(["x,y", *map("{},{}".format, x, y)]))
+    quadlin("fit gross.csv --target y --cv --loss huber -o gross.st")
+    model = load("gross.st")
+    assert model.loss == "huber"
+    assert abs(model.predict([[2.0]])[0] - 4) < 0.1
+
+
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))

@@ -89,10 +89,11 @@ def predict(
     content = {
         "output": str(output),
         "rows": rows,
-        "far_outside": far,
         "dropped": source.dropped,
         "unseen_levels": dict(source.unseen),
     }
+    if far:
+        content["far_outside"] = far
     lines = [] if answer.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
     print_answer(content, lines, answer.json)
 

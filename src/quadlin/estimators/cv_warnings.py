@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 from sklearn.model_selection import KFold
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.estimators.cv_scores import Scores, mean_square, predicted, solver
 from quadlin.estimators.folds import neighbours_are_alike
 from quadlin.solve.cells import Point
@@ -70,11 +70,13 @@ def warn_of_order(scores: Scores, point: Point) -> None:
                 "The order of the rows matters: the mean squared error is {shuffled:.3g} on "
                 "shuffled folds and {blocks:.3g} on blocks of consecutive rows. The first tells "
                 "how well rows among these are predicted, the second how well later rows or new "
-                "groups are. If that is what you need, pass {groups} to fit, or set {cv}.",
+                "groups are. {advice}",
                 shuffled=float(np.mean(shuffled)),
                 blocks=float(np.mean(blocks)),
-                groups=Option("groups"),
-                cv="cv=TimeSeriesSplit()",
+                advice=Phrase(
+                    "If that is what you need, pass `groups` to fit, or set cv=TimeSeriesSplit().",
+                    "Folds by groups or by time are available in Python.",
+                ),
             )
         )
 
