@@ -67,6 +67,13 @@ def test_no_seed_chooses_another_rank():
     assert len({model.rank_ for model in models}) == 1
 
 
+def test_eigenvalues_that_a_penalty_shrinks_are_compared_with_an_edge_that_it_shrinks():
+    # A penalty of four times the weight divides eigenvalues by five.
+    data = noisy(600, 10, 2, 0.3)
+    model = SecondOrderRegressor(alpha=(0.0, 2400.0), random_state=0).fit(data.X, data.y)
+    assert model.rank_ == 2
+
+
 def test_a_fit_that_ran_out_of_passes_is_not_told_to_take_more_steps():
     # 200 levels of two fields in 1,000 rows at rank 20: twelve passes a step are soon used up.
     rng = np.random.default_rng(0)

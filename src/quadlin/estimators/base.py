@@ -282,7 +282,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
             findings = row_findings(Rows.of(source), state, options, self._seed())
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
         columns = (fitted.names, fitted.fields)
-        how = (self.loss == "huber", is_auto(self.alpha))
+        how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
         return diagnosis(state, n_rows, effective, *columns, options, findings, *how)
 
     def __sklearn_tags__(self) -> Any:

@@ -39,7 +39,7 @@ def diagnosis(
     there only when there are rows to look at. `robust` is a fit by Huber's loss, `automatic` one
     whose penalties were chosen from the rows.
     """
-    penalised = any(options.alpha)
+    penalised = any(options.alpha) or automatic
     dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
     lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
     lines += _features(state, names, options.fit_linear)
@@ -183,15 +183,15 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
         advice = Message(
-            "Too few to determine them: lower {rank}, or set {alpha} above 0.",
+            "Too few to determine them: use {alpha}, or lower {rank}.",
             rank=Option("rank"),
-            alpha=Option("alpha"),
+            alpha=Option("alpha", "auto"),
         )
         return [Message.joined([line, advice])]
     if ratio < 4 and not penalised:
         advice = Message(
-            "Few when there is noise: try {alpha} above 0, or {cv}.",
-            alpha=Option("alpha"),
+            "Few when there is noise: use {alpha}, or {cv}.",
+            alpha=Option("alpha", "auto"),
             cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
         )
         return [Message.joined([line, advice])]
@@ -212,11 +212,11 @@ def _rank(
         lines.append(
             Message(
                 "rank: {strong} of {k} components stand out from the noise; the rank may be too "
-                "high. Try {rank}, or {alpha} above 0.",
+                "high. Try {rank}, or {alpha}.",
                 strong=strong,
                 k=k,
                 rank=Option("rank", strong),
-                alpha=Option("alpha"),
+                alpha=Option("alpha", "auto"),
             )
         )
     if residual_edge is not None and not exact:

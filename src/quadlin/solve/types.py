@@ -38,7 +38,8 @@ class Status(Enum):
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower {rank} or add rows.",
+        "Use {alpha}, lower {rank}, or add rows.",
+        alpha=Option("alpha", "auto"),
         rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
