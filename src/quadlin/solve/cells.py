@@ -23,7 +23,7 @@ from quadlin.solve.types import Options, Problem, Record, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 REFERENCE = (1e-3, 0.02)  # penalties of the reference models, as shares of the weight
-REFERENCE_TOL, CELL_TOL = 1e-3, 1e-5
+REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
 SAME = 1e-6  # of the loss: optima that are closer are one
 KEPT_ENTRIES = 1 << 23  # of the matrices of a fold that stay in memory between batches of cells
 
