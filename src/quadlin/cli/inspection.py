@@ -85,9 +85,9 @@ def _effects(effects: dict[str, Any]) -> list[str]:
     """Return the strongest columns and pairs of columns, each by one number."""
     rows = [[term["column"], number(term["strength"])] for term in effects["columns"]]
     rows += [[_product(term), number(term["strength"])] for term in effects["pairs"]]
-    heading = "columns as wholes (standard deviation of what they add to the prediction,"
-    where = f"over {effects['rows']})"
-    return ["", heading, where, *(aligned(rows) or ["  none"])]
+    lines = ["", "columns as wholes: standard deviation of what they add to the prediction"]
+    lines += aligned(rows) or ["  none"]
+    return [*lines, f"  Over {effects['rows']}; measured from {effects['reference']}."]
 
 
 def _product(pair: dict[str, Any]) -> str:

@@ -100,7 +100,8 @@ class PairDisplay:
             points = np.stack([column_values(X, column) for column in (first, second)], axis=1)
         else:
             points = np.empty((0, 2))
-        points = points[:: max(1, -(-len(points) // POINTS))]
+        if first.levels is None:  # a table counts all rows
+            points = points[:: max(1, -(-len(points) // POINTS))]
         x, y = (_Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
         (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
         surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
@@ -155,7 +156,8 @@ class PairDisplay:
             ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
         ax.set_xticks(range(len(self.x)), [plain(str(v)) for v in self.x], rotation=30, ha="right")
         ax.set_yticks(range(len(self.y)), [plain(str(v)) for v in self.y])
-        ax.figure.colorbar(image, ax=ax, label=plain(self.target))
+        words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
+        ax.figure.colorbar(image, ax=ax, label=words)
         self._finish(ax, self.names[1])
         ax.grid(False)
 
