@@ -40,7 +40,7 @@ def test_a_report_says_what_the_model_is_and_how_it_was_validated(page):
     text = re.sub(r"<[^>]*>|\s+", " ", page)
     for words in (
         "What the model says about rent",
-        "rent = b + xᵀw + xᵀMx + noise",
+        "rent = b + xᵀw + xᵀMx",
         f"{MODEL.score(FRAME, Y):.4f}",
         "on the 200 rows given",
         "converged. A step no longer lowers the objective",
@@ -79,6 +79,13 @@ def test_a_report_without_rows_shows_what_the_fit_knows(tmp_path):
     assert "on the fitted rows (training)" in text
     assert "if the columns were independent" in text
     assert "One prediction" not in text
+
+
+def test_rows_without_targets_measure_effects(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    text = MODEL.report(tmp_path / "page.html", FRAME).read_text()
+    assert "on the fitted rows (training)" in text
+    assert "over the 200 rows given" in text
 
 
 def test_a_report_of_a_source_has_no_points_but_all_numbers(tmp_path):

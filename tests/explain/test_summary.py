@@ -7,9 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t as student
+from sklearn.base import clone
+from sklearn.model_selection import KFold
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin import (
+    FactorizationMachineRegressor,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+)
 from quadlin.datasets import make_second_order
+from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, summary_of
 
@@ -109,15 +116,42 @@ def test_a_level_is_a_probability(level):
         SURE.summary(level=level)
 
 
-def test_pairs_that_were_found_are_listed_if_the_estimator_has_them():
-    pair = SimpleNamespace(first="x0", second="x1", coefficient=1.0, std_error=0.1)
-    model = fitted(uncertainty=False)
+def test_pairs_that_were_found_are_marked_if_the_estimator_has_them():
+    model = SecondOrderRegressor(3, alpha=0.0, random_state=0).fit(X, Y)
     assert found_pairs(model) == []
-    model.pairs_ = [pair]
-    terms = summary_of(model, (None, None, None), 0, 0.95).to_frame()
-    assert terms["kind"].tolist()[-1] == "found pair"
-    model.pairs_ = SimpleNamespace(pairs=[pair])
-    assert found_pairs(model) == [pair]
+    coefficient = model.interaction(0, 1)
+    for found, error in ((coefficient, 0.1), (2 * coefficient, np.nan)):
+        pair = Pair("x0", "x1", found, 0.1, found / 0.1, 0.0, 0.1, 1)
+        sought = SimpleNamespace(pairs=[pair])
+        summary = summary_of(WithPairs(model, sought), (None, None, None), 0, 0.95)
+        assert [term.kind for term in summary.terms].count("found pair") == 1
+        last = summary.terms[-1]
+        assert last.estimate == coefficient  # in y, whatever part of the model it comes from
+        np.testing.assert_equal(last.std_error, error)
+        assert "see pairs_" in str(summary)
+
+
+class WithPairs:
+    """An estimator that keeps the pairs that it found."""
+
+    def __init__(self, model, pairs):
+        self.model, self.pairs_ = model, pairs
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
+def test_r2_of_a_cross_validated_model_is_that_of_its_folds():
+    model = SecondOrderRegressorCV(ranks=[0, 1], alphas=[1.0], cv=3).fit(X, Y)
+    told = quality_of(model)
+    errors = [
+        np.mean(
+            (clone(model).set_params(ranks=[model.rank_]).fit(X[a], Y[a]).predict(X[b]) - Y[b]) ** 2
+        )
+        for a, b in KFold(3).split(X)
+    ]
+    assert told.value == pytest.approx(1 - np.mean(errors) / np.var(Y), rel=1e-3)
+    assert told.how == "by cross-validation with 3 folds"
 
 
 @pytest.mark.parametrize("alpha", [0.0, 5.0, "auto"])

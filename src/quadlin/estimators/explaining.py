@@ -192,7 +192,7 @@ class Explaining(FittedAttributes):
             Where to write it; an existing file is replaced.
         X, y : rows and targets, or None
             Rows to measure R² and effects with, best rows that the model has not seen. Without
-            them the page shows what the fit itself knows.
+            targets, R² is what the fit itself knows; without rows, so are the effects.
         target : str or None
             The name of the target; by default that of `y` where it has one.
         top : int, default=10

@@ -9,6 +9,8 @@ import numpy as np
 from quadlin.explain.column_values import column_values
 from quadlin.explain.drawing import COLOURS, decimals, finish, legend_above, new_axes, plain
 
+LETTERS = 32  # of a name: two columns, or a column and its value
+
 
 @dataclass
 class ContributionDisplay:
@@ -94,10 +96,10 @@ class ContributionDisplay:
         return 5.6, 1.5 + 0.3 * len(self.names)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw a bar per part, to the left what lowers and to the right what raises."""
+        """Draw a bar per part: what lowers the prediction to the left, what raises it to the right."""
         ax = new_axes(ax, self.size)
         places = np.arange(len(self.names))
-        labels = ("raises the prediction", "lowers the prediction")
+        labels = ("raises", "lowers")
         for sign, colour, hatch, label in (
             (1, COLOURS[0], "", labels[0]),
             (-1, COLOURS[1], "//", labels[1]),
@@ -106,7 +108,7 @@ class ContributionDisplay:
             style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
             if mine.any():
                 ax.barh(places[mine], self.values[mine], **style)
-        digits = decimals(float(np.max(np.abs(self.values), initial=0.0))) + 1
+        digits = decimals(float(np.max(np.abs(self.values), initial=0.0)), digits=3)
         for place, value in zip(places, self.values, strict=True):
             side = "left" if value >= 0 else "right"
             ax.annotate(
@@ -119,11 +121,12 @@ class ContributionDisplay:
                 fontsize="small",
             )
         ax.axvline(0, color="black", linewidth=0.8)
-        ax.set_yticks(places, [plain(name) for name in self.names])
+        ax.set_yticks(places, [plain(name, LETTERS) for name in self.names])
         ax.invert_yaxis()
-        ax.margins(x=0.18)
+        ax.margins(x=0.25)
+        ax.tick_params(axis="y", labelsize="small")
         words = f"prediction {self.prediction:.4g} = {self.baseline:.4g} + the bars"
-        finish(ax, "contribution, in units of y", "", None, legend=False)
+        finish(ax, "what it adds to the prediction, in units of y", "", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or words, pad=22, fontsize="medium")
         self.ax_, self.figure_ = ax, ax.figure

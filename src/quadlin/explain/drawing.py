@@ -128,15 +128,23 @@ def grouped(
     return keys, mean, low, high
 
 
-def plain(name: str) -> str:
+def plain(name: str, most: int = 28) -> str:
     r"""Return a name that matplotlib draws as it is: no formula between dollars, no controls.
+
+    Of a name with more than `most` letters the middle is left out.
 
     Examples
     --------
     >>> print(plain("cost in $ per $"))
     cost in \$ per \$
+    >>> plain("the number of rooms in the building")
+    'the number of room… building'
     """
-    return printable(name).replace("$", r"\$")
+    name = printable(name)
+    if len(name) > most:
+        start = 2 * most // 3
+        name = f"{name[:start]}…{name[start + 1 - most :]}"
+    return name.replace("$", r"\$")
 
 
 def legend_above(ax: Any) -> None:
@@ -147,12 +155,12 @@ def legend_above(ax: Any) -> None:
         ax.legend(handles, labels, frameon=False, fontsize="small", borderaxespad=0.2, **above)
 
 
-def decimals(largest: float) -> int:
-    """Return how many decimals show two digits of the largest of some numbers.
+def decimals(largest: float, digits: int = 2) -> int:
+    """Return how many decimals show that many digits of the largest of some numbers.
 
     Examples
     --------
-    >>> decimals(0.76), decimals(12.0), decimals(3400.0), decimals(0.0)
-    (2, 0, 0, 0)
+    >>> decimals(0.76), decimals(12.0), decimals(3400.0), decimals(0.76, digits=3)
+    (2, 0, 0, 3)
     """
-    return max(0, 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0
+    return max(0, digits - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0

@@ -10,6 +10,8 @@ from quadlin.explain.drawing import decimals, finish, new_axes, plain
 from quadlin.explain.effects import Effects
 
 INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
+WIDE = 1e5  # numbers from there on do not fit into a cell
+LETTERS = 20  # of a name
 
 
 @dataclass
@@ -104,12 +106,13 @@ class InteractionDisplay:
             dark = i != j and largest and strength > INK_ABOVE * largest
             sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
             ink = "white" if dark else "#666666" if i == j else "black"
-            size = f"{strength:.{digits}f}"
+            size = f"{strength:.{digits}f}" if largest < WIDE else f"{strength:.1g}"
             text = f"{sign if float(size) else ''}{size}"
             ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
-        labels = [plain(name) for name in self.names]
+        labels = [plain(name, LETTERS) for name in self.names]
         ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(count), labels)
+        ax.tick_params(labelsize="small")
         ax.figure.colorbar(image, ax=ax, label="strength of the pair, in units of y", shrink=0.8)
         finish(ax, "", "", self.title or "interactions; grey: the column alone", legend=False)
         ax.grid(False)

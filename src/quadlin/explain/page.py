@@ -97,7 +97,7 @@ TEMPLATE = """
 {% endif %}
 {% endmacro %}
 <h1>{{ title }}</h1>
-<p class="formula">{{ model.target or "y" }} = b + xᵀw + xᵀMx + noise</p>
+<p class="formula">{{ model.formula }}</p>
 <dl>
 {% if model.target %}
 <dt>target</dt><dd>{{ model.target }}</dd>

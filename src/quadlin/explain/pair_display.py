@@ -43,7 +43,7 @@ class PairPathDisplay:
             ax.annotate(
                 f"R² {r2:.3f}", (value, place), (6, -2), textcoords="offset points", va="top"
             )
-        ax.set_yticks(places, list(map(plain, self.labels)))
+        ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()
         ax.margins(x=0.22, y=0.2)
         finish(ax, self.x_label, "", self.title, legend=False)

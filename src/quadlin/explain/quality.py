@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from quadlin.core.messages import Message, Phrase
+from quadlin.data import Source
 
 
 class Quality(NamedTuple):
@@ -25,7 +26,7 @@ class Quality(NamedTuple):
 def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> Quality:
     """Return R² of the rows given, or else what the fit itself knows about its rows."""
     name = "accuracy" if is_classifier(model) else "R²"
-    if X is not None:
+    if X is not None and (y is not None or isinstance(X, Source)):
         given = "on the rows given"
         if hasattr(y, "__len__"):
             given = f"on the {len(y):,} rows given"
@@ -40,6 +41,10 @@ def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = No
 def _of_the_fit(model: Any) -> Quality | None:
     variance = float(model.target_moments_.var[0])
     law, history = model.fitted_.law, model.history_
+    if hasattr(model, "best_score_") and model.scoring is None:  # minus the mean squared error
+        folds = sum(name.startswith("split") for name in model.cv_results_)
+        value = 1 + float(model.best_score_) / variance
+        return Quality("R²", value, f"by cross-validation with {folds} folds")
     if model.loss != "squared":
         return None
     if law is not None and np.isfinite(law.noise):

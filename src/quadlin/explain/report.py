@@ -11,7 +11,7 @@ from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs
+from quadlin.explain.summary import found_pairs, left_side
 
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
@@ -77,6 +77,7 @@ def describe(
         "class": type(model).__name__,
         "version": _version(),
         "target": target,
+        "formula": f"{left_side(model, target)} = b + xᵀw + xᵀMx",
         "rows": model.n_samples_seen_,
         "features": len(names),
         "rank": model.rank_,

@@ -1,13 +1,16 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
 from dataclasses import dataclass
+from math import isclose, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
+from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option, printable
+from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
 
@@ -16,6 +19,10 @@ PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j i
 LEVELS_ARE = (
     "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
     "rows."
+)
+FOUND_PAIRS_ARE = (
+    "Some pairs were found by a search because they fit these rows, so that their p-values are too "
+    "small: see pairs_."
 )
 
 
@@ -98,11 +105,13 @@ def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -
     if not 0 < level < 1:
         raise ValueError(Message("{level} must lie between 0 and 1.", level=Option("level", level)))
     law, names = model.fitted_.law, model.interactions_.names
-    left = float("nan") if law is None else max(law.left, 1.0)
+    left = float(model.n_samples_seen_) if law is None else max(law.left, 1.0)
     tests = _Tests(left, level)
-    b_std = float("nan") if law is None else float(model.intercept_std_)
+    b_std = nan if law is None else float(model.intercept_std_)
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
-    terms = [tests.term("intercept", "intercept", "", "", float(model.intercept_), b_std)]
+    terms = []
+    if model.fitted_.options.fit_intercept:
+        terms.append(tests.term("intercept", "intercept", "", "", float(model.intercept_), b_std))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
     order = np.arange(len(coef))
     if len(coef) > SHOWN:
@@ -112,40 +121,41 @@ def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -
         for j in order.tolist()
         if model.fitted_.options.fit_linear
     ]
-    terms += [
-        tests.pair("pair", p.first, p.second, p.coefficient, p.std_error)
-        for p in model.interactions_.top(top, squares=True)
-    ]
-    terms += [
-        tests.pair("found pair", p.first, p.second, p.coefficient, p.std_error)
-        for p in found_pairs(model)
-    ]
+    terms += _pairs(model, top, tests)
     quality = quality_of(model, *rows)
     return ModelSummary(terms, _facts(model, quality), quality, _notes(model, terms), level)
 
 
-def found_pairs(model: Any) -> list[Any]:
-    """Return the pairs that an estimator keeps beside its low-rank part, if it does."""
-    pairs = getattr(model, "pairs_", None)
-    return [] if pairs is None else list(getattr(pairs, "pairs", pairs))
+def found_pairs(model: Any) -> list[Pair]:
+    """Return the pairs that an estimator searched for and keeps, if it does."""
+    report = getattr(model, "pairs_", None)
+    return [] if report is None else list(report.pairs)
+
+
+def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
+    """Return the strongest pairs and all found ones, by the coefficient they have in y."""
+    view, found = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
+    strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
+    terms = []
+    for pair in dict.fromkeys([*strongest, *found]):
+        coefficient, error = view[pair], view.std_error(*pair)
+        kind = "found pair" if pair in found else "pair"
+        if error is None and kind == "found pair" and isclose(coefficient, found[pair].coefficient):
+            error = found[pair].std_error  # nothing but the search speaks of this product
+        name = product_name(*pair)
+        terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
+    return terms
 
 
 class _Tests(NamedTuple):
     left: float  # degrees of freedom
     level: float
 
-    def pair(
-        self, kind: str, first: str, second: str, estimate: float, std_error: float | None
-    ) -> Term:
-        error = float("nan") if std_error is None else std_error
-        return self.term(product_name(first, second), kind, first, second, estimate, error)
-
     def term(
         self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
     ) -> Term:
         if not std_error > 0:
-            nothing = float("nan")
-            return Term(name, kind, first, second, estimate, std_error, *4 * (nothing,))
+            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
         t = estimate / std_error
         p = 2 * float(student.sf(abs(t), self.left))
         reach = float(student.ppf((1 + self.level) / 2, self.left)) * std_error
@@ -158,16 +168,21 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
     first, second = model.alpha_
     noise = getattr(model, "noise_", None)
     facts = {
-        "model": f"{type(model).__name__}, y = b + xᵀw + xᵀMx",
+        "model": f"{type(model).__name__}, {left_side(model)} = b + xᵀw + xᵀMx",
         "rows": f"{model.n_samples_seen_:,}",
         "features": f"{len(model.interactions_.names):,}",
         quality.name: str(quality),
         "rank": f"{model.rank_}" if model.rank_ else "0, a linear model",
         "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
-        "noise": "not known" if noise is None else f"{noise:.4g} (standard deviation)",
-        "status": f"{model.status_.name}. {model.status_.value}",
     }
-    return facts
+    if not is_classifier(model):
+        facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
+    return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
+
+
+def left_side(model: Any, target: str | None = None) -> str:
+    """Return what the formula is of: the target, or the log-odds of a class."""
+    return "log-odds" if is_classifier(model) else target or "y"
 
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:
@@ -176,6 +191,8 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
         notes.append(PAIRS_ARE)
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
+    if any(term.kind == "found pair" for term in terms):
+        notes.append(FOUND_PAIRS_ARE)
     law = model.fitted_.law
     if law is None:
         notes.append(

@@ -164,7 +164,7 @@ class PairDisplay:
     def _finish(self, ax: Any, y_label: str) -> None:
         title = self.title or f"all other columns at {self.reference}"
         finish(ax, plain(self.names[0]), plain(y_label), None, legend=False)
-        ax.set_title(plain(title), fontsize="small")
+        ax.set_title(plain(title, 70), fontsize="small")
 
 
 def _number_of(model: Decomposition, name: str) -> int:
