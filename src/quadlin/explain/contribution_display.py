@@ -96,7 +96,7 @@ class ContributionDisplay:
         return 5.6, 1.5 + 0.3 * len(self.names)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw a bar per part: what lowers the prediction to the left, what raises it to the right."""
+        """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
         ax = new_axes(ax, self.size)
         places = np.arange(len(self.names))
         labels = ("raises", "lowers")

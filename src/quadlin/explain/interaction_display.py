@@ -114,7 +114,7 @@ class InteractionDisplay:
         ax.set_yticks(range(count), labels)
         ax.tick_params(labelsize="small")
         ax.figure.colorbar(image, ax=ax, label="strength of the pair, in units of y", shrink=0.8)
-        finish(ax, "", "", self.title or "interactions; grey: the column alone", legend=False)
+        finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
         ax.grid(False)
         self.ax_, self.figure_ = ax, ax.figure
         return self
