@@ -199,3 +199,11 @@ def test_a_machine_with_draws_has_a_summary():
     text = str(machine.summary(frame, np.zeros(150)))
     assert f"noise     {machine.noise_:.4g}" in text
     assert "u=1" in text
+
+
+def test_an_estimator_of_several_models_is_not_summarised_as_one():
+    model = fitted(uncertainty=False)
+    model.fitted_ = SimpleNamespace(parts=(model.fitted_, model.fitted_))
+    for method in (model.summary, model.effects, lambda: model.contributions(X)):
+        with pytest.raises(ValueError, match="a model for each of the classes"):
+            method()

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.messages import Message, Option
 from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.columns import blocks_to_predict
+from quadlin.estimators.fitted import Fitted
 from quadlin.explain.contributions import Contributions, contributions_of
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.effects import Effects, effects_of
@@ -65,7 +66,7 @@ class Explaining(FittedAttributes):
         >>> model.summary(top=2).to_frame()["term"].tolist()
         ['intercept', 'x0', 'x1', 'x2', 'x2²', 'x0 × x2']
         """
-        check_is_fitted(self)
+        self._require_one_model()
         return summary_of(self, (X, y, sample_weight), top, level)
 
     def effects(self, X: Any = None, *, reference: Any = "mean") -> Effects:
@@ -102,7 +103,7 @@ class Explaining(FittedAttributes):
         >>> bool(abs(effects.pairs[0].strength - np.std(3 * X[:, 1] * X[:, 2])) < 0.1)
         True
         """
-        check_is_fitted(self)
+        self._require_one_model()
         blocks = None if X is None else blocks_to_predict(self, X, self.fitted_.columns)
         model = self.decomposition(reference)
         return effects_of(model, self.fitted_.state, blocks)
@@ -155,7 +156,7 @@ class Explaining(FittedAttributes):
         >>> bool(np.allclose(parts.prediction, model.predict(X)))
         True
         """
-        check_is_fitted(self)
+        self._require_one_model()
         if self.fitted_.draws is not None:
             raise ValueError(
                 "The model predicts by the mean over its draws, which no single model adds up to. "
@@ -206,15 +207,24 @@ class Explaining(FittedAttributes):
         -----
         Pictures need matplotlib; without it the page has none and says so.
         """
-        check_is_fitted(self)
+        self._require_one_model()
         page = report_page(self, X, y, target, top)
         with atomic_write(path) as file:
             file.write(page.encode())
         return Path(path)
 
+    def _require_one_model(self) -> None:
+        """Refuse an estimator before `fit`, and one with a model for each of several classes."""
+        check_is_fitted(self)
+        if not isinstance(self.fitted_, Fitted):
+            raise ValueError(
+                "There is a model for each of the classes, and this speaks of one model. Fit a "
+                "classifier of one class against the others."
+            )
+
     def decomposition(self, reference: Any = "mean") -> Decomposition:
         """Return the model taken apart into columns, for tools such as displays."""
-        check_is_fitted(self)
+        self._require_one_model()
         fitted = self.fitted_
         columns = whole_columns(fitted.names, fitted.fields, fitted.columns.encoder)
         return Decomposition.of(fitted.state, columns).measured_from(reference)

@@ -126,7 +126,7 @@ class ContributionDisplay:
         ax.margins(x=0.25)
         ax.tick_params(axis="y", labelsize="small")
         words = f"prediction {self.prediction:.4g} = {self.baseline:.4g} + the bars"
-        finish(ax, "what it adds to the prediction, in units of y", "", None, legend=False)
+        finish(ax, "added to the prediction", "", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or words, pad=22, fontsize="medium")
         self.ax_, self.figure_ = ax, ax.figure

@@ -113,7 +113,7 @@ class InteractionDisplay:
         ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(count), labels)
         ax.tick_params(labelsize="small")
-        ax.figure.colorbar(image, ax=ax, label="strength of the pair, in units of y", shrink=0.8)
+        ax.figure.colorbar(image, ax=ax, label="strength (units of the prediction)", shrink=0.8)
         finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
         ax.grid(False)
         self.ax_, self.figure_ = ax, ax.figure

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from quadlin.data import Source, is_dask
 from quadlin.explain.contribution_display import ContributionDisplay
 from quadlin.explain.effects import MOST_COLUMNS
@@ -67,8 +69,8 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
     if model.rank_:
         spectrum = SpectrumDisplay.from_estimator(model)
         words = (
-            "Eigenvalues of the low-rank part of M for standardised features. Those inside the "
-            "grey band could be noise."
+            "Eigenvalues of the low-rank part of M for standardised features."
+            + " Those inside the grey band could be noise." * bool(np.isfinite(spectrum.noise))
         )
         pictures.append(_picture("Spectrum", words, spectrum))
     return pictures

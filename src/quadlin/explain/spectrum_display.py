@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
 from quadlin.explain.drawing import COLOURS, finish, legend_above, new_axes
@@ -20,7 +21,8 @@ class SpectrumDisplay:
     eigenvalues : array (rank,)
         By falling size.
     noise : float
-        About how large the largest eigenvalue of noise alone would be.
+        About how large the largest eigenvalue of noise alone would be; NaN where that is not
+        known.
 
     Examples
     --------
@@ -45,7 +47,8 @@ class SpectrumDisplay:
         state = estimator.fitted_.state
         values = to_numpy(state.model.s).astype(float) * state.units.target.scale
         d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
-        noise = float(estimator.history_[-1].loss) ** 0.5 * (d / n) ** 0.5
+        error = float("nan") if is_classifier(estimator) else estimator.history_[-1].loss ** 0.5
+        noise = float(error) * (d / n) ** 0.5
         return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
 
     @property
@@ -70,7 +73,7 @@ class SpectrumDisplay:
         if len(places) <= 20:
             ax.set_xticks(places)
         ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
-        finish(ax, "component", "eigenvalue, in units of y", None, legend=False)
+        finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or "", pad=22)
         self.ax_, self.figure_ = ax, ax.figure

@@ -15,7 +15,7 @@ from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
 
 SHOWN = 25  # linear terms of a printed table
-PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in y."
+PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
 LEVELS_ARE = (
     "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
     "rows."
@@ -188,19 +188,17 @@ def left_side(model: Any, target: str | None = None) -> str:
 def _notes(model: Any, terms: list[Term]) -> list[str]:
     notes: list[str] = []
     if any(term.kind in ("pair", "found pair") for term in terms):
-        notes.append(PAIRS_ARE)
+        notes.append(PAIRS_ARE.format(left_side(model)))
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):
         notes.append(FOUND_PAIRS_ARE)
     law = model.fitted_.law
     if law is None:
-        notes.append(
-            Message(
-                "Standard errors, t, p and intervals: fit with {uncertainty}.",
-                uncertainty=Option("uncertainty", True),
-            )
-        )
+        advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))
+        if "uncertainty" not in model.get_params(deep=False):
+            advice = Message("this estimator does not compute them.")
+        notes.append(Message.joined(["Standard errors, t, p and intervals:", advice]))
         return notes
     if any(model.alpha_):
         notes.append(
