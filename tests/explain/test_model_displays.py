@@ -12,6 +12,7 @@ from scipy import sparse
 from quadlin import SecondOrderRegressor
 from quadlin.explain.column_values import column_values
 from quadlin.explain.pictures import pictures_of
+from quadlin.explain.surface_display import Axis
 from quadlin.plot import ContributionDisplay, InteractionDisplay, PairDisplay, SpectrumDisplay
 
 matplotlib.use("Agg")
@@ -115,6 +116,15 @@ def test_of_many_levels_the_most_frequent_are_drawn():
     display = drawn(PairDisplay.from_estimator(model, frame, ("b", "a")))
     assert sorted(display.y) == list("12345678")
     assert set(display.points[:, 1]) == set(range(-1, 8))
+
+
+def test_missing_values_are_not_drawn():
+    rows = FRAME.copy()
+    rows.loc[:9, "area"] = np.nan
+    column = MODEL.decomposition().columns[2]
+    assert np.isnan(column_values(rows, column)[:10]).all()
+    axis = Axis.of(MODEL.decomposition(), 2, column_values(rows, column))
+    assert np.isfinite(axis.values).all()
 
 
 def test_one_prediction_is_taken_apart():

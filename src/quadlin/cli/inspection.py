@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from quadlin.cli.options import WHOLE, OutputOptions
+from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions, UsageError
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
-from quadlin.cli.reading import check_output, load_model
+from quadlin.cli.reading import check_output, load_model, open_rows_for
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
@@ -20,10 +20,12 @@ EIGENVALUES = 16  # shown of them
 
 def inspect(
     model: Path,
+    data: str | None = None,
     *,
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
-    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
+    read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show what a model has learned.
 
@@ -35,25 +37,35 @@ def inspect(
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html
+      quadlin inspect model.safetensors new.csv --target price --html model.html
 
     Parameters
     ----------
     model
         A model file written by quadlin fit.
+    data
+        Rows with a target, from which R² and the strengths of columns are computed. Best are rows
+        that the model has not seen. Without them, R² is that of the fitted rows.
     top
         Number of interactions and linear terms to show.
     html
         Also write a self-contained HTML page with pictures, which replaces an existing file.
     """
     if html is not None:
-        check_output(html, model)
-    fitted = load_model(model)
-    content = {"model": str(model), **describe(fitted, max(0, top))}
+        check_output(html, model, *([] if data is None else [data]))
+    fitted, rows = load_model(model), None
+    if data is not None:
+        rows = open_rows_for(fitted, data, read, answer, need_target=True)
+        if not rows.again:
+            raise UsageError("inspect reads its rows several times: give a file.")
+    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, read.target)}
     for name in ("advice", "r2_of"):
         content[name] = message_text(content[name])
     content["diagnosis"] = message_lines(content["diagnosis"])
     if html is not None:
-        page = model_page(f"quadlin model {model}", content, pictures_of(fitted))
+        page = model_page(
+            f"quadlin model {model}", content, pictures_of(fitted, rows, content["target"])
+        )
         with atomic_write(html) as file:
             file.write(page.encode())
     print_answer(content, [] if answer.quiet else _lines(content), answer.json)

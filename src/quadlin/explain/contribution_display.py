@@ -136,5 +136,5 @@ class ContributionDisplay:
 def _value(row: Any, column: Any) -> str:
     value = column_values(row, column)[0]
     if column.levels is None:
-        return f"{value:.4g}"
+        return f"{value:.4g}" if np.isfinite(value) else "missing"
     return str(column.levels[int(value)]) if value >= 0 else "unseen"

@@ -19,7 +19,8 @@ def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str
     name = target or getattr(y, "name", None)
     content = describe(model, max(0, top), X, y, None if name is None else str(name))
     content["diagnosis"] = content["diagnosis"].splitlines()
-    title = f"What the model says about {content['target']}" if name else "What the model says"
+    about = f" about {content['target']}" if content["target"] else ""
+    title = f"What the model says{about}"
     return model_page(title, content, pictures_of(model, X, content["target"]))
 
 
@@ -37,7 +38,7 @@ def describe(
     X, y : rows and targets, or None
         Rows to measure R² and effects with.
     target : str or None
-        Name of the target.
+        Name of the target; by default that of the column it was read from, where that is known.
 
     Returns
     -------
@@ -72,6 +73,7 @@ def describe(
         for pair in view.top(top, squares=True)
     ]
     quality = quality_of(model, X, y)
+    target = target or getattr(model.fitted_.columns, "target", None)
     noise = float(getattr(model, "noise_", math.nan))
     return {
         "class": type(model).__name__,

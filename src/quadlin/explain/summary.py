@@ -188,7 +188,7 @@ def left_side(model: Any, target: str | None = None) -> str:
 def _notes(model: Any, terms: list[Term]) -> list[str]:
     notes: list[str] = []
     if any(term.kind in ("pair", "found pair") for term in terms):
-        notes.append(PAIRS_ARE.format(left_side(model)))
+        notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else "y"))
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):

@@ -102,7 +102,7 @@ class PairDisplay:
             points = np.empty((0, 2))
         if first.levels is None:  # a table counts all rows
             points = points[:: max(1, -(-len(points) // POINTS))]
-        x, y = (_Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
+        x, y = (Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
         (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
         surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
         points = np.stack([x.points, y.points], axis=1)
@@ -172,7 +172,7 @@ def _number_of(model: Decomposition, name: str) -> int:
     return position_of(names, name)
 
 
-class _Axis(NamedTuple):
+class Axis(NamedTuple):
     """The values along a column, their features, and where the data are among them."""
 
     number: int  # of the column
@@ -181,7 +181,7 @@ class _Axis(NamedTuple):
     points: np.ndarray  # numbers, or positions of levels, −1 for levels that are not shown
 
     @classmethod
-    def of(cls, model: Decomposition, number: int, points: np.ndarray) -> "_Axis":
+    def of(cls, model: Decomposition, number: int, points: np.ndarray) -> "Axis":
         column: WholeColumn = model.columns[number]
         if column.levels is not None:
             share = model.mean[column.features]
@@ -192,8 +192,9 @@ class _Axis(NamedTuple):
             names = [column.levels[i] for i in shown]
             return cls(number, names, rows, place[points.astype(int)])
         j = int(column.features[0])
-        if len(points):
-            low, high = np.percentile(points, TAILS)
+        present = points[np.isfinite(points)]  # a missing value is nowhere
+        if len(present):
+            low, high = np.percentile(present, TAILS)
         else:
             sd = 1 / model.scale[j] if model.scale[j] else 1.0
             low, high = model.mean[j] - 2 * sd, model.mean[j] + 2 * sd
