@@ -182,6 +182,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, model: Decomposition, number: int, points: np.ndarray) -> "Axis":
+        """Return the axis of a column whose values in the data are `points`."""
         column: WholeColumn = model.columns[number]
         if column.levels is not None:
             share = model.mean[column.features]
