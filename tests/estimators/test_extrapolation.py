@@ -27,7 +27,7 @@ def test_a_feature_is_held_one_training_range_beyond_the_training_range():
     model, rows = fitted(), far_rows()
     held = rows.copy()
     held[1, 2], held[3, 0] = (HIGH + WIDTH)[2], (LOW - WIDTH)[0]
-    with pytest.warns(UserWarning, match="2 rows lie far outside .* extrapolation=.free."):
+    with pytest.warns(UserWarning, match=r"2 rows lie far outside .* extrapolation=.free."):
         predictions = model.predict(rows)
     np.testing.assert_array_equal(predictions, fitted(extrapolation="free").predict(held))
     assert model.extrapolates(rows).tolist() == [False, True, False, True, False]
@@ -78,10 +78,10 @@ def test_rows_without_weight_do_not_widen_the_range():
 def test_files_and_onnx_keep_the_bounds(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     model, rows = fitted(), far_rows()
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="far outside"):
         expected = model.predict(rows)
     quadlin.save(model, tmp_path / "model.quadlin")
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="far outside"):
         loaded = quadlin.load(tmp_path / "model.quadlin").predict(rows)
     np.testing.assert_array_equal(loaded, expected)
     graph = quadlin.to_onnx(model).SerializeToString()
@@ -97,5 +97,5 @@ def test_other_estimators_have_bounds_too(kind):
 
 
 def test_an_unknown_way_to_extrapolate_is_refused():
-    with pytest.raises(ValueError, match="extrapolation=.linear. is not one of 'clip', 'free'"):
+    with pytest.raises(ValueError, match=r"extrapolation=.linear. is not one of 'clip', 'free'"):
         fitted(extrapolation="linear")
