@@ -81,8 +81,9 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     does not.
 
     A matrix of rank k has dk − k(k−1)/2 unknowns if it is symmetric and k(d + e − k) otherwise. Two
-    to three measurements for each are enough: see `benchmarks/sensing.py`. With noise and a
-    symmetric matrix, a ridge penalty of largest evidence is added; without noise it is 0.
+    to three measurements for each are enough: see `benchmarks/sensing.py`. With
+    ``rank="auto"`` a symmetric matrix has a ridge penalty as well, of largest evidence, which is 0
+    without noise.
 
     Time: O(nnz·k) per pass. Memory beside the rows: O(kd), and d×d up to 2,000 columns. `matrix_`
     is not formed unless it is asked for.
@@ -151,6 +152,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         A, y = validate_data(self, A, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
         model = SecondOrderRegressor(
             rank=self.rank,
+            alpha="auto" if is_auto(self.rank) else 0.0,
             fields=None,
             loss=self.loss,
             psd=self.psd,

@@ -56,9 +56,10 @@ class Measurements:
         z = z.real if self.is_real else z
         return np.asarray(self.B.conj().T @ z if self.B.ndim == 2 else (self.B * z.T).T)
 
-    def random(self, rng: np.random.Generator, columns: int = 1) -> np.ndarray:
-        """Return unknowns (r, columns) drawn at random, whichever basis B has."""
-        shape = (int(self.A.shape[1]), columns)
+    def random(self, rng: np.random.Generator, columns: int | None = None) -> np.ndarray:
+        """Return unknowns (r,), or (r, columns), drawn at random; the basis B does not matter."""
+        d = int(self.A.shape[1])
+        shape = (d,) if columns is None else (d, columns)
         z = rng.standard_normal(shape)
         z = z if self.is_real else z + 1j * rng.standard_normal(shape)
         if self.B.ndim == 2:

@@ -120,7 +120,7 @@ def retrieve(
     def starts() -> Iterator[np.ndarray]:
         steps = SPECTRAL_STEPS
         while True:
-            yield first.flow(first.spectral(measure.random(rng)[:, 0], steps))
+            yield first.flow(first.spectral(measure.random(rng), steps))
             steps = MIXED_STEPS
 
     problem = PhaseProblem(measure, y, weight)
