@@ -147,6 +147,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self
         """
         effort = search_effort(self)
+        _refuse_complex(A)
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
         A, y = validate_data(self, A, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
@@ -264,6 +265,15 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             )
         raise_or_warn(self.status_)
         return self
+
+
+def _refuse_complex(rows: Any) -> None:
+    for X in rows if isinstance(rows, tuple) else (rows,):
+        if np.issubdtype(getattr(X, "dtype", float), np.complexfloating):
+            raise ValueError(
+                "Complex data not supported: MatrixSensing takes real vectors. If y is the size of "
+                "A @ z squared, use PhaseRetriever, which takes complex ones."
+            )
 
 
 def _pair(pair: tuple[Any, ...]) -> tuple[Any, Any]:

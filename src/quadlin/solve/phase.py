@@ -24,7 +24,8 @@ from quadlin.solve.robust import weighted_median
 from quadlin.solve.search import Effort, best_of
 from quadlin.solve.types import Record, Status
 
-SPECTRAL_STEPS, MIXED_STEPS = 60, 6  # of power iteration: the leading direction, or several mixed
+SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading direction, or several mixed
+STILL = 1e-4  # a change of the direction that ends power iteration
 FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
 ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, from which flow need not go on
 SAME = 1e-2  # signals that differ by less are one optimum
@@ -71,9 +72,12 @@ class PhaseProblem:
         kept away from −∞ here. A shift makes the largest eigenvalue the largest in size.
         """
         T = 1 - 1 / (self.y / np.average(self.y, weights=self.weight) + 0.3)
+        v = v / np.linalg.norm(v)
         for _ in range(steps):
-            v = self.measure.adjoint(self.weight * T * self.measure.forward(v)) + v
-            v = v / np.linalg.norm(v)
+            u = self.measure.adjoint(self.weight * T * self.measure.forward(v)) + v
+            before, v = v, u / np.linalg.norm(u)
+            if np.linalg.norm(v - before) <= STILL:
+                break
         power = float(self.weight @ squared(self.measure.forward(v)))
         return v * np.sqrt(float(self.weight @ self.y) / power) if power > 0 else v
 

@@ -12,7 +12,8 @@ from quadlin.solve.robust import BEND, MAD, ROUNDING, weighted_median
 from quadlin.solve.types import Record, Status
 
 ROUNDED = 64  # times the rounding of one number: an exact fit
-FAR, ROUNDS, SETTLED = 10.0, 30, 1e-3  # of Huber's loss, as in `robust`
+GIVEN_UP = 1e-3  # a gain from which a start is not worth another step until it proves the best
+FAR, ROUNDS, SETTLED = 10.0, 100, 1e-3  # of Huber's loss, as in `robust`
 
 
 class Problem(Protocol):
@@ -57,24 +58,36 @@ def best_of(
     """Search from one start after the other and return the best search.
 
     Ends at an exact solution, when a second start leads to the best optimum so far, or after
-    `n_starts`; Ctrl-C leaves the best of the searches that are finished.
+    `n_starts`. A start is given up when a step gains less than 0.1% of the loss, so that hopeless
+    ones cost little, and only the best is followed to the end. Ctrl-C leaves the best so far.
     """
     search = huber if effort.robust else least_squares
+    brief = replace(effort, tol=max(effort.tol, GIVEN_UP))
     best: Search | None = None
+    agreed = effort.n_starts == 1
     try:
         for _ in range(effort.n_starts):
-            reached = search(problem, next(starts), effort)
-            again = best is not None and same(best.z, reached.z)
+            reached = search(problem, next(starts), brief)
+            agreed = agreed or (best is not None and same(best.z, reached.z))
             if best is None or reached.objective < best.objective:
                 best = reached
-            if again or best.exact or effort.n_starts == 1:
-                return best
+            if agreed or best.exact:
+                break
+        assert best is not None
+        if not best.exact:
+            best = _continued(best, search(problem, best.z, effort))
     except KeyboardInterrupt:
         if best is None:
             raise
         return replace(best, status=Status.interrupted)
-    assert best is not None
-    return replace(best, status=Status.ambiguous)
+    return best if agreed or best.exact else replace(best, status=Status.ambiguous)
+
+
+def _continued(first: Search, then: Search) -> Search:
+    """Return the second search with the path of both."""
+    steps = first.history[-1].step
+    more = (replace(record, step=steps + record.step) for record in then.history[1:])
+    return replace(then, history=(*first.history, *more))
 
 
 def least_squares(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
@@ -118,20 +131,22 @@ def huber(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
     Searches are compared by Σ ω|r|, for each has a scale of its own.
     """
     y, given = problem.y, problem.weight
-    rounding = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps)) * weighted_median(
-        np.abs(y), given
-    )
-    factor, reached = np.zeros_like(y), None
+    eps = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps))
+    rounding = eps * weighted_median(np.abs(y), given)
+    scale, factor, reached = np.inf, np.zeros_like(y), None
     for _ in range(ROUNDS):
         r = problem.linearise(z).residual
         size = np.abs(r)
-        scale = MAD * weighted_median(size, given)
+        before = (scale, factor)
+        scale = max(MAD * weighted_median(size, given), rounding)
+        factor = BEND / np.clip(size / (scale or 1.0), BEND, FAR)
         exact = scale <= rounding
-        limit = FAR * max(scale, rounding)
-        before, factor = factor, BEND / np.clip(FAR * size / (limit or 1.0), BEND, FAR)
-        if reached is not None and (exact or np.max(np.abs(factor - before)) <= SETTLED):
+        steady = scale > (1 - SETTLED) * before[0]
+        if reached is not None and (
+            exact or (steady and np.max(np.abs(factor - before[1])) <= SETTLED)
+        ):
             break
-        moved = y + r - np.clip(r, -limit, limit)
+        moved = y + r - np.clip(r, -FAR * scale, FAR * scale)
         reached = least_squares(Bounded(problem, moved, given * factor), z, effort)
         z = reached.z
     assert reached is not None
