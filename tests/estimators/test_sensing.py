@@ -110,6 +110,14 @@ def test_the_rank_is_found_from_the_measurements(draw, noise):
     assert fitted(rows, y, rank="auto").rank_ == 2
 
 
+def test_of_ranks_that_explain_all_measurements_the_lowest_is_found():
+    rng = np.random.default_rng(3)  # the evidence alone takes rank 4 here
+    u, v = rng.normal(size=(2, 10))
+    A = rng.choice([-1.0, 1.0], size=(60, 10))
+    model = fitted(A, (A @ u) ** 2 - (A @ v) ** 2, 2.0, rank="auto")
+    np.testing.assert_allclose(model.matrix_, np.outer(u, u) - np.outer(v, v), atol=1e-7)
+
+
 @pytest.mark.parametrize("psd", [False, True])
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_rank_that_is_found_may_be_the_full_one(d, psd):

@@ -73,7 +73,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     alone; its columns should be about orthogonal, as those of Fourier masks are.
 
     A complex vector a and i·a measure the same, so one complex row is two real ones. Complex
-    arithmetic uses both of them: :ref:`theory <complex-rows>`.
+    arithmetic uses both of them without a copy: see `docs/signals.md`.
 
     Intensities are not negative, but noise may make small ones so: these are accepted. If noise
     cannot have made them, `fit` raises an error.

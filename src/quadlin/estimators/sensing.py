@@ -2,10 +2,12 @@
 
 from numbers import Integral
 from typing import Any, Self
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -19,6 +21,7 @@ from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
 
 FLOATS = (np.float64, np.float32)
+EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 
 
 class MatrixSensing(RegressorMixin, BaseEstimator):
@@ -35,8 +38,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     ----------
     rank : int or "auto", default="auto"
         Rank k of M. "auto" takes that of largest evidence for a symmetric matrix, as
-        :class:`SecondOrderRegressor` does, and for pairs of rows the one that predicts a fifth of
-        the rows best from the others.
+        :class:`SecondOrderRegressor` does, or the lowest that explains y exactly if any does; and
+        for pairs of rows the one that predicts a fifth of the rows best from the others.
     psd : bool, default=False
         Whether M is positive semi-definite. Not for pairs of rows.
     loss : {"squared", "huber"}, default="squared"
@@ -151,20 +154,11 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
         A, y = validate_data(self, A, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
-        model = SecondOrderRegressor(
-            rank=self.rank,
-            alpha="auto" if is_auto(self.rank) else 0.0,
-            fields=None,
-            loss=self.loss,
-            psd=self.psd,
-            fit_linear=False,
-            fit_intercept=False,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            random_state=self.random_state,
-        )
+        model = self._symmetric(self.rank)
         try:
             model.fit(A, y, sample_weight)
+            if is_auto(self.rank):
+                model = self._lowest_exact(model, A, y, sample_weight)
         finally:
             if hasattr(model, "fitted_"):  # Ctrl-C leaves a model too
                 self.left_ = self.right_ = np.asarray(model.components_).T
@@ -225,6 +219,41 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is linear
         return tags
+
+    def _symmetric(self, rank: int | str) -> SecondOrderRegressor:
+        return SecondOrderRegressor(
+            rank=rank,
+            alpha="auto" if is_auto(rank) else 0.0,
+            fields=None,
+            loss=self.loss,
+            psd=self.psd,
+            fit_linear=False,
+            fit_intercept=False,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=self.random_state,
+        )
+
+    def _lowest_exact(
+        self, model: SecondOrderRegressor, A: Any, y: np.ndarray, sample_weight: Any
+    ) -> SecondOrderRegressor:
+        """Return the model of the lowest rank that explains y exactly, if the model given does."""
+
+        weight = checked_weight(sample_weight, np.asarray(y, dtype=np.float64))
+        power = np.average(np.square(y, dtype=np.float64), weights=weight)
+
+        def exact(model: SecondOrderRegressor) -> bool:
+            return self.loss == "squared" and model.history_[-1].loss <= EXACT * power
+
+        while exact(model) and model.rank_ > 1:
+            lower = self._symmetric(model.rank_ - 1)
+            with catch_warnings():
+                simplefilter("ignore", ConvergenceWarning)  # where the rank is too low
+                lower.fit(A, y, sample_weight)
+            if not exact(lower):
+                break
+            model = lower
+        return model
 
     @unflagged
     def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
