@@ -5,7 +5,6 @@ from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
@@ -16,11 +15,11 @@ from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.parameters import checked_weight, is_auto
 from quadlin.estimators.phase import raise_or_warn, search_effort
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.sensing_rows import FLOATS, pair_of_rows, refuse_complex, warn_of_diagonal
 from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
 
-FLOATS = (np.float64, np.float32)
 EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 
 
@@ -150,7 +149,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self
         """
         effort = search_effort(self)
-        _refuse_complex(A)
+        refuse_complex(A)
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
         A, y = validate_data(self, A, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
@@ -165,7 +164,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
                 self.values_ = np.asarray(model.eigenvalues_)
                 self.status_, self.history_ = model.status_, model.history_
                 self.is_pair_ = False
-        _warn_of_diagonal(A, self.rank_)
+        warn_of_diagonal(A, self.rank_)
         return self
 
     def predict(self, A: Any) -> np.ndarray:
@@ -185,7 +184,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             form = "(A, B)" if self.is_pair_ else "A"
             raise ValueError(f"The matrix was fitted to rows {form}: give rows of the same form.")
         if self.is_pair_:
-            left, right = _pair(A)
+            left, right = pair_of_rows(A)
             widths, expected = (left.shape[1], right.shape[1]), (len(self.left_), len(self.right_))
             if widths != expected:
                 raise ValueError(
@@ -257,7 +256,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
 
     @unflagged
     def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
-        A, B = _pair(pair)
+        A, B = pair_of_rows(pair)
         rank = None if is_auto(self.rank) else self.rank
         if rank is not None and (not isinstance(rank, Integral) or rank < 1):
             option = Option("rank", rank)
@@ -294,48 +293,3 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             )
         raise_or_warn(self.status_)
         return self
-
-
-def _refuse_complex(rows: Any) -> None:
-    for X in rows if isinstance(rows, tuple) else (rows,):
-        if np.issubdtype(getattr(X, "dtype", float), np.complexfloating):
-            raise ValueError(
-                "Complex data not supported: MatrixSensing takes real vectors. If y is the size of "
-                "A @ z squared, use PhaseRetriever, which takes complex ones."
-            )
-
-
-def _pair(pair: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the rows a and b as numbers."""
-    if len(pair) != 2:
-        raise ValueError(f"Give two arrays of rows, (A, B); there are {len(pair)}.")
-    A, B = (
-        check_array(X, accept_sparse="csr", dtype=FLOATS, input_name=name)
-        for X, name in zip(pair, "AB", strict=True)
-    )
-    if A.shape[0] != B.shape[0]:
-        raise ValueError(
-            f"A has {A.shape[0]} rows but B has {B.shape[0]}: the i-th measurement is of the i-th "
-            "row of each."
-        )
-    return A, B
-
-
-def _warn_of_diagonal(A: Any, rank: int) -> None:
-    """Warn where squares are constant and the rank is too high to tell their weights apart."""
-    size = abs(A)
-    least, most = (size.min(axis=0), size.max(axis=0))
-    if issparse(A):
-        least, most = least.toarray().ravel(), most.toarray().ravel()
-    d = int(np.count_nonzero((least == most) & (most > 0)))
-    if d > 1 and (d - rank) ** 2 < d + rank:
-        warn(
-            Message(
-                "The squares of {d} columns are constant, so only the sum of their diagonal "
-                "entries in M is measured, and a rank of {k} is too high for the other entries to "
-                "determine them. Entries beside the diagonal are not affected. Lower {rank}.",
-                d=d,
-                k=rank,
-                rank=Option("rank"),
-            )
-        )
