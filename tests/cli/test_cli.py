@@ -347,20 +347,6 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
         assert not Path("p.csv").exists()
 
 
-def test_rows_far_outside_the_training_range_are_counted_and_their_predictions_bounded(quadlin):
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, 60))
-    lines = [f"{p},{q},{p * q}" for p, q in zip(a, b, strict=True)]
-    Path("train.csv").write_text("\n".join(["a,b,y", *lines]))
-    Path("far.csv").write_text("a,b\n1,1\n1e9,1e9\n")
-    for options, bounded in (("", True), (" --extrapolation free", False)):
-        quadlin(f"fit train.csv --target y --rank 1 --alpha 1 -o far.st{options}")
-        said = json.loads(quadlin("predict far.st far.csv -o p.csv --json"))
-        assert said["far_outside"] == 1
-        predicted = np.loadtxt("p.csv", skiprows=1)
-        assert (abs(predicted[1]) < 100) == bounded
-
-
 def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
     rng = np.random.default_rng(0)
     x = rng.standard_normal(150)
@@ -481,6 +467,21 @@ def test_the_bars_of_a_page_grow_to_their_own_side(quadlin):
     assert [side == "positive" for side, _ in bars] == [value > 0 for value in signs]
     assert max(float(width) for _, width in bars) == 50  # half of the track, from its centre
     assert "lowers the prediction" in page
+
+
+def test_a_model_is_inspected_with_rows_that_it_has_not_seen(quadlin):
+    rows = "F/model.safetensors F/gaps.csv --target price --missing drop"
+    seen = json.loads(quadlin("inspect F/model.safetensors --json"))
+    content = json.loads(quadlin(f"inspect {rows} --json --html page.html"))
+    assert content["r2"] == pytest.approx(json.loads(quadlin(f"evaluate {rows} --json"))["r2"])
+    assert content["r2_of"] == "on the rows given"
+    assert seen["r2_of"] == "on the fitted rows (training)"
+    assert "rows given" in content["effects"]["rows"]
+    page = Path("page.html").read_text()
+    assert "price = b + xᵀw + xᵀMx" in page
+    assert page.count("data:image/png") == 3
+    assert "Name the target" in quadlin("inspect F/model.safetensors F/gaps.csv", 2)
+    assert "is an input" in quadlin(f"inspect {rows} --html F/gaps.csv", 2)
 
 
 def test_a_page_of_a_model_stands_alone_and_escapes_names(quadlin):

@@ -128,8 +128,6 @@ class ModelOptions:
     """Random seed: the same command gives the same model."""
     uncertainty: Flag = False
     """Also compute standard errors, for predict --std."""
-    extrapolation: Literal["clip", "free"] = "clip"
-    """Rows far outside the training range: clip bounds their predictions, free does not."""
 
 
 def split_names(text: str) -> list[str]:

@@ -67,8 +67,7 @@ def predict(
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
     source = open_rows_for(fitted, data, read, answer, keep=kept)
-    rows = far = 0
-    reach = fitted.fitted_.reach
+    rows = 0
     with watched(source, "predicting", answer.silent or to_stdout) as walked:
         predicted = fitted.predict_chunks(walked, return_std=std)
         first = next(predicted)  # rows that do not fit the model are refused before a file exists
@@ -79,21 +78,16 @@ def predict(
                 block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
                 write(block, chunk.kept_columns)
                 rows += len(y)
-                far += int(reach.beyond(chunk.X).sum())
     if source.dropped:
         aside = "" if kept else ", so the predictions do not line up with the rows"
         text = f"{source.dropped:,} rows with missing values were dropped{aside}."
         print_note(f"warning: {text}", quiet=False)
-    if far:
-        print_note(f"{far:,} rows lie far outside the training range.", answer.silent or to_stdout)
     content = {
         "output": str(output),
         "rows": rows,
         "dropped": source.dropped,
         "unseen_levels": dict(source.unseen),
     }
-    if far:
-        content["far_outside"] = far
     lines = [] if answer.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
     print_answer(content, lines, answer.json)
 

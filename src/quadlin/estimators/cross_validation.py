@@ -131,8 +131,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         whiten: str = "auto",
         max_iter: int = 50,
         tol: float = 1e-6,
-        uncertainty: bool = False,
         extrapolation: str = "clip",
+        uncertainty: bool = False,
         random_state: Any = None,
     ) -> None:
         self.ranks = ranks
@@ -148,8 +148,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.whiten = whiten
         self.max_iter = max_iter
         self.tol = tol
-        self.uncertainty = uncertainty
         self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
         self.random_state = random_state
 
     @property

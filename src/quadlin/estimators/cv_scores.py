@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import UndefinedMetricWarning
@@ -18,7 +19,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
-from quadlin.core.reach import Reach
+from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.together import Together
@@ -43,7 +44,6 @@ class Fold:
     cells: Cells
     index: np.ndarray  # of the test rows
     test: Chunk
-    reach: Reach | None  # None: predictions follow the test rows anywhere
 
 
 class Scores:
@@ -94,13 +94,10 @@ class Scores:
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
             cells = self._cells(self.together.view(times), len(kept), self._fold_units)
-            yield Fold(number, cells, held, rows_of(self.chunk, held), self._reach(cells))
-
-    def _reach(self, cells: Cells) -> Reach | None:
-        if self.params["extrapolation"] == "free":
-            return None
-        moments = (cells.surveyed.features, cells.surveyed.target)
-        return Reach.of(*moments, cells.n_rows, cells.units.scale.dtype)
+            test = rows_of(self.chunk, held)
+            if self.params["extrapolation"] == "clip":
+                test = replace(test, X=_trusted(test.X, cells.surveyed.features))
+            yield Fold(number, cells, held, test)
 
     def _cells(
         self,
@@ -250,6 +247,18 @@ class Predicted(RegressorMixin, BaseEstimator):
         return self.f
 
 
+def _trusted(X: Array, features: Moments) -> Array:
+    """Return test rows as `predict` takes them: at most one training range beyond that range."""
+    low, high = features.low, features.high
+    if low is None or high is None:
+        return X
+    xp, width = namespace(X), high - low
+    low, high = (xp.astype(bound, X.dtype) for bound in (low - width, high + width))
+    if issparse(X):
+        return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
+    return xp.minimum(xp.maximum(X, low), high)
+
+
 def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
     """Return a function that solves some points of a fold, for `Together.run`."""
 
@@ -263,11 +272,9 @@ def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
 def predicted(fold: Fold, point: Point) -> Array:
     """Return the predictions of the test rows of a fold."""
     units, xp = fold.cells.units, namespace(fold.test.y)
-    model, X = fold.cells.solution(*point).model, fold.test.X
-    followed = X if fold.reach is None else fold.reach.within(X)
-    f = xp.astype(predict(model, Block(followed, units)), xp.float64)
-    y = units.target.mean + units.target.scale * f
-    return y if fold.reach is None else fold.reach.bounded(y, fold.reach.beyond(X))
+    model = fold.cells.solution(*point).model
+    f = xp.astype(predict(model, Block(fold.test.X, units)), xp.float64)
+    return units.target.mean + units.target.scale * f
 
 
 def mean_square(r: Array, weight: Array | None) -> float:

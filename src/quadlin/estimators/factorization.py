@@ -34,10 +34,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
     Parameters
     ----------
     rank, alpha, loss, fields, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, \
-    tol, batch_size, uncertainty, warm_start, random_state
+    tol, batch_size, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`; for rows of one-hot fields see the notes.
-    extrapolation : {"clip", "free"}, default="clip"
-        As for :class:`SecondOrderRegressor`; one-hot columns are never out of reach.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
@@ -113,8 +111,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
-        uncertainty: bool = False,
         extrapolation: str = "clip",
+        uncertainty: bool = False,
         draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -132,8 +130,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
-        self.uncertainty = uncertainty
         self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
         self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state

@@ -98,8 +98,8 @@ def check_options(estimator: Any) -> None:
         "diagonal": ("auto", "free", "zero"),
         "whiten": ("auto", "full", "lowrank", "none"),
         "loss": ("squared", "huber"),
-        "fields": ("auto",),
         "extrapolation": ("clip", "free"),
+        "fields": ("auto",),
     }
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):

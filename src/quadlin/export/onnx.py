@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
-from quadlin.core.reach import Reach
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.fit_state import FitState
@@ -50,11 +49,11 @@ def to_onnx(
 
     Notes
     -----
-    What it computes is what `predict` computes, up to rounding, `extrapolation` included. Rows are
-    not checked, and NaN gives NaN; but where the model has a `fill_`, because it was fitted to rows
-    with missing numbers, NaN is filled by it, as the command line does and `predict` does not. A
-    missing text is to be given as "missing", its level. Text columns become one-hot columns inside,
-    dense: O(rows · features) memory.
+    What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
+    NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
+    is filled by it, as the command line does and `predict` does not. A missing text is to be given
+    as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
+    memory.
 
     Examples
     --------
@@ -95,10 +94,9 @@ def to_onnx(
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
     X = graph.cast(X, np.dtype(np.float64))
-    if estimator.extrapolation == "free":
-        y = _predicted(graph, X, state)
-    else:
-        y = _bounded(graph, X, state, fitted.reach)
+    if estimator.extrapolation == "clip" and fitted.bounds is not None:
+        X = graph.clipped(X, *map(to_numpy, fitted.bounds))
+    y = _predicted(graph, X, state)
     model = graph.model(graph.cast(graph.cast(y, precision), kind, "y"), kind)
     model.producer_name, model.producer_version = "quadlin", version("quadlin")
     about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
@@ -133,21 +131,6 @@ def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
     f = graph.node("Mul", f, constant(np.asarray(float(units.target.scale))))
     f = graph.node("Add", f, constant(np.asarray(float(units.target.mean))))
     return graph.node("Squeeze", f, constant(np.asarray([1])))
-
-
-def _bounded(graph: "_Graph", X: str, state: FitState, reach: Reach) -> str:
-    """Add the nodes of `Fitted.predict_within`."""
-
-    def clipped(x: str, low: Array, high: Array) -> str:
-        ends = (graph.constant(to_numpy(a).astype(np.float64)) for a in (low, high))
-        return graph.node("Min", graph.node("Max", x, next(ends)), next(ends))
-
-    within = clipped(X, reach.low, reach.high)
-    y = _predicted(graph, within, state)
-    moved = graph.cast(graph.node("Not", graph.node("Equal", X, within)), np.dtype(np.float64))
-    beyond = graph.node("ReduceMax", moved, axes=[1], keepdims=0)
-    bounded = clipped(y, np.asarray(reach.lowest), np.asarray(reach.highest))
-    return graph.node("Where", graph.cast(beyond, np.dtype(bool)), bounded, y)
 
 
 def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
@@ -196,6 +179,13 @@ class _Graph:
     def filled(self, name: str, values: list[float]) -> str:
         """Put a value for each column where there is NaN."""
         return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+
+    def clipped(self, name: str, low: np.ndarray, high: np.ndarray) -> str:
+        """Hold each column between two bounds; NaN stays NaN."""
+        for comparison, bound in (("Less", low), ("Greater", high)):
+            constant = self.constant(bound)
+            name = self.node("Where", self.node(comparison, name, constant), constant, name)
+        return name
 
     def _row(self, values: list[float]) -> str:
         return self.constant(np.asarray(values, dtype=self.kind))
