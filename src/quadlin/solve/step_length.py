@@ -10,7 +10,8 @@ from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.core.model import Assembly, Model, tied
+from quadlin.core.model import Model, tied
+from quadlin.core.response import Assembly
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
