@@ -7,7 +7,6 @@
 #ifndef REAL
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GROUP 8 /* rows that are multiplied together */
@@ -33,7 +32,11 @@ typedef struct {
     int64_t columns, square_columns;
     const void *R; /* (columns, n) */
     void *back, *back_squares; /* (columns, d), (square_columns, d) */
+    void *memory; /* `memory_needed` bytes */
 } pass;
+
+/* Rows are padded with zeros to whole vectors of any kind. */
+static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
 
 typedef struct { const char *at, *end; } ahead;
 static inline __attribute__((always_inline)) void fetch(ahead *next)
@@ -118,14 +121,31 @@ int instruction_level(void)
     return 0;
 }
 
-/* Do it; returns 1 where there is no memory for it. `level` is at most `instruction_level()`. */
-int run_pass(const pass *p, int bytes, int level)
+/* How much memory a pass needs beside its arrays. */
+int64_t memory_needed(const pass *p, int bytes)
+{
+    const int64_t columns = p->q + p->s + p->columns;
+    const int64_t wide = GROUP + columns + p->square_columns;
+    return (wide * padded_width(p->d) + columns * GROUP) * bytes + 64;
+}
+
+/* Do it. `level` is at most `instruction_level()`. */
+void run_pass(const pass *p, int bytes, int level)
 {
 #if defined(__x86_64__)
-    if (level == 2) return bytes == 4 ? run_float_avx512(p) : run_double_avx512(p);
-    if (level == 1) return bytes == 4 ? run_float_avx2(p) : run_double_avx2(p);
+    if (level == 2) {
+        if (bytes == 4) run_float_avx512(p);
+        else run_double_avx512(p);
+        return;
+    }
+    if (level == 1) {
+        if (bytes == 4) run_float_avx2(p);
+        else run_double_avx2(p);
+        return;
+    }
 #endif
-    return bytes == 4 ? run_float_plain(p) : run_double_plain(p);
+    if (bytes == 4) run_float_plain(p);
+    else run_double_plain(p);
 }
 
 #else /* REAL: the pass itself */
@@ -136,31 +156,29 @@ int run_pass(const pass *p, int bytes, int level)
 typedef REAL VEC __attribute__((vector_size(BYTES)));
 typedef REAL QUARTER __attribute__((vector_size(16)));
 
-#define STANDARDISED(KIND)                                                     \
-    for (int64_t j = 0; j < p->d; j++)                                         \
-        z[j] = ((REAL) * (const KIND *)(x + j * step) - mean[j]) * scale[j] - rest[j];
+/* Rows in Fortran order are taken column by column: a line of the cache has all rows of a group. */
+#define STANDARDISED(KIND)                                                                        \
+    if (p->x_column == sizeof(KIND)) {                                                            \
+        for (int g = 0; g < rows; g++, x += p->x_row, z += width)                                 \
+            for (int64_t j = 0; j < d; j++)                                                       \
+                z[j] = ((REAL)((const KIND *)x)[j] - mean[j]) * scale[j] - rest[j];               \
+    } else {                                                                                      \
+        for (int64_t j = 0; j < d; j++, x += p->x_column)                                         \
+            for (int g = 0; g < rows; g++)                                                        \
+                z[g * width + j] =                                                                \
+                    ((REAL) * (const KIND *)(x + g * p->x_row) - mean[j]) * scale[j] - rest[j];   \
+    }
 
-/* Standardise one row; what lies beyond its last column stays as it is, zero. */
-static TARGET void NAME(standardise)(const pass *p, int64_t row, REAL *restrict z)
+/* Standardise a group of rows; what lies beyond their last column stays as it is, zero. */
+static TARGET void NAME(standardise)(const pass *p, int64_t start, int rows, int64_t width, REAL *restrict z)
 {
-    const char *x = p->x + row * p->x_row;
+    const int64_t d = p->d;
+    const char *x = p->x + start * p->x_row;
     const REAL *restrict mean = p->mean, *restrict scale = p->scale, *restrict rest = p->rest;
     if (p->x_bytes == 4) {
-        if (p->x_column == 4) {
-            const int64_t step = 4;
-            STANDARDISED(float)
-        } else {
-            const int64_t step = p->x_column;
-            STANDARDISED(float)
-        }
+        STANDARDISED(float)
     } else {
-        if (p->x_column == 8) {
-            const int64_t step = 8;
-            STANDARDISED(double)
-        } else {
-            const int64_t step = p->x_column;
-            STANDARDISED(double)
-        }
+        STANDARDISED(double)
     }
 }
 #undef STANDARDISED
@@ -299,30 +317,36 @@ static TARGET void NAME(respond)(const pass *p, int64_t start, int rows, const R
     }
 }
 
-/* Copy rows of length d into rows of length width, or back. */
-static void NAME(copy_rows)(REAL *to, int64_t to_width, const REAL *from, int64_t width, int64_t rows, int64_t d)
+/* Copy rows of length d into rows of length width, and clear what lies beyond. */
+static void NAME(padded)(REAL *to, int64_t width, const REAL *from, int64_t rows, int64_t d)
 {
-    for (int64_t c = 0; c < rows; c++) memcpy(to + c * to_width, from + c * width, d * sizeof(REAL));
+    for (int64_t c = 0; c < rows; c++) {
+        memcpy(to + c * width, from + c * d, d * sizeof(REAL));
+        memset(to + c * width + d, 0, (width - d) * sizeof(REAL));
+    }
 }
 
-static TARGET int NAME(run)(const pass *p)
+static void NAME(unpadded)(REAL *to, int64_t d, const REAL *from, int64_t rows, int64_t width)
 {
-    const int64_t n = p->n, d = p->d, unit = ABREAST * LANES, width = (d + unit - 1) / unit * unit;
-    const int64_t wide = GROUP + p->q + p->s + p->columns + p->square_columns;
-    const int64_t tall = p->q + p->s + p->columns;
-    void *memory;
-    const size_t size = (wide * width + tall * GROUP) * sizeof(REAL) + 64;
-    if (posix_memalign(&memory, 64, size)) return 1;
-    memset(memory, 0, size);
-    REAL *z = memory, *Q = z + GROUP * width, *S = Q + p->q * width;
+    for (int64_t c = 0; c < rows; c++) memcpy(to + c * d, from + c * width, d * sizeof(REAL));
+}
+
+static TARGET void NAME(run)(const pass *p)
+{
+    const int64_t n = p->n, d = p->d, width = padded_width(d), sums = p->columns + p->square_columns;
+    REAL *z = (REAL *)(((uintptr_t)p->memory + 63) / 64 * 64);
+    REAL *Q = z + GROUP * width, *S = Q + p->q * width;
     REAL *back = S + p->s * width, *back_squares = back + p->columns * width;
     REAL *P = back_squares + p->square_columns * width, *PS = P + p->q * GROUP;
     REAL *R = PS + p->s * GROUP;
-    NAME(copy_rows)(Q, width, p->Q, d, p->q, d);
-    NAME(copy_rows)(S, width, p->S, d, p->s, d);
+    memset(z, 0, GROUP * width * sizeof(REAL));
+    memset(back, 0, sums * width * sizeof(REAL));
+    memset(R, 0, p->columns * GROUP * sizeof(REAL));
+    NAME(padded)(Q, width, p->Q, p->q, d);
+    NAME(padded)(S, width, p->S, p->s, d);
     for (int64_t start = 0; start < n; start += GROUP) {
         const int rows = n - start < GROUP ? (int)(n - start) : GROUP;
-        for (int g = 0; g < rows; g++) NAME(standardise)(p, start + g, z + g * width);
+        NAME(standardise)(p, start, rows, width, z);
         if (rows < GROUP) memset(z + rows * width, 0, (GROUP - rows) * width * sizeof(REAL));
         ahead next = {p->x + (start + GROUP) * p->x_row, p->x + (start + 2 * GROUP) * p->x_row};
         NAME(forward)(z, Q, width, p->q, P, &next);
@@ -340,10 +364,8 @@ static TARGET int NAME(run)(const pass *p)
         NAME(backward)(z, R, width, p->columns, back, &next);
         NAME(backward_squares)(z, R, width, p->square_columns, back_squares, &next);
     }
-    NAME(copy_rows)(p->back, d, back, width, p->columns, d);
-    NAME(copy_rows)(p->back_squares, d, back_squares, width, p->square_columns, d);
-    free(memory);
-    return 0;
+    NAME(unpadded)(p->back, d, back, p->columns, width);
+    NAME(unpadded)(p->back_squares, d, back_squares, p->square_columns, width);
 }
 
 #undef VEC

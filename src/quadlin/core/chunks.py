@@ -55,6 +55,11 @@ class RowSource(Protocol):
         ...
 
     @property
+    def entries(self) -> int | None:
+        """Return how many numbers the rows in memory store; None where they are elsewhere."""
+        ...
+
+    @property
     def again(self) -> bool:
         """Tell whether the rows can be walked more than once."""
         ...
@@ -84,6 +89,11 @@ class RowSource(Protocol):
 
 class BaseRows:
     """The members of `RowSource` that have a default: rows that can be walked any time."""
+
+    @property
+    def entries(self) -> int | None:
+        """Return how many numbers the rows in memory store: they are elsewhere."""
+        return None
 
     @property
     def again(self) -> bool:
@@ -144,6 +154,11 @@ class MemorySource(BaseRows):
         """Return the number of rows."""
         return int(self.X.shape[0])
 
+    @property
+    def entries(self) -> int:
+        """Return how many numbers the rows store."""
+        return int(self.X.nnz) if issparse(self.X) else self.rows * self.width
+
     def __iter__(self) -> Iterator[Chunk]:
         step = self.block_rows or _block_rows(self.X)
         for start in range(0, self.rows, step):
@@ -194,7 +209,9 @@ def _block_rows(X: Array) -> int:
     n, d = X.shape
     if not issparse(X):
         near = "cpu" in str(getattr(X, "device", "cpu")).lower()
-        return max(1, (BLOCK_ELEMENTS if near else DEVICE_ELEMENTS) // max(int(d), 1))
+        # Blocks of float32 have as many bytes as those of float64.
+        elements = BLOCK_ELEMENTS * 8 // getattr(X.dtype, "itemsize", 8)
+        return max(1, (elements if near else DEVICE_ELEMENTS) // max(int(d), 1))
     # A sparse block must outweigh the d-sized results it is turned into.
     per_row = max(X.nnz / max(n, 1), 1e-3)
     return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.core.kernel import pieces
+from quadlin.core.kernel import pieces, scratch
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
@@ -36,7 +36,7 @@ class Pass(ctypes.Structure):
         *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
         *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
         *((name, c_int64) for name in ("columns", "square_columns")),
-        *((name, c_void_p) for name in ("R", "back", "back_squares")),
+        *((name, c_void_p) for name in ("R", "back", "back_squares", "memory")),
     ]
 
 
@@ -47,6 +47,8 @@ def library() -> ctypes.CDLL | None:
     try:
         loaded = ctypes.CDLL(str(source.with_name("_passes.so")))
         loaded.source_digest.restype = ctypes.c_char_p
+        loaded.memory_needed.restype = c_int64
+        loaded.run_pass.restype = None
         made_of = loaded.source_digest().decode()
         return loaded if made_of == digest_of(source.read_bytes()) else None
     except (OSError, AttributeError):
@@ -166,8 +168,10 @@ class Kernel:
             setattr(what, name, number)
         loaded = library()
         assert loaded is not None
-        if loaded.run_pass(ctypes.byref(what), self.dtype.itemsize, instruction_level()):
-            raise MemoryError("There is no memory for the sums of a pass.")
+        address, size = ctypes.byref(what), self.dtype.itemsize
+        memory = scratch("compiled", loaded.memory_needed(address, size))
+        what.memory = memory.ctypes.data
+        loaded.run_pass(address, size, instruction_level())
 
     def _rows_of(self, Q: Array) -> np.ndarray:
         """Return Qᵀ, contiguous."""
