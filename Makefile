@@ -22,7 +22,7 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 # A stamp per set of dependencies: installed again when they or the kernel that is compiled change.
-INSTALLED := pyproject.toml hatch_build.py src/quadlin/core/_passes.c
+INSTALLED := pyproject.toml hatch_build.py $(wildcard src/quadlin/core/_passes*.[ch])
 
 $(VENV)/.demo: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[all]"

@@ -29,7 +29,8 @@ def compilers() -> list[list[str]]:
 def compiled() -> bool:
     """Compile the kernel beside its source and tell whether that worked; an old one is removed."""
     LIBRARY.unlink(missing_ok=True)
-    digest = blake2b(SOURCE.read_bytes(), digest_size=16).hexdigest()
+    sources = sorted(SOURCE.parent.glob("_passes*.[ch]"))
+    digest = blake2b(b"".join(path.read_bytes() for path in sources), digest_size=16).hexdigest()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / LIBRARY.name
         for command in compilers():

@@ -1,11 +1,9 @@
-/* One pass over dense rows: each group of rows is standardised into the cache of its core, and all
- * products with it are taken there, so that the rows are read from memory once.
+/* One pass over rows: all products with a group of rows are taken while it is in the cache of its
+ * core, so that the rows are read from memory once. A group of dense rows is standardised there.
  *
- * Plain C with the vector types of GCC and Clang, called through ctypes. The file includes itself
- * once per kind of number and per set of instructions; `run_pass` calls the widest one there is.
+ * Plain C with the vector types of GCC and Clang, called through ctypes. The passes are included once
+ * per kind of number and set of instructions, and the widest set that there is does the work.
  */
-#ifndef REAL
-
 #include <stdint.h>
 #include <string.h>
 
@@ -34,6 +32,20 @@ typedef struct {
     void *back, *back_squares; /* (columns, d), (square_columns, d) */
     void *memory; /* `memory_needed` bytes */
 } pass;
+
+/* Sparse rows in place of x, and their products as sums over entries: Z = X D - 1 nu'. */
+typedef struct {
+    const void *pointers, *indices; /* (n + 1,), (entries,), of `index_bytes` */
+    int64_t index_bytes;
+    const void *data; /* (entries,) */
+    int64_t width, square_width; /* of the next three, of whole lines of the cache */
+    const void *weights; /* (d, width): D Q, and beside it what S needs of the entries */
+    const void *square_weights; /* (d, square_width): what S needs of the squares of the entries */
+    const void *constant; /* (width,): what is subtracted from the products */
+    int64_t back_width, back_square_width;
+    void *back, *back_squares; /* (d, back_width), (d, back_square_width): sums, zero at first */
+    double *totals; /* (columns,): sums of R */
+} sparse;
 
 /* Rows are padded with zeros to whole vectors of any kind. */
 static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
@@ -64,17 +76,7 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define TARGET
 #define ROWS 4 /* of a tile of products */
 #define ABREAST 1 /* vectors of a tile of sums */
-#define REAL float
-#include "_passes.c"
-#undef REAL
-#define REAL double
-#include "_passes.c"
-#undef REAL
-#undef BYTES
-#undef ISA
-#undef TARGET
-#undef ROWS
-#undef ABREAST
+#include "_passes_kinds.h"
 
 #if defined(__x86_64__)
 #define BYTES 32
@@ -82,29 +84,14 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define TARGET __attribute__((target("avx2,fma")))
 #define ROWS 4
 #define ABREAST 1
-#define REAL float
-#include "_passes.c"
-#undef REAL
-#define REAL double
-#include "_passes.c"
-#undef REAL
-#undef BYTES
-#undef ISA
-#undef TARGET
-#undef ROWS
-#undef ABREAST
+#include "_passes_kinds.h"
 
 #define BYTES 64
 #define ISA avx512
 #define TARGET __attribute__((target("avx512f,avx2,fma,prefer-vector-width=512")))
 #define ROWS 8
 #define ABREAST 2
-#define REAL float
-#include "_passes.c"
-#undef REAL
-#define REAL double
-#include "_passes.c"
-#undef REAL
+#include "_passes_kinds.h"
 #endif
 
 /* Which source this was made of. */
@@ -129,246 +116,38 @@ int64_t memory_needed(const pass *p, int bytes)
     return (wide * padded_width(p->d) + columns * GROUP) * bytes + 64;
 }
 
+int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
+{
+    const int64_t columns = p->q + p->s + p->columns;
+    return (columns * GROUP + x->width + x->square_width + x->back_width) * bytes + 5 * 64;
+}
+
 /* Do it. `level` is at most `instruction_level()`. */
+#if defined(__x86_64__)
+#define WIDEST(run, real, ...)                                                                    \
+    if (level == 2) run##_##real##_avx512(__VA_ARGS__);                                           \
+    else if (level == 1) run##_##real##_avx2(__VA_ARGS__);                                        \
+    else run##_##real##_plain(__VA_ARGS__);
+#else
+#define WIDEST(run, real, ...)                                                                    \
+    (void)level;                                                                                  \
+    run##_##real##_plain(__VA_ARGS__);
+#endif
+
 void run_pass(const pass *p, int bytes, int level)
 {
-#if defined(__x86_64__)
-    if (level == 2) {
-        if (bytes == 4) run_float_avx512(p);
-        else run_double_avx512(p);
-        return;
-    }
-    if (level == 1) {
-        if (bytes == 4) run_float_avx2(p);
-        else run_double_avx2(p);
-        return;
-    }
-#endif
-    if (bytes == 4) run_float_plain(p);
-    else run_double_plain(p);
-}
-
-#else /* REAL: the pass itself */
-
-#define VEC NAME(vec)
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define QUARTER NAME(quarter)
-typedef REAL VEC __attribute__((vector_size(BYTES)));
-typedef REAL QUARTER __attribute__((vector_size(16)));
-
-/* Rows in Fortran order are taken column by column: a line of the cache has all rows of a group. */
-#define STANDARDISED(KIND)                                                                        \
-    if (p->x_column == sizeof(KIND)) {                                                            \
-        for (int g = 0; g < rows; g++, x += p->x_row, z += width)                                 \
-            for (int64_t j = 0; j < d; j++)                                                       \
-                z[j] = ((REAL)((const KIND *)x)[j] - mean[j]) * scale[j] - rest[j];               \
-    } else {                                                                                      \
-        for (int64_t j = 0; j < d; j++, x += p->x_column)                                         \
-            for (int g = 0; g < rows; g++)                                                        \
-                z[g * width + j] =                                                                \
-                    ((REAL) * (const KIND *)(x + g * p->x_row) - mean[j]) * scale[j] - rest[j];   \
-    }
-
-/* Standardise a group of rows; what lies beyond their last column stays as it is, zero. */
-static TARGET void NAME(standardise)(const pass *p, int64_t start, int rows, int64_t width, REAL *restrict z)
-{
-    const int64_t d = p->d;
-    const char *x = p->x + start * p->x_row;
-    const REAL *restrict mean = p->mean, *restrict scale = p->scale, *restrict rest = p->rest;
-    if (p->x_bytes == 4) {
-        STANDARDISED(float)
+    if (bytes == 4) {
+        WIDEST(run, float, p)
     } else {
-        STANDARDISED(double)
-    }
-}
-#undef STANDARDISED
-
-/* The sum of the lanes, halved as long as the halves are vectors. */
-INLINE REAL NAME(across)(VEC v)
-{
-    QUARTER part[BYTES / 16];
-    memcpy(part, &v, sizeof v);
-#pragma GCC unroll 2
-    for (int half = BYTES / 32; half; half /= 2)
-#pragma GCC unroll 2
-        for (int l = 0; l < half; l++) part[l] += part[l + half];
-    REAL sum = part[0][0] + part[0][1];
-    if (sizeof(REAL) == 4) sum += part[0][2 % (16 / sizeof(REAL))] + part[0][3 % (16 / sizeof(REAL))];
-    return sum;
-}
-
-/* out[c][g] = sum_j z[g][j] Q[c][j] for ROWS rows and a few columns, held in registers. */
-INLINE void NAME(tile)(const REAL *z, const REAL *Q, int64_t width, int columns, int squared, REAL *out, ahead *next)
-{
-    VEC sum[ROWS][3];
-#pragma GCC unroll 8
-    for (int g = 0; g < ROWS; g++)
-#pragma GCC unroll 3
-        for (int c = 0; c < columns; c++) sum[g][c] = (VEC){0};
-    for (int64_t j = 0; j < width; j += LANES) {
-        VEC q[3];
-        fetch(next);
-#pragma GCC unroll 3
-        for (int c = 0; c < columns; c++) q[c] = *(const VEC *)(Q + c * width + j);
-#pragma GCC unroll 8
-        for (int g = 0; g < ROWS; g++) {
-            VEC v = *(const VEC *)(z + g * width + j);
-            HELD(v);
-            if (squared) v *= v;
-#pragma GCC unroll 3
-            for (int c = 0; c < columns; c++) sum[g][c] += v * q[c];
-        }
-    }
-#pragma GCC unroll 3
-    for (int c = 0; c < columns; c++)
-#pragma GCC unroll 8
-        for (int g = 0; g < ROWS; g++) out[c * GROUP + g] = NAME(across)(sum[g][c]);
-}
-
-INLINE void NAME(forward_as)(const REAL *z, const REAL *Q, int64_t width, int64_t q, int squared, REAL *out, ahead *next)
-{
-    for (int g = 0; g < GROUP; g += ROWS) {
-        int64_t c = 0;
-        for (; q - c >= 3 && q - c != 4; c += 3)
-            NAME(tile)(z + g * width, Q + c * width, width, 3, squared, out + c * GROUP + g, next);
-        for (; q - c >= 2; c += 2)
-            NAME(tile)(z + g * width, Q + c * width, width, 2, squared, out + c * GROUP + g, next);
-        if (c < q) NAME(tile)(z + g * width, Q + c * width, width, 1, squared, out + c * GROUP + g, next);
+        WIDEST(run, double, p)
     }
 }
 
-static TARGET void NAME(forward)(const REAL *z, const REAL *Q, int64_t width, int64_t q, REAL *out, ahead *next)
+void run_sparse_pass(const pass *p, const sparse *x, int bytes, int level)
 {
-    NAME(forward_as)(z, Q, width, q, 0, out, next);
-}
-
-static TARGET void NAME(forward_squares)(const REAL *z, const REAL *Q, int64_t width, int64_t q, REAL *out, ahead *next)
-{
-    NAME(forward_as)(z, Q, width, q, 1, out, next);
-}
-
-/* sums[c][j] += sum_g R[c][g] z[g][j]. */
-INLINE void NAME(backward_as)(const REAL *z, const REAL *R, int64_t width, int64_t columns, int squared, REAL *sums, ahead *next)
-{
-    for (int64_t j = 0; j < width; j += ABREAST * LANES) {
-        VEC v[GROUP][ABREAST];
-#pragma GCC unroll 8
-        for (int g = 0; g < GROUP; g++)
-#pragma GCC unroll 2
-            for (int b = 0; b < ABREAST; b++) {
-                v[g][b] = *(const VEC *)(z + g * width + j + b * LANES);
-                if (squared) v[g][b] *= v[g][b];
-            }
-        for (int64_t c = 0; c < columns; c++) {
-            VEC *at = (VEC *)(sums + c * width + j);
-            VEC sum[ABREAST];
-            fetch(next);
-#pragma GCC unroll 2
-            for (int b = 0; b < ABREAST; b++) sum[b] = at[b];
-#pragma GCC unroll 8
-            for (int g = 0; g < GROUP; g++)
-#pragma GCC unroll 2
-                for (int b = 0; b < ABREAST; b++) sum[b] += R[c * GROUP + g] * v[g][b];
-#pragma GCC unroll 2
-            for (int b = 0; b < ABREAST; b++) at[b] = sum[b];
-        }
+    if (bytes == 4) {
+        WIDEST(run_sparse, float, p, x)
+    } else {
+        WIDEST(run_sparse, double, p, x)
     }
 }
-
-static TARGET void NAME(backward)(const REAL *z, const REAL *R, int64_t width, int64_t columns, REAL *sums, ahead *next)
-{
-    NAME(backward_as)(z, R, width, columns, 0, sums, next);
-}
-
-static TARGET void NAME(backward_squares)(const REAL *z, const REAL *R, int64_t width, int64_t columns, REAL *sums, ahead *next)
-{
-    NAME(backward_as)(z, R, width, columns, 1, sums, next);
-}
-
-/* The residuals of a group, and their products with some of its products. */
-static TARGET void NAME(respond)(const pass *p, int64_t start, int rows, const REAL *P, const REAL *PS, REAL *R)
-{
-    const REAL *constant = p->constant, *factor = p->factor, *y = p->y, *weight = p->weight;
-    REAL omega[GROUP] = {0}, target[GROUP] = {0};
-    for (int g = 0; g < rows; g++) {
-        omega[g] = weight ? weight[start + g] : 1;
-        target[g] = y ? y[start + g] : 0;
-    }
-    for (int64_t i = 0; i < p->m; i++) {
-        const REAL *H = P + (p->right + i * p->k) * GROUP, *Zw = P + (p->k + i) * GROUP;
-        REAL r[GROUP];
-        for (int g = 0; g < GROUP; g++) r[g] = Zw[g];
-        for (int64_t a = 0; a < p->k; a++)
-            for (int g = 0; g < GROUP; g++)
-                r[g] += factor[a] * P[a * GROUP + g] * H[a * GROUP + g];
-        for (int g = 0; g < GROUP; g++) r[g] += constant[i] - target[g];
-        if (PS)
-            for (int g = 0; g < GROUP; g++) r[g] -= PS[i * GROUP + g];
-        REAL *out = R + i * GROUP;
-        for (int g = 0; g < GROUP; g++) out[g] = omega[g] * r[g];
-        for (int g = 0; g < GROUP; g++) {
-            p->total[i] += (double)out[g];
-            *p->loss += (double)(out[g] * r[g]);
-        }
-        REAL *action = R + (p->m + i * p->actions) * GROUP;
-        for (int64_t b = 0; b < p->actions; b++)
-            for (int g = 0; g < GROUP; g++)
-                action[b * GROUP + g] = out[g] * P[(p->action + b) * GROUP + g];
-    }
-}
-
-/* Copy rows of length d into rows of length width, and clear what lies beyond. */
-static void NAME(padded)(REAL *to, int64_t width, const REAL *from, int64_t rows, int64_t d)
-{
-    for (int64_t c = 0; c < rows; c++) {
-        memcpy(to + c * width, from + c * d, d * sizeof(REAL));
-        memset(to + c * width + d, 0, (width - d) * sizeof(REAL));
-    }
-}
-
-static void NAME(unpadded)(REAL *to, int64_t d, const REAL *from, int64_t rows, int64_t width)
-{
-    for (int64_t c = 0; c < rows; c++) memcpy(to + c * d, from + c * width, d * sizeof(REAL));
-}
-
-static TARGET void NAME(run)(const pass *p)
-{
-    const int64_t n = p->n, d = p->d, width = padded_width(d), sums = p->columns + p->square_columns;
-    REAL *z = (REAL *)(((uintptr_t)p->memory + 63) / 64 * 64);
-    REAL *Q = z + GROUP * width, *S = Q + p->q * width;
-    REAL *back = S + p->s * width, *back_squares = back + p->columns * width;
-    REAL *P = back_squares + p->square_columns * width, *PS = P + p->q * GROUP;
-    REAL *R = PS + p->s * GROUP;
-    memset(z, 0, GROUP * width * sizeof(REAL));
-    memset(back, 0, sums * width * sizeof(REAL));
-    memset(R, 0, p->columns * GROUP * sizeof(REAL));
-    NAME(padded)(Q, width, p->Q, p->q, d);
-    NAME(padded)(S, width, p->S, p->s, d);
-    for (int64_t start = 0; start < n; start += GROUP) {
-        const int rows = n - start < GROUP ? (int)(n - start) : GROUP;
-        NAME(standardise)(p, start, rows, width, z);
-        if (rows < GROUP) memset(z + rows * width, 0, (GROUP - rows) * width * sizeof(REAL));
-        ahead next = {p->x + (start + GROUP) * p->x_row, p->x + (start + 2 * GROUP) * p->x_row};
-        NAME(forward)(z, Q, width, p->q, P, &next);
-        NAME(forward_squares)(z, S, width, p->s, PS, &next);
-        if (p->products)
-            for (int64_t c = 0; c < p->q; c++)
-                memcpy((REAL *)p->products + c * n + start, P + c * GROUP, rows * sizeof(REAL));
-        if (p->squares)
-            for (int64_t c = 0; c < p->s; c++)
-                memcpy((REAL *)p->squares + c * n + start, PS + c * GROUP, rows * sizeof(REAL));
-        if (p->respond) NAME(respond)(p, start, rows, P, p->s ? PS : NULL, R);
-        else if (p->R)
-            for (int64_t c = 0; c < p->columns; c++)
-                memcpy(R + c * GROUP, (const REAL *)p->R + c * n + start, rows * sizeof(REAL));
-        NAME(backward)(z, R, width, p->columns, back, &next);
-        NAME(backward_squares)(z, R, width, p->square_columns, back_squares, &next);
-    }
-    NAME(unpadded)(p->back, d, back, p->columns, width);
-    NAME(unpadded)(p->back_squares, d, back_squares, p->square_columns, width);
-}
-
-#undef VEC
-#undef QUARTER
-#undef LANES
-#endif

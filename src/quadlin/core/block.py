@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import issparse
 
-from quadlin.core import compiled
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.pieces import Back, Piece, Pieces, with_data
+from quadlin.core.compiled import DenseKernel, Kernel
+from quadlin.core.compiled_sparse import SparseKernel
+from quadlin.core.pieces import Piece, Pieces, with_data
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
@@ -27,7 +29,6 @@ class Block:
 
     def __init__(self, X: Array, units: Units) -> None:
         self.X, self.units, self.xp = X, units, namespace(X)
-        self.kernel = compiled.kernel_of(X, units)
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -35,9 +36,11 @@ class Block:
         return Pieces(self.X, self.units)
 
     @cached_property
-    def shifted(self) -> bool:
-        """Tell whether any column is centred inside the products."""
-        return bool(self.xp.any(self.pieces.shift != 0))
+    def kernel(self) -> Kernel | None:
+        """Return the compiled kernel of the rows; None where the reference must do."""
+        return (
+            SparseKernel.of(self.pieces) if issparse(self.X) else DenseKernel.of(self.X, self.units)
+        )
 
     @property
     def n_rows(self) -> int:
@@ -76,7 +79,7 @@ class Block:
         sums = None
         for piece in self.pieces:
             sums = self.pieces.back(piece, R[piece.part, :]).plus(sums)
-        return self._standardised(sums or self.pieces.nothing(R.shape[1]))
+        return self.pieces.standardised_sums(sums or self.pieces.nothing(R.shape[1]))
 
     def squares_rmatvec(self, r: Array) -> Array:
         """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
@@ -90,7 +93,7 @@ class Block:
             first = self.pieces.back(piece, part).plus(first)
             if self.pieces.level is None:
                 second = self.pieces.back(self.pieces.squared(piece), part).plus(second)
-        return self._squares_standardised(second, first or self.pieces.nothing(r.shape[1]))
+        return self.pieces.standardised_squares(second, first or self.pieces.nothing(r.shape[1]))
 
     def through(
         self, Q: Array, respond: Respond, S: Array | None, squares: bool
@@ -121,8 +124,8 @@ class Block:
             if squared is not None and squares and pieces.level is None:
                 second = pieces.back(squared, R).plus(second)
         assert first is not None
-        back = self._standardised(first)
-        p2 = self._squares_standardised(second, first.leading(m)) if squares else None
+        back = self.pieces.standardised_sums(first)
+        p2 = self.pieces.standardised_squares(second, first.leading(m)) if squares else None
         return back[:, m:], back[:, :m], p2
 
     def passed(self, Q: Array, residuals: Residuals, S: Array | None, squares: bool) -> Passed:
@@ -200,7 +203,7 @@ class Block:
             self.pieces.shift[:, None],
             Q.shape[1],
         )
-        crossed = self.shifted or pieces.level is not None
+        crossed = self.pieces.shifted or pieces.level is not None
         if S is not None:
             square_weights, far_squares = scale**2 * S, pieces.of_far(S)
         if S is not None and crossed:
@@ -211,7 +214,7 @@ class Block:
 
         def forward(piece: Piece, squared: Piece | None) -> tuple[Array, Array | None]:
             products = pieces.product(piece, weights, far)
-            if self.shifted:
+            if self.pieces.shifted:
                 products -= constant
             if S is None or squared is None:
                 return products, None
@@ -221,28 +224,3 @@ class Block:
             return products[:, :q], squares
 
         return forward
-
-    def _standardised(self, sums: Back) -> Array:
-        """Return Zᵀ R of the sums Rᵀ X."""
-        if sums.near is None:
-            return sums.far.T
-        near = self.pieces.scale[:, None] * sums.near.T
-        if self.shifted:
-            near -= self.pieces.shift[:, None] * sums.total
-        return self.pieces.merged(near, sums.far)
-
-    def _squares_standardised(self, squares: Back | None, sums: Back) -> Array:
-        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X.
-
-        The first are None where there are no rows, or where they are a multiple of the others.
-        """
-        if squares is None:
-            level = 0 if self.pieces.level is None else self.pieces.level
-            squares = sums if sums.near is None else sums._replace(near=level * sums.near)
-        if squares.near is None:
-            return squares.far.T
-        scale, o = self.pieces.scale[:, None], self.pieces.shift[:, None]
-        near = scale**2 * squares.near.T
-        if self.shifted:
-            near += o**2 * sums.total - 2 * scale * o * sums.near.T
-        return self.pieces.merged(near, squares.far)

@@ -1,4 +1,4 @@
-"""The compiled kernel: passes over dense numpy rows that read them from memory once.
+"""The compiled kernel: passes over numpy rows that read them from memory once.
 
 `_passes.c` is compiled when the package is built, where there is a compiler; without it, the
 reference in `block.py` does the same in numpy. ``QUADLIN_KERNEL=numpy`` in the environment switches
@@ -7,7 +7,7 @@ the compiled kernel off.
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from ctypes import c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from quadlin.core.kernel import pieces, scratch
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
+SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -40,24 +41,38 @@ class Pass(ctypes.Structure):
     ]
 
 
+class SparseRows(ctypes.Structure):
+    """Sparse rows and what their products need: `sparse` in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("pointers", "indices")),
+        ("index_bytes", c_int64),
+        ("data", c_void_p),
+        *((name, c_int64) for name in ("width", "square_width")),
+        *((name, c_void_p) for name in ("weights", "square_weights", "constant")),
+        *((name, c_int64) for name in ("back_width", "back_square_width")),
+        *((name, c_void_p) for name in ("back", "back_squares", "totals")),
+    ]
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled kernel; None without one, or where it was made of another source."""
-    source = Path(__file__).with_name("_passes.c")
     try:
-        loaded = ctypes.CDLL(str(source.with_name("_passes.so")))
+        loaded = ctypes.CDLL(str(Path(__file__).with_name("_passes.so")))
         loaded.source_digest.restype = ctypes.c_char_p
-        loaded.memory_needed.restype = c_int64
-        loaded.run_pass.restype = None
-        made_of = loaded.source_digest().decode()
-        return loaded if made_of == digest_of(source.read_bytes()) else None
+        if loaded.source_digest().decode() != source_digest():
+            return None
+        loaded.memory_needed.restype = loaded.sparse_memory_needed.restype = c_int64
+        loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
     except (OSError, AttributeError):
         return None
+    return loaded
 
 
-def digest_of(source: bytes) -> str:
-    """Return what tells one version of the C source from another."""
-    return blake2b(source, digest_size=16).hexdigest()
+def source_digest() -> str:
+    """Return what tells one version of the C sources from another."""
+    return blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=16).hexdigest()
 
 
 @cache
@@ -67,49 +82,41 @@ def instruction_level() -> int:
     return 0 if loaded is None else int(loaded.instruction_level())
 
 
-def kernel_of(X: Array, units: Units) -> "Kernel | None":
-    """Return the compiled kernel for some rows; None where the reference must do."""
-    if not isinstance(X, np.ndarray) or X.dtype not in NUMBERS or not X.flags.aligned:
-        return None
-    if units.scale.dtype not in NUMBERS or os.environ.get("QUADLIN_KERNEL") == "numpy":
-        return None
-    return None if library() is None else Kernel(X, units)
+def usable(X: Array, units: Units) -> bool:
+    """Tell whether the compiled kernel is there, and takes rows and units of such numbers."""
+    numbers = X.dtype in NUMBERS and units.scale.dtype in NUMBERS
+    return numbers and os.environ.get("QUADLIN_KERNEL") != "numpy" and library() is not None
+
+
+Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 
 
 class Kernel:
-    """Products with the standardised rows of one block; the names are those of `Block`."""
+    """Products with the standardised rows of one block, in numpy arrays of one dtype."""
 
-    def __init__(self, X: np.ndarray, units: Units) -> None:
-        self.X, self.units, self.dtype = X, units, units.scale.dtype
+    def __init__(self, X: Array, dtype: np.dtype) -> None:
+        self.X, self.dtype = X, dtype
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S."""
-        n, columns = self.X.shape[0], self._rows_of(Q)
-        weights = None if S is None else self._rows_of(S)
-        products = np.empty((columns.shape[0], n), self.dtype)
+        n = self.X.shape[0]
+        products = np.empty((Q.shape[1], n), self.dtype)
         squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
-        self._run(Q=columns, S=weights, products=products, squares=squares)
+        self.run(Pass(), {"products": products, "squares": squares}, Q, S, 0, 0)
         return products.T, None if squares is None else squares.T
 
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
         """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""
-        columns, d = self._rows_of(R), self.X.shape[1]
-        back = np.empty((columns.shape[0], d), self.dtype)
-        squares = np.empty((square_columns, d), self.dtype)
-        self._run(R=columns, back=back, back_squares=squares)
-        return back.T, squares.T
+        given = {"R": np.ascontiguousarray(R.T, self.dtype)}
+        return self.run(Pass(), given, None, None, R.shape[1], square_columns)
 
     def through(
-        self,
-        Q: Array,
-        respond: Callable[[Array, Array | None, slice], tuple[Array, Array]],
-        S: Array | None,
-        squares: bool,
+        self, Q: Array, respond: Respond, S: Array | None, squares: bool
     ) -> tuple[Array, Array, Array | None]:
         """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S)."""
-        (n, d), total, total_squares = self.X.shape, None, None
-        for part in pieces(n, d * self.dtype.itemsize) if n else [slice(0, 0)]:
-            some = Kernel(self.X[part], self.units)
+        total = total_squares = None
+        for part in self.parts():
+            some = self.rows(part)
             A, R = respond(*some.products(Q, S), part)
             m = R.shape[1]
             back, second = some.sums(np.concatenate([R, A], axis=1), m if squares else 0)
@@ -120,62 +127,106 @@ class Kernel:
 
     def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
         """Return what the residuals of a response say of the rows."""
-        m, actions = response.assembly.constant.shape[0], response.action
-        count, d = actions.stop - actions.start, self.X.shape[1]
-        back = np.empty((m + m * count, d), self.dtype)
-        back_squares = np.empty((m if squares else 0, d), self.dtype)
+        assembly, action = response.assembly, response.action
+        m, actions = assembly.constant.shape[0], action.stop - action.start
         total, loss = np.zeros(m), np.zeros(1)
-        vectors = (response.assembly.constant, response.factor, response.y, response.weight)
-        constant, factor, y, weight = (None if v is None else self._vector(v) for v in vectors)
-        self._run(
-            {
-                "respond": 1,
-                "m": m,
-                "k": response.factor.shape[0],
-                "right": response.right,
-                "action": actions.start,
-                "actions": count,
-            },
-            Q=self._rows_of(Q),
-            S=None if S is None else self._rows_of(S),
-            constant=constant,
-            factor=factor,
-            y=y,
-            weight=weight,
-            total=total,
-            loss=loss,
-            back=back,
-            back_squares=back_squares,
-        )
-        p2 = back_squares.T if squares else None
-        return Passed(back[m:].T, back[:m].T, p2, total, float(loss[0]))
-
-    def _run(self, numbers: dict[str, int] | None = None, **arrays: np.ndarray | None) -> None:
-        """Run one pass; `arrays` stay alive meanwhile."""
-        X, heights = self.X, {"Q": "q", "S": "s", "back": "columns"}
-        heights["back_squares"] = "square_columns"
-        units = {
-            name: self._vector(getattr(self.units, name)) for name in ("mean", "scale", "rest")
+        vectors = {
+            "constant": assembly.constant,
+            "factor": response.factor,
+            "y": response.y,
+            "weight": response.weight,
         }
-        what = Pass(n=X.shape[0], d=X.shape[1], x=X.ctypes.data, x_bytes=X.itemsize)
-        what.x_row, what.x_column = X.strides
-        for name, array in {**units, **arrays}.items():
-            if array is not None:
-                setattr(what, name, array.ctypes.data)
-            if array is not None and name in heights:
-                setattr(what, heights[name], array.shape[0])
-        for name, number in (numbers or {}).items():
-            setattr(what, name, number)
-        loaded = library()
-        assert loaded is not None
-        address, size = ctypes.byref(what), self.dtype.itemsize
-        memory = scratch("compiled", loaded.memory_needed(address, size))
-        what.memory = memory.ctypes.data
-        loaded.run_pass(address, size, instruction_level())
+        arrays = {name: None if v is None else self.vector(v) for name, v in vectors.items()}
+        given = {**arrays, "total": total, "loss": loss}
+        what = Pass(respond=1, m=m, k=response.factor.shape[0], right=response.right)
+        what.action, what.actions = action.start, actions
+        back, p2 = self.run(what, given, Q, S, m + m * actions, m if squares else 0)
+        return Passed(back[:, m:], back[:, :m], p2 if squares else None, total, float(loss[0]))
 
-    def _rows_of(self, Q: Array) -> np.ndarray:
-        """Return Qᵀ, contiguous."""
+    def parts(self) -> Iterable[slice]:
+        """Return runs of rows that stay in the cache."""
+        raise NotImplementedError
+
+    def rows(self, part: slice) -> "Kernel":
+        """Return that of some rows."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        what: Pass,
+        given: Mapping[str, np.ndarray | None],
+        Q: Array | None,
+        S: Array | None,
+        columns: int,
+        square_columns: int,
+    ) -> tuple[Array, Array]:
+        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
+        raise NotImplementedError
+
+    def vector(self, v: Array) -> np.ndarray:
+        """Return numbers one after the other."""
+        return np.ascontiguousarray(v, self.dtype)
+
+
+class DenseKernel(Kernel):
+    """Dense rows of any strides; each is standardised outright when it is read."""
+
+    def __init__(self, X: np.ndarray, units: Units) -> None:
+        super().__init__(X, units.scale.dtype)
+        self.units = units
+
+    @classmethod
+    def of(cls, X: Array, units: Units) -> "DenseKernel | None":
+        """Return the kernel for some rows; None where the reference must do."""
+        dense = isinstance(X, np.ndarray) and X.flags.aligned
+        return cls(X, units) if dense and usable(X, units) else None
+
+    def parts(self) -> Iterable[slice]:
+        """Return runs of rows that stay in the cache."""
+        n, d = self.X.shape
+        return pieces(n, d * self.dtype.itemsize) if n else [slice(0, 0)]
+
+    def rows(self, part: slice) -> Kernel:
+        """Return that of some rows."""
+        return DenseKernel(self.X[part], self.units)
+
+    def run(
+        self,
+        what: Pass,
+        given: Mapping[str, np.ndarray | None],
+        Q: Array | None,
+        S: Array | None,
+        columns: int,
+        square_columns: int,
+    ) -> tuple[Array, Array]:
+        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
+        X, units, d = self.X, self.units, self.X.shape[1]
+        back = np.empty((columns, d), self.dtype)
+        squares = np.empty((square_columns, d), self.dtype)
+        arrays = {name: self.vector(getattr(units, name)) for name in ("mean", "scale", "rest")}
+        arrays |= {"Q": self._rows_of(Q), "S": self._rows_of(S)}
+        arrays |= {"back": back, "back_squares": squares}
+        (what.n, what.d), what.x, what.x_bytes = X.shape, X.ctypes.data, X.itemsize
+        what.x_row, what.x_column = X.strides
+        what.q, what.s = arrays["Q"].shape[0], arrays["S"].shape[0]
+        what.columns, what.square_columns = columns, square_columns
+        point(what, {**arrays, **given})
+        loaded, size = library(), self.dtype.itemsize
+        assert loaded is not None
+        memory = scratch("compiled", loaded.memory_needed(ctypes.byref(what), size))
+        what.memory = memory.ctypes.data
+        loaded.run_pass(ctypes.byref(what), size, instruction_level())
+        return back.T, squares.T
+
+    def _rows_of(self, Q: Array | None) -> np.ndarray:
+        """Return Qᵀ, contiguous; no rows without Q."""
+        if Q is None:
+            return np.empty((0, self.X.shape[1]), self.dtype)
         return np.ascontiguousarray(Q.T, self.dtype)
 
-    def _vector(self, v: Array) -> np.ndarray:
-        return np.ascontiguousarray(v, self.dtype)
+
+def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Set the pointers of a structure to arrays, which the caller keeps alive."""
+    for name, array in arrays.items():
+        if array is not None:
+            setattr(structure, name, array.ctypes.data)

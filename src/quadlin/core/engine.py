@@ -13,7 +13,7 @@ from quadlin.core.arrays import unflagged
 
 T = TypeVar("T")
 # How rows are cut for threads depends on the rows alone, so that any number of threads adds the
-# same sums in the same order. A part is worth the start of a thread, and outweighs its d-sized sums.
+# same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
 PART_ENTRIES = 1 << 21
 ENTRIES_PER_COLUMN = 8
 MOST_PARTS = 64  # more would hardly be spread more evenly
