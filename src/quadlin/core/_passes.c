@@ -44,7 +44,10 @@ typedef struct {
     const void *constant; /* (width,): what is subtracted from the products */
     int64_t back_width, back_square_width;
     void *back, *back_squares; /* (d, back_width), (d, back_square_width): sums, zero at first */
-    double *totals; /* (columns,): sums of R */
+    double *totals; /* (columns,): sums of R, zero at first */
+    const void *scale, *shift; /* (d,): D and nu */
+    int64_t levelled; /* whether the square of every entry is `level` times the entry */
+    double level;
 } sparse;
 
 /* Rows are padded with zeros to whole vectors of any kind. */
@@ -118,8 +121,8 @@ int64_t memory_needed(const pass *p, int bytes)
 
 int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
 {
-    const int64_t columns = p->q + p->s + p->columns;
-    return (columns * GROUP + x->width + x->square_width + x->back_width) * bytes + 5 * 64;
+    const int64_t products = (p->n + GROUP - 1) * (p->q + p->s), response = p->columns * GROUP;
+    return (products + response + x->width + x->square_width + x->back_width) * bytes + 6 * 64;
 }
 
 /* Do it. `level` is at most `instruction_level()`. */

@@ -221,7 +221,8 @@ def _rows(X: Array, part: slice) -> Array:
     if not issparse(X):
         return X[part, :]
     first, last = X.indptr[part.start], X.indptr[part.stop]
-    return csr_array(
-        (X.data[first:last], X.indices[first:last], X.indptr[part.start : part.stop + 1] - first),
-        shape=(part.stop - part.start, X.shape[1]),
-    )
+    # Given all at once, scipy would copy the entries of a small part of a large table.
+    rows = csr_array((part.stop - part.start, X.shape[1]), dtype=X.dtype)
+    rows.data, rows.indices = X.data[first:last], X.indices[first:last]
+    rows.indptr = X.indptr[part.start : part.stop + 1] - first
+    return rows

@@ -51,7 +51,9 @@ class SparseRows(ctypes.Structure):
         *((name, c_int64) for name in ("width", "square_width")),
         *((name, c_void_p) for name in ("weights", "square_weights", "constant")),
         *((name, c_int64) for name in ("back_width", "back_square_width")),
-        *((name, c_void_p) for name in ("back", "back_squares", "totals")),
+        *((name, c_void_p) for name in ("back", "back_squares", "totals", "scale", "shift")),
+        ("levelled", c_int64),
+        ("level", ctypes.c_double),
     ]
 
 

@@ -17,9 +17,10 @@ from quadlin.core.compiled import (
     usable,
 )
 from quadlin.core.kernel import scratch
-from quadlin.core.pieces import Back, Pieces
+from quadlin.core.pieces import Pieces
 
-LINE = 64  # bytes of a line of the cache: rows of the weights and of the sums begin with one
+LINE = 64  # bytes of a line of the cache
+UNIT = 16  # bytes of the narrowest vector: rows of the weights and of the sums are whole ones
 
 
 class SparseKernel(Kernel):
@@ -62,9 +63,10 @@ class SparseKernel(Kernel):
         q, s = (0 if weights is None else weights.shape[1] for weights in (Q, S))
         weights, square_weights, constant = self._weights(Q, S, q, s)
         back = self._lines(d, columns)
-        back_squares = self._lines(d, square_columns if level is None else 0)
+        back_squares = self._lines(d, square_columns)
         totals = np.zeros(columns)
-        rows = SparseRows(index_bytes=X.indices.itemsize)
+        rows = SparseRows(index_bytes=X.indices.itemsize, levelled=level is not None)
+        rows.level = 0 if level is None else float(level[0])
         rows.width, rows.square_width = weights.shape[1], square_weights.shape[1]
         rows.back_width, rows.back_square_width = back.shape[1], back_squares.shape[1]
         arrays = {
@@ -77,9 +79,12 @@ class SparseKernel(Kernel):
             "back": back,
             "back_squares": back_squares,
             "totals": totals,
+            "scale": self.vector(self.pieces.scale),
+            "shift": self.vector(self.pieces.shift),
         }
         point(rows, arrays)
-        what.n, what.d, what.q, what.s, what.columns = n, d, q, s, columns
+        what.n, what.d, what.q, what.s = n, d, q, s
+        what.columns, what.square_columns = columns, square_columns
         point(what, given)
         loaded, size = library(), self.dtype.itemsize
         assert loaded is not None
@@ -87,7 +92,7 @@ class SparseKernel(Kernel):
         memory = scratch("compiled", loaded.sparse_memory_needed(what_at, rows_at, size))
         what.memory = memory.ctypes.data
         loaded.run_sparse_pass(what_at, rows_at, size, instruction_level())
-        return self._standardised(back[:, :columns], back_squares, totals, square_columns)
+        return back[:, :columns], back_squares[:, :square_columns]
 
     def _weights(
         self, Q: Array | None, S: Array | None, q: int, s: int
@@ -108,20 +113,9 @@ class SparseKernel(Kernel):
                 square_weights[:, :s] = scale**2 * S
         return weights, square_weights, constant
 
-    def _standardised(
-        self, back: np.ndarray, back_squares: np.ndarray, totals: np.ndarray, square_columns: int
-    ) -> tuple[Array, Array]:
-        """Return Zᵀ R and (Z∘Z)ᵀ R of the sums of entries and of their squares."""
-        pieces, total = self.pieces, totals.astype(self.dtype)
-        first, second = Back(back.T, None, total), None
-        if pieces.level is None:
-            second = Back(back_squares[:, :square_columns].T, None, total[:square_columns])
-        squares = pieces.standardised_squares(second, first.leading(square_columns))
-        return pieces.standardised_sums(first), squares
-
     def _lines(self, rows: int, columns: int) -> np.ndarray:
-        """Return zeros whose rows begin with a line of the cache and fill whole ones."""
-        width = -(-columns * self.dtype.itemsize // LINE) * LINE
+        """Return zeros that begin with a line of the cache, in rows of whole vectors."""
+        width = -(-columns * self.dtype.itemsize // UNIT) * UNIT
         memory = np.zeros(rows * width + LINE, np.uint8)
         start = -memory.ctypes.data % LINE
         lines = memory[start : start + rows * width].view(self.dtype)
