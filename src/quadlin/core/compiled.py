@@ -7,7 +7,7 @@ the compiled kernel off.
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
@@ -34,6 +34,8 @@ class Pass(ctypes.Structure):
         *((name, c_void_p) for name in ("mean", "scale", "rest")),
         *((name, c_int64) for name in ("q", "s")),
         *((name, c_void_p) for name in ("Q", "S", "products", "squares")),
+        *((name, c_int64) for name in ("quiet", "pairs")),
+        *((name, c_void_p) for name in ("into", "left", "right_of", "pair_weight", "quadratic")),
         *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
         *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
         *((name, c_int64) for name in ("columns", "square_columns")),
@@ -106,6 +108,28 @@ class Kernel:
         squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
         self.run(Pass(), {"products": products, "squares": squares}, Q, S, 0, 0)
         return products.T, None if squares is None else squares.T
+
+    def forms(
+        self, A: Array, cores: Sequence[Array | None], w: Array, S: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        """Return Z w, the quadratic forms of the rows of Z A and (Z∘Z) S, None without S."""
+        n = self.X.shape[0]
+        into, left, right, weight = pairs_of(cores)
+        linear = np.empty((w.shape[1], n), self.dtype)
+        quadratic = np.zeros((len(cores), n), self.dtype)
+        squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
+        given = {
+            "into": into,
+            "left": left,
+            "right_of": right,
+            "pair_weight": self.vector(weight),
+            "products": linear,
+            "quadratic": quadratic,
+            "squares": squares,
+        }
+        what = Pass(quiet=A.shape[1], pairs=into.shape[0])
+        self.run(what, given, np.concatenate([A, w], axis=1), S, 0, 0)
+        return linear.T, quadratic.T, None if squares is None else squares.T
 
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
         """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""
@@ -225,6 +249,17 @@ class DenseKernel(Kernel):
         if Q is None:
             return np.empty((0, self.X.shape[1]), self.dtype)
         return np.ascontiguousarray(Q.T, self.dtype)
+
+
+def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
+    """Return which form, which two products and what weight each term of symmetric cores has."""
+    terms = [(np.empty(0, np.int64),) * 3 + (np.empty(0),)]
+    for form, C in enumerate(cores):
+        if C is not None:
+            left, right = np.nonzero(np.triu(C))
+            weight = np.where(left == right, 1, 2) * C[left, right]
+            terms.append((np.full(left.shape, form), left, right, weight))
+    return tuple(np.concatenate(parts) for parts in zip(*terms, strict=True))
 
 
 def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) -> None:

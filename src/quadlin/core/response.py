@@ -1,5 +1,6 @@
 """What rows answer to a model: residuals, from the products of the rows with its columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,3 +78,11 @@ class Passed(NamedTuple):
     p2: Array | None  # (d, m), (Z∘Z)ᵀ(ω∘r), None where nobody asked for it
     p0: Array  # (m,), Σω r, float64
     loss: float  # Σω r²
+
+
+def quadratic_forms(A: Array, cores: Sequence[Array | None]) -> Array:
+    """Return aᵀ C a for the rows a of A, (n, number of cores); None is a core of zeros."""
+    xp = namespace(A)
+    nothing = xp.zeros(A.shape[0], dtype=A.dtype, device=A.device)
+    columns = [nothing if C is None else xp.sum((A @ C) * A, axis=1) for C in cores]
+    return xp.stack(columns, axis=1)
