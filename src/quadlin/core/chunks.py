@@ -1,7 +1,7 @@
 """What a source of rows is, and rows in memory, cut into views of a cache-friendly size."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
+WIDE_ROWS = 1 << 12  # of blocks for sums of which a block costs more than a row
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
 
@@ -164,6 +165,13 @@ class MemorySource(BaseRows):
         for start in range(0, self.rows, step):
             yield self.between(start, min(start + step, self.rows))
 
+    def in_wide_blocks(self) -> "MemorySource":
+        """Return the same rows in blocks of up to eight times the size, for sums that copy none."""
+        if self.block_rows is not None or issparse(self.X):
+            return self
+        rows = _block_rows(self.X)
+        return replace(self, block_rows=max(rows, min(8 * rows, WIDE_ROWS)))
+
     def parts(self, count_hint: int) -> list["MemorySource"]:
         """Cut into so many runs of rows, none of them empty."""
         chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
@@ -209,9 +217,7 @@ def _block_rows(X: Array) -> int:
     n, d = X.shape
     if not issparse(X):
         near = "cpu" in str(getattr(X, "device", "cpu")).lower()
-        # Blocks of float32 have as many bytes as those of float64.
-        elements = BLOCK_ELEMENTS * 8 // getattr(X.dtype, "itemsize", 8)
-        return max(1, (elements if near else DEVICE_ELEMENTS) // max(int(d), 1))
+        return max(1, (BLOCK_ELEMENTS if near else DEVICE_ELEMENTS) // max(int(d), 1))
     # A sparse block must outweigh the d-sized results it is turned into.
     per_row = max(X.nnz / max(n, 1), 1e-3)
     return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))

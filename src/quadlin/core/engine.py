@@ -10,8 +10,10 @@ from typing import Any, Protocol, Self, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from quadlin.core.arrays import unflagged
+from quadlin.core.chunks import MemorySource
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 # How rows are cut for threads depends on the rows alone, so that any number of threads adds the
 # same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
 PART_ENTRIES = 1 << 21
@@ -26,6 +28,17 @@ class Additive:
     def __add__(self, other: Self) -> Self:
         names = [f.name for f in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+def in_wide_blocks(fn: F) -> F:
+    """Mark a sum that makes nothing of the size of a block: it takes larger blocks, and fewer."""
+    fn.in_wide_blocks = True  # type: ignore[attr-defined]
+    return fn
+
+
+def takes_wide_blocks(fn: Callable[..., Any]) -> bool:
+    """Tell whether a sum is marked so."""
+    return getattr(fn, "in_wide_blocks", False)
 
 
 class Engine(Protocol):
@@ -120,6 +133,8 @@ def folded(
     """
     total: T | None = None
     stop = 0
+    if takes_wide_blocks(fn) and isinstance(chunks, MemorySource):
+        chunks = chunks.in_wide_blocks()
     for chunk in chunks:
         start, stop = stop, stop + height(chunk)
         item = chunk if per_row is None else (chunk, per_row[start:stop])

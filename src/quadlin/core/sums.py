@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block, Residuals
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import Additive, folded
+from quadlin.core.engine import Additive, folded, in_wide_blocks
 from quadlin.core.model import Model, assembly_of, columns_of
 from quadlin.core.response import Response
 from quadlin.core.steps import Steps
@@ -32,6 +32,7 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
     return xp.astype((chunk.y - units.target.mean) / units.target.scale, units.scale.dtype)
 
 
+@in_wide_blocks
 def residual_sums(
     chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
 ) -> Sums:
@@ -48,6 +49,7 @@ def residual_sums(
     return batch_sums(chunk, units, Y, response, response.assembly.left_out, squares)
 
 
+@in_wide_blocks
 def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
     """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
     _, m, k = steps.H.shape

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
+from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.model import Model, tied
 from quadlin.core.response import Assembly, quadratic_forms
 from quadlin.core.sums import standardised_target
@@ -114,6 +114,7 @@ def _family(
     return Family(span, cores, xp.stack(ws, axis=1), cs, free)
 
 
+@in_wide_blocks
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
     xp = namespace(f.span)
