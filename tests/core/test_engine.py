@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
@@ -79,6 +80,21 @@ def test_threads_are_started_for_parts_and_for_nothing_else(monkeypatch):
     monkeypatch.setattr("quadlin.core.engine.PART_ENTRIES", source.entries)
     names = Rows(Threads(source, 2)).collect(thread)
     assert names == [{threading.main_thread().name}]
+
+
+@pytest.mark.parametrize(("engine", "threads"), [(2, 1), ("serial", 2)])
+def test_the_linear_algebra_library_has_one_thread_between_the_sums_of_threads(engine, threads):
+    seen = set()
+
+    class Watched(SecondOrderRegressor):
+        def _fitted_rows(self, *args):
+            pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+            seen.update(pool["num_threads"] for pool in pools)
+            return super()._fitted_rows(*args)
+
+    with threadpool_limits(2):
+        Watched(1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y, engine=engine)
+    assert seen == {threads}
 
 
 def test_the_default_engine_leaves_the_cores_to_those_who_work_beside_it(monkeypatch):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cache
 from itertools import accumulate
@@ -18,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
 PART_ENTRIES = 1 << 21
 ENTRIES_PER_COLUMN = 8
+SMALL_MATRIX = 1000  # columns of matrices that one thread is enough for, between the sums
 MOST_PARTS = 64  # more would hardly be spread more evenly
 PARTS_OF_UNKNOWN = 16  # of rows whose number only a walk can tell
 
@@ -179,3 +181,13 @@ def _libraries() -> Any:
 def one_blas_thread() -> Any:
     """Keep the linear algebra library to one thread meanwhile: there are others at work."""
     return _libraries().limit(limits=1, user_api="blas")
+
+
+def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
+    """Keep the linear algebra library to one thread for all of a fit with threads of our own.
+
+    Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
+    time as the rest of a fit, and more where other programs need the cores.
+    """
+    small = isinstance(engine, Threads) and engine.source.width <= SMALL_MATRIX
+    return one_blas_thread() if small else nullcontext()
