@@ -58,7 +58,11 @@ typedef struct {
 /* Rows are padded with zeros to whole vectors of any kind. */
 static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
 
-typedef struct { const char *at, *end; } ahead;
+/* The place of the next line of the rows to come that is fetched beforehand. */
+typedef struct {
+    const char *at;
+} ahead;
+
 static inline __attribute__((always_inline)) void fetch(ahead *next)
 {
     __builtin_prefetch(next->at, 0, 3);

@@ -160,7 +160,7 @@ static TARGET void NAME(run)(const pass *p)
         const int rows = n - start < GROUP ? (int)(n - start) : GROUP;
         NAME(standardise)(p, start, rows, width, z);
         if (rows < GROUP) memset(z + rows * width, 0, (GROUP - rows) * width * sizeof(REAL));
-        ahead next = {p->x + (start + GROUP) * p->x_row, p->x + (start + 2 * GROUP) * p->x_row};
+        ahead next = {p->x + (start + GROUP) * p->x_row};
         NAME(forward)(z, Q, width, p->q, P, &next);
         NAME(forward_squares)(z, S, width, p->s, PS, &next);
         NAME(hand_out)(p, start, rows, P, PS);
