@@ -18,6 +18,8 @@ unflagged = np.errstate(all="ignore")
 
 def namespace(*arrays: Array) -> Namespace:
     """Return the namespace the arrays share; scipy's sparse matrices live in numpy's."""
+    if all(type(a) is np.ndarray for a in arrays):  # most are, and it is asked for each block
+        return numpy_namespace
     dense = [a for a in arrays if a is not None and not issparse(a)]
     return array_namespace(*dense) if dense else numpy_namespace
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, is_numpy, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -78,9 +79,12 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             A weight of 2 is the same as the row given twice, 0 as the row left out.
         engine : None, "serial", "threads", int or Dask client
             What carries out the sums over rows: "serial" this thread, with the linear algebra
-            library's own threads; "threads" or their number, a thread for each part of the rows;
-            a `distributed.Client` its cluster, where the rows then stay. None is the client that
-            Dask's rows belong to, else "serial".
+            library's own threads; "threads" or their number, several threads, which add the same
+            numbers in the same order whatever their number is; a `distributed.Client` its cluster,
+            where the rows then stay. None is the client that Dask's rows belong to; else, for
+            arrays, sparse matrices and frames, as many threads as there are cores that this process
+            may use and nobody else does (one in a thread or a process that joblib or Dask started,
+            and at most OMP_NUM_THREADS); else "serial".
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
@@ -101,7 +105,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = self._task(source, columns, self._known_fields(rows, source, columns), seed)
-            fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+            with blas_between_sums(rows.engine):
+                fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
         if self.status_ is Status.interrupted:
