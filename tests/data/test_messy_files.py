@@ -47,8 +47,10 @@ def test_a_bad_cell_among_few_numbers_is_warned_of_by_name(tmp_path):
 def test_a_column_of_identifiers_with_too_many_levels_is_refused_unless_they_are_named():
     names = [f"user{i}" for i in range(10_001)]
     frame = pl.DataFrame({"id": names, "y": np.arange(10_001.0)})
-    with pytest.raises(SourceError, match=r"'id' has 10001 levels in 10001 rows.*levels="):
+    words = r"'id' has 10001 levels in 10001 rows.*categorical_features=\['id'\]"
+    with pytest.raises(SourceError, match=words):
         open_source(frame, target="y")
+    assert open_source(frame, target="y", categorical_features=["id"]).width == 10_001
     assert open_source(frame, target="y", levels={"id": names}).width == 10_001
 
 

@@ -310,7 +310,7 @@ def test_nan_and_infinity_are_refused(bad):
         (pd.DataFrame({"a": [1.0, 2.0], "day": pd.to_datetime(["2020", "2021"])}), Y0[:2], "'day'"),
         (pl.DataFrame({"a": [1.0, 2.0], "b": [[1], [2]]}), Y0[:2], "'b'"),
         (pd.DataFrame({"a": [1.0, np.nan, 2.0], "city": ["x", "y", "y"]}), Y0[:3], "NaN"),
-        (np.array([["a", "b"], ["c", "d"]], dtype=object), [1.0, 2.0], "could not convert"),
+        (np.array([["a", "b"], ["c", "d"]]), [1.0, 2.0], "could not convert"),
         (X0 * 1e200, Y0, "overflow"),
         (X0, Y0 * 1e200, "overflow"),
         (X0 * 1e-150, Y0, "'x0' varies by too little"),

@@ -1,12 +1,13 @@
 """Means of columns, which fill missing values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.errors import SourceError
 from quadlin.data.feeds import Feed
@@ -51,6 +52,28 @@ class Means:
             empty = names[int((self.count == 0).argmax())]
             raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
         return dict(zip(names, (self.total / self.count).tolist(), strict=True))
+
+
+def array_fill(X: Any, names: Sequence[str]) -> dict[str, float]:
+    """Return the means of the features of rows in memory, zeros of sparse rows included."""
+    means = Means(X.shape[1])
+    means.add(X if issparse(X) else to_numpy(X))
+    return means.fill(names, "X")
+
+
+def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
+    """Return rows in memory whose missing values are filled; a copy only if there are any."""
+    values = X.data if issparse(X) else X
+    xp = namespace(values)
+    absent = xp.isnan(values)
+    if not bool(xp.any(absent)):
+        return X
+    means = np.asarray([fill[name] for name in names])
+    if issparse(X):
+        X = X.copy()
+        X.data[absent] = means[X.indices[absent]]
+        return X
+    return xp.where(absent, xp.asarray(means, dtype=X.dtype, device=X.device), X)
 
 
 def means_unknown(title: str) -> Message:

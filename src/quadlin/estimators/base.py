@@ -19,6 +19,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
+from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
@@ -46,6 +47,9 @@ PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chose
 
 class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
+
+    categorical_features: Any = "from_dtype"  # of estimators without these parameters
+    missing = "error"
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -151,6 +155,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows. Those of a Source are never in memory together.
+            The answer to a Dask collection is a Dask array, which is computed when it is needed.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
             included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``, or draws.
@@ -163,6 +168,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         fitted = self.fitted_
         if return_std:
             self._require_spread()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
         xp = namespace(fitted.state.model.U)
         y, std = [], []
         for X_block in blocks_to_predict(self, X, fitted.columns):
@@ -254,6 +262,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         tags.array_api_support = True
         return tags
 

@@ -330,8 +330,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     scoring : str, callable or None, default=None
         A scorer; None is minus the mean squared error, weighted. A callable is called with a
         fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
-    diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
-    random_state
+    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, psd, whiten, \
+    max_iter, tol, uncertainty, random_state
         As for :class:`SecondOrderRegressor`.
 
     Attributes
@@ -380,6 +380,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         scoring: Any = None,
         diagonal: str | Sequence[bool] = "auto",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -395,6 +397,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.scoring = scoring
         self.diagonal = diagonal
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

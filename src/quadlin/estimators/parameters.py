@@ -13,6 +13,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.estimators.categories import check_categories
 
 
 def float_types(X: Any) -> tuple[Any, Any]:
@@ -99,7 +100,9 @@ def check_options(estimator: Any) -> None:
         "whiten": ("auto", "full", "lowrank", "none"),
         "loss": ("squared", "huber"),
         "fields": ("auto",),
+        "missing": ("error", "mean"),
     }
+    check_categories(estimator.categorical_features)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(
