@@ -185,3 +185,14 @@ def test_a_file_rewritten_with_the_same_size_and_time_is_noticed(tmp_path, name)
         list(source)
     with pytest.raises(SourceError, match="has changed since it was opened"):
         list(pickle.loads(pickle.dumps(source)))  # by the digest of some blocks alone
+
+
+@pytest.mark.parametrize(("header", "row"), [("a,y\n", 1), ("", 1)])
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_a_row_of_another_length_is_counted_as_all_rows_are(
+    tmp_path, monkeypatch, header, row, block
+):
+    monkeypatch.setattr("quadlin.data.csv_text.CSV_BLOCK", block)
+    (tmp_path / "t.csv").write_text(header + "1.5,2\n1,2,3\n3,4\n")
+    with pytest.raises(SourceError, match=rf"row {row} \(counted from 0\): Expected 2 columns"):
+        list(open_source(tmp_path / "t.csv", header=bool(header)))

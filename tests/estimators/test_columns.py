@@ -269,3 +269,15 @@ def test_the_prediction_of_a_dask_frame_is_lazy():
     assert again.interactions_.names == fitted.interactions_.names
     with pytest.raises(ValueError, match="another order: they were code, age"):
         fitted.predict(rows[["age", "code"]])
+
+
+def test_a_diagnosis_with_rows_names_columns_of_codes():
+    rng = np.random.default_rng(0)
+    store, size = rng.integers(1, 21, 500), rng.integers(1, 9, 500)
+    X = pd.DataFrame({"store": store, "size": size})
+    y = rng.normal(0, 3, 21)[store] + size + rng.normal(size=500)
+    text = model().fit(X, y).diagnose(X, y)
+    assert "columns: store holds whole numbers that look like ids or codes" in text
+    assert "categorical_features=['store']" in text
+    assert "columns: size" not in text
+    assert "columns:" not in model(categorical_features=["store"]).fit(X, y).diagnose(X, y)

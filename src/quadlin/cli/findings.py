@@ -1,12 +1,13 @@
 """Findings about a table, in words, and the options of `fit` that they recommend."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from quadlin.cli.column_scan import ColumnScan
-from quadlin.cli.options import join_names
+from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.printing import byte_count, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
@@ -108,11 +109,18 @@ class TableSummary:
         }
 
 
+class Columns(NamedTuple):
+    """Columns that are not what they seem."""
+
+    useless: list[str]  # names or numbers of the rows, or nothing
+    codes: list[str]  # whole numbers that look like ids or codes
+
+
 def findings(
-    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
+    source: Source, scan: ColumnScan, summary: TableSummary | None, columns: Columns
 ) -> list[Finding]:
     """Return all findings, in order."""
-    lines = [_missing(scan), *_columns(useless)]
+    lines = [_missing(scan), *_columns(columns)]
     if summary is None:
         text = "no row is complete, so nothing else is known."
         return [*lines, Finding("warning", "rows", text)]
@@ -122,13 +130,21 @@ def findings(
 
 
 def recommended(
-    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
-) -> dict[str, str]:
-    """Return the options of `fit` that suit the table; an empty value is a flag."""
-    options: dict[str, str] = {}
-    if useless:
+    source: Source,
+    scan: ColumnScan,
+    summary: TableSummary | None,
+    columns: Columns,
+    read: TableOptions,
+) -> dict[str, str | None]:
+    """Return the options of `fit` that suit the table; None is a flag."""
+    options: dict[str, str | None] = {}
+    if columns.useless and read.columns is not None:
         options["columns"] = join_names(input_columns(source))
-    incomplete = [name for name in scan.missing if name not in useless]
+    elif columns.useless:
+        options["exclude"] = join_names([*(names_in(read.exclude) or []), *columns.useless])
+    if columns.codes:
+        options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
+    incomplete = [name for name in scan.missing if name not in columns.useless]
     if incomplete:
         target = str(getattr(source.reader, "target", None))
         labelled = not {"target", "weight", target} & set(incomplete)
@@ -142,7 +158,7 @@ def recommended(
         return options | {"loss": "huber", "rank": str(min(ranks[-1] if ranks else 1, 5))}
     if n < PLENTY * degrees_of_freedom(d, 1):
         if source.dtype.itemsize * n * d <= IN_MEMORY:
-            return options | {"cv": ""}
+            return options | {"cv": None}
         return options | {"rank": "1", "alpha": "1"}
     return options | {"rank": "auto"}
 
@@ -211,11 +227,24 @@ def _target(summary: TableSummary) -> list[Finding]:
     return [Finding("good", "target", f"kurtosis {number(phi)}.")]
 
 
-def _columns(useless: list[str]) -> list[Finding]:
-    if not useless:
-        return []
-    text = f"{listed(useless)}: names or numbers of the rows, or empty. Ignored here."
-    return [Finding("warning", "columns", text)]
+def _columns(columns: Columns) -> list[Finding]:
+    lines = []
+    if columns.useless:
+        text = f"{listed(columns.useless)}: names or numbers of the rows, or empty. Ignored here."
+        lines.append(Finding("warning", "columns", text))
+    if columns.codes:
+        lines.append(Finding("warning", "columns", codes_text(columns.codes)))
+    return lines
+
+
+def codes_text(codes: list[str]) -> str:
+    """Say that columns look like ids or codes, and what to do about it."""
+    names = shlex.quote(join_names(codes))
+    return (
+        f"{listed(codes)}: whole numbers that look like ids or codes, whose order means nothing. "
+        f"To take each value as a level: --categorical {names}; to leave them out: "
+        f"--exclude {names}"
+    )
 
 
 def _features(source: Source, summary: TableSummary) -> list[Finding]:

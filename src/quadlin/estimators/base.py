@@ -19,6 +19,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
+from quadlin.data.codes import code_advice, code_columns
 from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.attributes import FittedAttributes
@@ -243,21 +244,24 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         ----------
         X, y : rows and targets, or None
             With rows it is also tested whether the residual holds more components, i.e. whether
-            the rank is too low: four passes.
+            the rank is too low, and which columns look like ids or codes: five passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, and rank.
+            Lines on status, features, correlation, rows, rank, and ids or codes.
         """
         check_is_fitted(self)
-        fitted, edge = self.fitted_, None
+        fitted, edge, codes = self.fitted_, None, []
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
-            edge = residual_edge(Rows.of(source), state, options, self._seed())
+            rows = Rows.of(source)
+            edge = residual_edge(rows, state, options, self._seed())
+            codes = code_columns(rows.walk(), fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
-        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, edge)
+        text = diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, edge)
+        return Message.joined([text, *map(code_advice, codes)], "\n")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,5 +1,7 @@
 """The main job in one go: recover a known model, explain a real table, draw the convergence."""
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,5 +78,15 @@ def main() -> None:
     print(f"\n3. A picture of the convergence is in {PICTURE}")
 
 
+def run() -> int:
+    """Run it as a program, whose reader may have enough, such as head."""
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run())
