@@ -3,13 +3,22 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+# The lower bounds of the core dependencies, as pyproject.toml names them.
+OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
+
+.PHONY: demo test test-oldest lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported.
+test-oldest:
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST))
+	$(VENV)-oldest/bin/python -m pytest -q tests/estimators
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -31,4 +40,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) build dist demo
+	rm -rf $(VENV) $(VENV)-oldest build dist demo

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -210,9 +209,10 @@ def test_clone_pickle_repr_pipeline_and_grid_search():
 
 
 def test_progress_and_scores_are_one_line_each(capsys):
-    monitor = ScoringMonitor(scoring="r2")
+    callback = pytest.importorskip("sklearn.callback")  # since scikit-learn 1.9
+    monitor = callback.ScoringMonitor(scoring="r2")
     model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(
-        monitor, ProgressBar()
+        monitor, callback.ProgressBar()
     )
     model.fit(DATA.X, DATA.y)
     whole, *steps = monitor.get_logs().data_as_pandas["r2"]
@@ -222,6 +222,8 @@ def test_progress_and_scores_are_one_line_each(capsys):
 
 
 def test_a_callback_can_stop_the_fit():
+    pytest.importorskip("sklearn.callback")  # since scikit-learn 1.9
+
     class Stop:
         def setup(self, estimator, context): ...
         def teardown(self, estimator, context): ...

@@ -6,14 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from quadlin.cli.column_scan import ColumnScan, columns_of_codes, scan_columns
-from quadlin.cli.findings import (
-    Columns,
-    Finding,
-    TableSummary,
-    findings,
-    recommended,
-    useless_columns,
-)
+from quadlin.cli.columns import Columns, useless_columns
+from quadlin.cli.findings import Finding, TableSummary, findings, recommended
 from quadlin.cli.options import (
     STANDARD,
     OutputOptions,

@@ -1,12 +1,12 @@
 """Findings about a table, in words, and the options of `fit` that they recommend."""
 
-import shlex
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from quadlin.cli.column_scan import ColumnScan
+from quadlin.cli.columns import Columns, codes_text
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.printing import byte_count, number
 from quadlin.cli.reading import input_columns
@@ -109,13 +109,6 @@ class TableSummary:
         }
 
 
-class Columns(NamedTuple):
-    """Columns that are not what they seem."""
-
-    useless: list[str]  # names or numbers of the rows, or nothing
-    codes: list[str]  # whole numbers that look like ids or codes
-
-
 def findings(
     source: Source, scan: ColumnScan, summary: TableSummary | None, columns: Columns
 ) -> list[Finding]:
@@ -186,19 +179,6 @@ def _correlations(
     return float(values[-1] / values[0]), pairs[:20]
 
 
-def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
-    """Return columns that name or number the rows, or are empty."""
-    useless = [name for name, count in scan.missing.items() if count == scan.rows]
-    useless += scan.row_numbers
-    encoder = source.encoder
-    if encoder is not None:
-        for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
-            if levels is not None and 2 * len(levels) > scan.complete > 0:
-                useless.append(name)
-    inputs = input_columns(source)
-    return [name for name in inputs if name in useless] if set(inputs) - set(useless) else []
-
-
 def _missing(scan: ColumnScan) -> Finding:
     if not scan.missing:
         return Finding("good", "missing", "no value is missing.")
@@ -235,16 +215,6 @@ def _columns(columns: Columns) -> list[Finding]:
     if columns.codes:
         lines.append(Finding("warning", "columns", codes_text(columns.codes)))
     return lines
-
-
-def codes_text(codes: list[str]) -> str:
-    """Say that columns look like ids or codes, and what to do about it."""
-    names = shlex.quote(join_names(codes))
-    return (
-        f"{listed(codes)}: whole numbers that look like ids or codes, whose order means nothing. "
-        f"To take each value as a level: --categorical {names}; to leave them out: "
-        f"--exclude {names}"
-    )
 
 
 def _features(source: Source, summary: TableSummary) -> list[Finding]:

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,8 +14,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.column_scan import columns_of_codes, row_number_columns
-from quadlin.cli.findings import codes_text
+from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.options import (
     WHOLE,
     Flag,
@@ -24,20 +23,17 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    join_names,
     names_in,
 )
 from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
-from quadlin.cli.reading import check_model_output, check_output, input_columns, open_rows
-from quadlin.core.chunks import Chunk
+from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
 CONSTANT = "none: not defined for a constant target"
@@ -104,7 +100,7 @@ def fit(
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
                 with watched(near, "looking", answer.silent) as rows:
-                    _warn_of_columns(rows, source, read)
+                    warn_of_columns(rows, source, read)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
                     if model.loss != "squared" or any(estimator.alpha_):
@@ -194,24 +190,6 @@ def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
     return source if near is rows else near
 
 
-def _warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -> None:
-    """Warn of columns that number the rows, unless --columns names them, and of ids and codes."""
-    columns = input_columns(source)
-    if not columns:
-        return
-    numbers = row_number_columns(rows, source) if read.columns is None else []
-    if numbers and set(columns) - set(numbers):
-        names = shlex.quote(join_names([*(names_in(read.exclude) or []), *numbers]))
-        warnings.warn(
-            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. "
-            f"To leave them out: --exclude {names}",
-            stacklevel=2,
-        )
-    codes = [name for name in columns_of_codes(rows, source) if name not in numbers]
-    if codes:
-        warnings.warn(codes_text(codes), stacklevel=2)
-
-
 def _remember(estimator: Any, read: TableOptions) -> None:
     """Let the model treat rows of Python as this command treats those of its file."""
     if read.missing == "mean":
@@ -227,7 +205,7 @@ def _cross_validate(
     print_note("--cv keeps all rows in memory.", answer.silent)
     with watched(source, "reading", answer.silent) as rows:
         chunks = list(rows)
-    _warn_of_columns(chunks, source, read)
+    warn_of_columns(chunks, source, read)
     blocks = [chunk.X for chunk in chunks]
     weight = None
     if chunks[0].weight is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import csr_array, get_index_dtype
+from scipy.sparse import csr_array
 
 from quadlin.data.array_table import ArrayTable, array_table
 from quadlin.data.columns import (
@@ -244,7 +244,7 @@ def _held(name: str, now: str, levels: Levels | None) -> str:
 def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
     """Put rows together from their columns, which come in order."""
     size = sum(len(rows) for rows, _, _ in parts)
-    index = get_index_dtype(maxval=max(size, *shape))
+    index = np.int32 if max(size, *shape) <= np.iinfo(np.int32).max else np.int64
     indptr = np.zeros(shape[0] + 1, index)
     for rows, _, _ in parts:
         indptr[1 + rows] += 1

@@ -1,7 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from os import PathLike
@@ -22,19 +21,11 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.data.means import array_fill, filled
 from quadlin.data.names import NumberedNames
 from quadlin.estimators.categories import declared_columns, learned_encoder, refuse_undeclared
+from quadlin.estimators.input_errors import clear_errors, refuse_text_targets
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
 
 NO_TARGET = Message("The source has no target. Open it with {target}.", target=Option("target"))
-MISSING = Message(
-    "Input X contains NaN (missing values). Use {mean}, which replaces them by the means of the "
-    "fitted rows, or fill or drop them beforehand.",
-    mean=Option("missing", "mean"),
-)
-COMPLEX = (
-    "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
-    "columns: np.hstack([X.real, X.imag])."
-)
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 
 
@@ -250,39 +241,6 @@ def feature_names(estimator: Any) -> list[str]:
     """Return the names of the columns that scikit-learn has noted."""
     names = getattr(estimator, "feature_names_in_", None)
     return list(NumberedNames(estimator.n_features_in_) if names is None else names)
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Say what to do where scikit-learn only says what is wrong."""
-    try:
-        yield
-    except ValueError as error:
-        if "Input X contains NaN" in str(error):
-            raise ValueError(MISSING) from None
-        if "Complex data not supported" in str(error):
-            raise ValueError(COMPLEX) from None
-        raise
-
-
-def refuse_text_targets(y: Any) -> None:
-    """Refuse targets that are classes."""
-    label = next((value for value in _objects(y) if isinstance(value, str)), None)
-    if label is not None:
-        raise ValueError(
-            f"The targets are text, such as {label!r}, but a regressor predicts numbers. Use "
-            "SecondOrderClassifier to predict classes, or replace the targets by numbers."
-        )
-
-
-def _objects(values: Any) -> list[Any]:
-    """Return the values of a list, or of a vector that does not hold numbers."""
-    if isinstance(values, list | tuple):
-        return list(values)
-    if not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    text = isinstance(values, np.ndarray) and values.dtype.kind in "OUT"
-    return values.ravel().tolist() if text else []
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:
