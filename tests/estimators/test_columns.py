@@ -172,6 +172,23 @@ def test_missing_numbers_are_filled_in_any_rows(make):
     np.testing.assert_allclose(fitted.predict(whole), model().fit(whole, y).predict(whole))
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_a_weight_counts_in_the_means_as_repetition_does(text):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(3, 1, (40, 2)), columns=["a", "b"])
+    y, times = X["a"] + X["b"], rng.integers(0, 4, 40)
+    X.loc[::6, "a"] = np.nan
+    if text:
+        X["city"] = ["Oslo", "Rome"] * 20
+    rows = np.repeat(np.arange(40), times)
+    weighted = model(missing="mean").fit(X, y, times)
+    repeated = model(missing="mean").fit(X.iloc[rows], y.iloc[rows])
+    assert weighted.fill_ == pytest.approx(repeated.fill_)
+    frame = pl.DataFrame(X.iloc[:, :2].to_dict("list") | {"y": y, "w": times})
+    source = open_source(frame, target="y", weight="w", missing="mean")
+    assert source.fill["a"] == pytest.approx(repeated.fill_["a"])
+
+
 def test_a_model_of_complete_rows_fills_with_their_means_once_it_is_told_to():
     rng = np.random.default_rng(0)
     X = rng.normal(3, 1, (60, 2))

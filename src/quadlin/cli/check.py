@@ -58,7 +58,8 @@ def check(
         scan = scan_columns(rows)
     if not scan.rows:
         raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
-    useless = useless_columns(source, scan)
+    declared = names_in(read.categorical) or []
+    useless = [name for name in useless_columns(source, scan) if name not in declared]
     if useless:  # they would spoil every other finding
         kept = [name for name in input_columns(source) if name not in useless]
         chosen = replace(read, columns=None, exclude=None)

@@ -45,7 +45,9 @@ def array_table(rows: Any, declared: Collection[Any]) -> ArrayTable | None:
         return None
     if values.ndim != 2 or values.dtype.kind not in "fiubO":
         return None
-    names = [f"x{j}" for j in range(values.shape[1])]
+    if values.dtype.kind != "O" and not declared:
+        return None
+    names, declared = [f"x{j}" for j in range(values.shape[1])], set(declared)
     text = [
         name
         for j, name in enumerate(names)

@@ -131,17 +131,18 @@ class TableEncoder:
                     unseen[name] = new
         return self.joined(columns, n), unseen
 
-    def means(self, rows: Any) -> dict[str, float]:
+    def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
         """Return the means of the columns of numbers, without missing values."""
         means = {}
         parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             if levels is None:
                 absent = missing_in(values)
-                there = _numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})[~absent]
-                if not len(there):
+                numbers = _numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
+                counts = ~absent * (1.0 if weight is None else weight)
+                if not counts.any():
                     raise ValueError(f"Column {name!r} has no value at all. Leave it out.")
-                means[name] = float(there.mean())
+                means[name] = float(np.average(numbers, weights=counts))
         return means
 
     def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:

@@ -24,7 +24,7 @@ def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
     for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
         X = probe.raw(piece)
         refuse_infinite_entry(UncheckedRows(X, None, None, piece), reader.names)
-        means.add(X)
+        means.add(X, piece.weight)
     return replace(reader, fill=means.fill(reader.names, feed.title))
 
 
@@ -34,30 +34,33 @@ class Means:
     def __init__(self, d: int) -> None:
         self.total, self.count = np.zeros(d), np.zeros(d)
 
-    def add(self, X: Any) -> None:
-        """Add the values of some rows."""
+    def add(self, X: Any, weight: np.ndarray | None = None) -> None:
+        """Add the values of some rows; a weight of 2 counts as the row given twice."""
         n, d = X.shape
+        weight = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
         if issparse(X):
+            each = np.repeat(weight, np.diff(X.indptr))
             there = ~np.isnan(X.data)
-            self.total += np.bincount(X.indices[there], X.data[there], minlength=d)
-            self.count += n - np.bincount(X.indices[~there], minlength=d)
+            self.total += np.bincount(X.indices[there], (each * X.data)[there], minlength=d)
+            self.count += weight.sum() - np.bincount(X.indices[~there], each[~there], minlength=d)
         else:
             there = ~np.isnan(X)
-            self.total += np.sum(X, axis=0, where=there, dtype=np.float64)
-            self.count += there.sum(axis=0)
+            self.total += np.sum(weight[:, None] * X, axis=0, where=there, dtype=np.float64)
+            self.count += weight @ there
 
     def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
         """Return the means by name; refuse a column without any value."""
-        if not self.count.all():
-            empty = names[int((self.count == 0).argmax())]
+        if not (self.count > 0).all():
+            empty = names[int((self.count <= 0).argmax())]
             raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
         return dict(zip(names, (self.total / self.count).tolist(), strict=True))
 
 
-def array_fill(X: Any, names: Sequence[str]) -> dict[str, float]:
+def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, float]:
     """Return the means of the features of rows in memory, zeros of sparse rows included."""
     means = Means(X.shape[1])
-    means.add(X if issparse(X) else to_numpy(X))
+    weight = None if weight is None else to_numpy(weight)
+    means.add(X if issparse(X) else to_numpy(X), weight)
     return means.fill(names, "X")
 
 

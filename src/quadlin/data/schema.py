@@ -127,7 +127,7 @@ def _scanned(
         if needs_means:
             names = tuple(map(str, reader.numbers))
             refuse_infinite_entry(rows, names)
-            means.add(rows.X)
+            means.add(rows.X, rows.weight)
         if needs_levels:
             _learn(learner, frame)
     if needs_means:

@@ -176,19 +176,21 @@ def checked(
         "ensure_min_samples": least,
     }
     if encoder is not None:
-        fill = encoder.means(X) if fills and first else fill
+        if fills and first:
+            fill = encoder.means(X, checked_weight(weight, np.ones(len(X))))
         X, y = check_X_y(encoded(draft, X, encoder, first, fill, learns=True), y, **checks)
     else:
         finite = "allow-nan" if fills else True
         with clear_errors():
             X, y = validate_data(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
-        if fills:
-            names = feature_names(draft)
-            fill = array_fill(X, names) if fill is None else fill
-            X = filled(X, fill, names)
     y = moved(y, X)
-    chunk = Chunk(X, y, checked_weight(weight, y))
+    weight = checked_weight(weight, y)
+    if fills and encoder is None:
+        names = feature_names(draft)
+        fill = array_fill(X, names, weight) if fill is None else fill
+        X = filled(X, fill, names)
+    chunk = Chunk(X, y, weight)
     check_weights(Tally.of(chunk), X.dtype)
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
