@@ -22,7 +22,6 @@ from quadlin.data.cluster import engine_for
 from quadlin.data.codes import code_advice, code_columns
 from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
-from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
     NO_TARGET,
@@ -33,6 +32,7 @@ from quadlin.estimators.columns import (
     opened,
     warn_unseen,
 )
+from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
@@ -46,7 +46,7 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters

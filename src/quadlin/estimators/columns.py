@@ -200,12 +200,13 @@ def checked(
 
 def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
     """Yield rows to predict, checked and encoded, a block at a time."""
-    if isinstance(X, Source):
-        columns.check_source(X)
-        for chunk in X:
+    if isinstance(X, Source) or is_dask(X):
+        source = X if isinstance(X, Source) else as_source(X, None, None, columns, estimator)
+        columns.check_source(source)
+        for chunk in source:
             yield chunk.X
-        if X.unseen:
-            warn_unseen(X.unseen)
+        if source.unseen:
+            warn_unseen(source.unseen)
         return
     check_frame(X)
     fill = estimator.fitted_.fill if estimator.missing == "mean" else None
