@@ -233,8 +233,8 @@ def encoded(
     learns: bool = False,
 ) -> Array:
     """Turn the categorical columns of rows into one-hot fields."""
-    validate_data(estimator, rows, skip_check_array=True, reset=reset)
     X, unseen = encoder.encode(rows, fill)
+    validate_data(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
         warn_unseen(unseen, learns)
     return X
