@@ -3,13 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+# The lower bounds of the core dependencies, as pyproject.toml names them.
+OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
+
+.PHONY: demo test test-oldest lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
+# array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
+test-oldest:
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST))
+	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" tests/estimators
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -33,4 +43,4 @@ $(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) build dist demo
+	rm -rf $(VENV) $(VENV)-oldest build dist demo

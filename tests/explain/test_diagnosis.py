@@ -59,18 +59,6 @@ def test_the_error_of_rows_left_out_is_that_of_fits_without_them():
     assert told == pytest.approx(np.sqrt(np.mean(squares)), rel=0.05)  # units vary with the rows
 
 
-def test_columns_that_look_like_identifiers_are_named():
-    rng = np.random.default_rng(0)
-    n = 500
-    columns = [rng.permutation(n) + 10.0, rng.integers(18, 90, n), 250.0 * rng.permutation(n)]
-    X = np.column_stack([*columns, rng.standard_normal(n)])
-    y = X[:, 3] + 0.1 * rng.standard_normal(n)
-    said = SecondOrderRegressor(0, alpha=0.0).fit(X, y).diagnose(X, y)
-    line = next(line for line in said.splitlines() if line.startswith("identifiers"))
-    assert "x0" in line
-    assert not any(name in line for name in ("x1", "x2", "x3"))
-
-
 def test_two_valued_features_have_squares_where_there_is_no_linear_part():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.standard_normal(200), rng.uniform(size=200) < 0.5])

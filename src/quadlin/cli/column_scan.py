@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
+from quadlin.data.codes import code_columns
 from quadlin.data.feeds import Piece
 
 MIN_ROWS = 20  # after which numbers that increase in every row are no accident
@@ -67,6 +68,11 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
             _follow(scan, name, values)
         scan.rows, first = scan.rows + len(X), False
     return scan.row_numbers
+
+
+def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
+    """Return the columns of a table that look like ids or codes, by its first rows."""
+    return code_columns(rows, list(_number_columns(source)), source.names)
 
 
 def _number_columns(source: Source) -> dict[str, int]:

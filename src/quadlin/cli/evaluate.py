@@ -26,8 +26,9 @@ def evaluate(
 
     Memory does not grow with the number of rows. NMSE is the mean squared error
     divided by the variance of y: 0 is perfect, 1 is as good as the mean of these rows.
+    The target is the column that the model was fitted to, unless --target names another.
 
-      quadlin evaluate model.safetensors test.csv --target price
+      quadlin evaluate model.safetensors test.csv
       quadlin evaluate model.safetensors test.parquet --target price --json
 
     Parameters

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.column_scan import row_number_columns
+from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.options import (
     WHOLE,
     Flag,
@@ -23,22 +23,19 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    join_names,
+    names_in,
 )
 from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
-from quadlin.cli.reading import check_model_output, check_output, input_columns, open_rows
-from quadlin.core.chunks import Chunk
+from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
-LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
 NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size")  # it chooses them, or lacks them
 DEFAULTS = ModelOptions()
@@ -65,6 +62,7 @@ def fit(
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
+      quadlin fit sales.csv --target amount --categorical store,product --exclude id
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
     Parameters
@@ -102,13 +100,15 @@ def fit(
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
                 with watched(near, "looking", answer.silent) as rows:
-                    _warn_of_row_numbers(rows, source, read)
+                    warn_of_columns(rows, source, read)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
                     if model.loss != "squared" or any(estimator.alpha_):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_continue(checkpoint, source.again)) from None
+        _remember(estimator, read)
+        raise Interrupted(_what_is_left(estimator, output, checkpoint, source.again)) from None
+    _remember(estimator, read)
     if source.dropped:
         print_note(f"{source.dropped:,} rows with missing values were left out.", answer.silent)
     save(estimator, output)
@@ -190,20 +190,12 @@ def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
     return source if near is rows else near
 
 
-def _warn_of_row_numbers(rows: Iterable[Chunk], source: Source, read: TableOptions) -> None:
-    """Warn of columns that only number the rows, unless --columns names them."""
-    columns = input_columns(source)
-    if read.columns is not None or not columns:
-        return
-    numbers = row_number_columns(rows, source)
-    kept = [name for name in columns if name not in numbers]
-    if numbers and kept:
-        names = shlex.quote(join_names(kept)) if len(kept) <= LISTED else "with all other names"
-        warnings.warn(
-            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. "
-            f"To leave them out: --columns {names}",
-            stacklevel=2,
-        )
+def _remember(estimator: Any, read: TableOptions) -> None:
+    """Let the model treat rows of Python as this command treats those of its file."""
+    if read.missing == "mean":
+        estimator.missing = "mean"
+    if read.categorical:
+        estimator.categorical_features = names_in(read.categorical)
 
 
 def _cross_validate(
@@ -213,7 +205,7 @@ def _cross_validate(
     print_note("--cv keeps all rows in memory.", answer.silent)
     with watched(source, "reading", answer.silent) as rows:
         chunks = list(rows)
-    _warn_of_row_numbers(chunks, source, read)
+    warn_of_columns(chunks, source, read)
     blocks = [chunk.X for chunk in chunks]
     weight = None
     if chunks[0].weight is not None:
@@ -230,12 +222,17 @@ def _cross_validate(
     return r2
 
 
-def _how_to_continue(checkpoint: Path | None, again: bool) -> str:
-    if checkpoint is None or not checkpoint.exists():
-        return "Stopped; nothing was saved. With --checkpoint FILE a fit can be continued."
-    command = shlex.join(["quadlin", *sys.argv[1:]])
-    rows = "" if again else " with the same rows"
-    return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
+def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: bool) -> str:
+    """Keep what was learned before Ctrl-C, and say where it is."""
+    if checkpoint is not None and checkpoint.exists():
+        command = shlex.join(["quadlin", *sys.argv[1:]])
+        rows = "" if again else " with the same rows"
+        return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
+    kept = "nothing was saved"
+    if hasattr(estimator, "fitted_"):
+        save(estimator, output)
+        kept = f"the model of the last finished step is in {output}"
+    return f"Stopped; {kept}. With --checkpoint FILE a fit can be continued."
 
 
 def _report(
@@ -250,8 +247,11 @@ def _report(
     history, target = model.history_, model.target_moments_
     varies = bool(target.varies(np.float64)[0])
     if not varies:
-        r2, value = None, number(float(target.mean[0]))
-        warnings.warn(f"The target is {value} in every row, and so is the model.", stacklevel=2)
+        r2 = None
+        if streamed:  # the other fits have warned
+            value = number(float(target.mean[0]))
+            text = f"The target is {value} in every row, so the model is constant."
+            warnings.warn(text, stacklevel=2)
     elif r2 is None:
         r2 = 1 - history[-1].loss / float(target.var[0])
     if answer.quiet and not answer.json:

@@ -37,7 +37,7 @@ def inspect(
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html
-      quadlin inspect model.safetensors new.csv --target price --html model.html
+      quadlin inspect model.safetensors new.csv --html model.html
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ def inspect(
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
         if not rows.again:
             raise UsageError("inspect reads its rows several times: give a file.")
-    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, read.target)}
+    target = read.target or fitted.fitted_.columns.target
+    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}
     for name in ("advice", "r2_of"):
         content[name] = message_text(content[name])
     content["diagnosis"] = message_lines(content["diagnosis"])

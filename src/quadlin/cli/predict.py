@@ -2,17 +2,19 @@
 
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from cyclopts import Parameter
 
 from quadlin.cli.options import (
     STANDARD,
     Flag,
+    Names,
     OutputOptions,
-    OutputPath,
     RowOptions,
     UsageError,
-    split_names,
+    names_in,
 )
 from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
@@ -24,9 +26,9 @@ def predict(
     model: Path,
     data: str,
     *,
-    output: OutputPath,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     std: Flag = False,
-    keep: str | None = None,
+    keep: Names = None,
     read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -54,6 +56,9 @@ def predict(
     keep
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
+    fitted = load_model(model)
+    if output is None:
+        raise UsageError("Name a file for the predictions, such as -o predictions.csv, or -o -.")
     to_stdout = str(output) == STANDARD
     if not to_stdout:
         if output.suffix.lower() not in SUFFIXES:
@@ -61,7 +66,6 @@ def predict(
         check_output(output, model, data)
     elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
-    fitted = load_model(model)
     if std and not hasattr(fitted, "noise_"):
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     names = ["prediction", "std"] if std else ["prediction"]
@@ -92,9 +96,9 @@ def predict(
     print_answer(content, lines, answer.json)
 
 
-def _kept(keep: str | None, names: list[str], output: Path) -> list[str]:
+def _kept(keep: list[str] | None, names: list[str], output: Path) -> list[str]:
     """Return the columns to copy, where the output can hold them."""
-    kept = split_names(keep or "")
+    kept = names_in(keep) or []
     if keep is not None and not kept:
         raise UsageError("--keep is empty: name at least one column.")
     if kept and output.suffix.lower() == ".npy":

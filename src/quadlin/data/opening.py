@@ -23,6 +23,8 @@ def open_source(
     target: Any = None,
     weight: Any = None,
     columns: Sequence[Any] | None = None,
+    exclude: Sequence[Any] = (),
+    categorical_features: Sequence[Any] = (),
     missing: str | None = None,
     chunk_rows: int | None = None,
     format: str | None = None,
@@ -53,7 +55,13 @@ def open_source(
         The name of a column for tables, an array for arrays (for a .npy file also the path of
         another). svmlight and libffm files contain their target.
     columns : sequence of names or None
-        The features; None: all columns except the target, the weight and those of `keep`.
+        The features; None: all columns except the target, the weight and those of `keep` and
+        `exclude`.
+    exclude : sequence of names
+        Columns that are not features, instead of `columns`.
+    categorical_features : sequence of names
+        Columns whose values are categories, such as ids and codes, even if they are numbers: each
+        value becomes a level. Text columns need not be named.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled: an error that says where they are; rows with missing values
         are dropped; numbers are replaced by the mean of their column, and text by the level
@@ -138,8 +146,27 @@ def open_source(
     means = None
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
-    kept = (keep,) if isinstance(keep, str) else tuple(keep)
-    table = TableOptions(None, None, columns, missing, encoder, levels, means, keep=kept)
+    if exclude and columns is not None:
+        raise SourceError(
+            Message(
+                "{exclude} cannot be combined with {columns}, which already says which columns are "
+                "features.",
+                exclude=Option("exclude"),
+                columns=Option("columns"),
+            )
+        )
+    table = TableOptions(
+        None,
+        None,
+        columns,
+        missing,
+        encoder,
+        levels,
+        means,
+        keep=_names(keep),
+        categorical_features=_names(categorical_features) if encoder is None else (),
+        exclude=_names(exclude) if encoder is None else (),
+    )
     dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)
@@ -149,3 +176,7 @@ def open_source(
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows)
+
+
+def _names(given: Sequence[Any]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns import missing_in, values_of
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feeds import Piece
@@ -25,7 +26,6 @@ from quadlin.data.names import shortened
 from quadlin.data.source import Counts
 
 POLICIES = ("error", "drop", "mean")
-MISSING_LEVEL = "missing"
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,9 @@ class TableReader:
         absent: np.ndarray | None = None
         for name in self.columns:
             if name in self.text and self.missing != "mean":
-                column = frame.get_column(name)
-                if not column.null_count():
+                null = missing_in(values_of(frame.get_column(name)))
+                if not null.any():
                     continue
-                null = column.is_null().to_numpy()
                 if self.missing == "error":
                     refuse_missing(name, piece, null)
                 absent = null if absent is None else absent | null
@@ -209,12 +208,7 @@ class TableReader:
 def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the position of each row's level; that of "missing" where there is none."""
     try:
-        if not column.null_count():
-            return level_codes(column, levels)
-        there = ~column.is_null().to_numpy()
-        positions = np.full(len(column), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
-        positions[there] = level_codes(column.filter(there.tolist()), levels)
-        return positions
+        return level_codes(values_of(column), levels)
     except Exception as error:  # each library has its own
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "

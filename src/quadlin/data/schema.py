@@ -25,7 +25,7 @@ from quadlin.data.means import Means, means_unknown
 from quadlin.data.missing import refuse_infinite_entry
 from quadlin.data.names import shortened
 from quadlin.data.options import TableOptions
-from quadlin.data.readers import MISSING_LEVEL, TableReader
+from quadlin.data.readers import TableReader
 from quadlin.data.source import Counts, default_rows
 
 
@@ -110,7 +110,9 @@ def _scanned(
         return feed, reader, None
     if not feed.again:
         raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
-    learner = LevelLearner(reader.columns, sorted(reader.text, key=str), reader.dtype)
+    text = sorted(reader.text, key=str)
+    declared = options.categorical_features
+    learner = LevelLearner(reader.columns, text, reader.dtype, declared, reader.missing)
     means = Means(len(reader.numbers))
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
@@ -125,9 +127,9 @@ def _scanned(
         if needs_means:
             names = tuple(map(str, reader.numbers))
             refuse_infinite_entry(rows, names)
-            means.add(rows.X)
+            means.add(rows.X, rows.weight)
         if needs_levels:
-            _learn(learner, frame, reader)
+            _learn(learner, frame)
     if needs_means:
         reader = replace(reader, fill=means.fill(tuple(map(str, reader.numbers)), title))
     if needs_levels:
@@ -149,19 +151,9 @@ def _first_row(walk: TableFeed, name: Any, label: str) -> str:
     return "a row that is gone"  # pragma: no cover
 
 
-def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader) -> None:
+def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
     try:
-        if reader.missing != "mean":
-            learner.add(frame)
-            return
-        learner.rows += len(frame)
-        for name in learner.seen:
-            column = frame.get_column(name)
-            if column.null_count():
-                learner.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
-            one = LevelLearner([name], [name], reader.dtype)
-            one.add(column.drop_nulls().to_frame())
-            learner.seen[name] |= one.seen[name]
+        learner.add(frame)
     except SourceError:
         raise
     except Exception as error:  # bytes that are no text, in the words of each library

@@ -20,6 +20,8 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
+from quadlin.data.codes import code_advice, code_columns
+from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
@@ -50,7 +52,9 @@ PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chose
 class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
-    extrapolation: str = "free"  # of subclasses without the parameter
+    categorical_features: Any = "from_dtype"  # of estimators without these parameters
+    missing = "error"
+    extrapolation: str = "free"
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -160,6 +164,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows. Those of a Source are never in memory together.
+            The answer to a Dask collection is a Dask array, which is computed when it is needed.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
             included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``, or draws.
@@ -172,6 +177,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         fitted = self.fitted_
         if return_std:
             self._require_spread()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
         xp = namespace(fitted.state.model.U)
         y, std, outside = [], [], 0
         for X_block in blocks_to_predict(self, X, fitted.columns):
@@ -278,27 +286,31 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         X, y : rows and targets, or None
             With rows it also tells the error on them beside that on rows left out one at a time
             (up to 1,500 parameters), which rows carry most of the error, which columns look like
-            identifiers, and whether the rank is too low: about ten passes.
+            ids or codes, and whether the rank is too low: about ten passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, outliers, errors and rank.
+            Lines on status, features, correlation, rows, outliers, errors, rank, and ids or codes.
         """
         check_is_fitted(self)
-        fitted, findings = self.fitted_, None
+        fitted, findings, codes = self.fitted_, None, []
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
-            findings = row_findings(Rows.of(source), state, options, self._seed())
+            rows = Rows.of(source)
+            findings = row_findings(rows, state, options, self._seed())
+            codes = code_columns(rows.walk(), fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
         columns = (fitted.names, fitted.fields)
         how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
-        return diagnosis(state, n_rows, effective, *columns, options, findings, *how)
+        text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
+        return Message.joined([text, *map(code_advice, codes)], "\n")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         tags.array_api_support = True
         return tags
 

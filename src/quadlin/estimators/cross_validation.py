@@ -72,8 +72,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     loss : {"squared", "huber"}, default="squared"
         As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
         models are compared on rows in which these weigh little.
-    diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
-    extrapolation, random_state
+    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, psd, whiten, \
+    max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
         same rows always get the same folds.
 
@@ -125,6 +125,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         diagonal: str | Sequence[bool] = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -142,6 +144,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.diagonal = diagonal
         self.loss = loss
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

@@ -33,8 +33,9 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
 
     Parameters
     ----------
-    rank, alpha, loss, fields, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, \
-    tol, batch_size, extrapolation, uncertainty, warm_start, random_state
+    rank, alpha, loss, fields, categorical_features, missing, fit_linear, fit_intercept, psd, \
+    whiten, polish, step, max_iter, tol, batch_size, extrapolation, uncertainty, warm_start, \
+    random_state
         As for :class:`SecondOrderRegressor`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
@@ -102,6 +103,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -121,6 +124,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.alpha = alpha
         self.loss = loss
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

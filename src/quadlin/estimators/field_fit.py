@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitting import Task, fit
+from quadlin.estimators.fitting import Task, fit, warn_of_target
 from quadlin.estimators.parameters import is_auto
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
@@ -167,6 +167,7 @@ def fit_fields(
     table = field_table(source, fields, surveyed)
     if table is None:
         return None
+    warn_of_target(surveyed, task.options)
     inference = _Inference(task, surveyed, table, rows.walks)
     try:
         status = inference.run(on_step)

@@ -46,6 +46,14 @@ class Fitted:
         """Return the names of the features, text columns by their levels."""
         return self.columns.names
 
+    @property
+    def fill(self) -> dict[str, float]:
+        """Return what replaces missing numbers, by column: that of the fit, or the means."""
+        if self.columns.fill is not None:
+            return self.columns.fill
+        means = dict(zip(self.names, to_numpy(self.state.features.mean).tolist(), strict=True))
+        return {name: means[name] for name in self.columns.number_names}
+
     def with_passes(self, rows: Rows) -> "Fitted":
         """Return the same with all walks over the rows counted in the last line of the history."""
         history = self.state.history

@@ -70,6 +70,7 @@ def fit(
     """
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
+    warn_of_target(surveyed, task.options)
     warn_of_extremes(surveyed, task)
 
     def fitted(state: FitState, options: Options) -> Fitted:
@@ -145,6 +146,23 @@ def _tight(task: Task, surveyed: Survey) -> Options:
     """Return the options of a reweighted fit."""
     eps = float(namespace(surveyed.features.mean).finfo(task.make_units.dtype).eps)
     return replace(task.options, tol=tighter(task.options.tol, eps))
+
+
+def warn_of_target(surveyed: Survey, options: Options) -> None:
+    """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
+    target, mean = surveyed.target, float(surveyed.target.mean[0])
+    if not bool(target.varies(target.mean.dtype)[0]):
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
+    if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
+        warn(
+            Message(
+                "The targets are negative on average ({mean:.4g}), but the model predicts no "
+                "negative numbers with {psd} and neither a linear term nor an intercept. Leave "
+                "out {psd}, or change the sign of the targets.",
+                mean=mean,
+                psd=Option("psd", True),
+            )
+        )
 
 
 def warn_of_extremes(surveyed: Survey, task: Task) -> None:

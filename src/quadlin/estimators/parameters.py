@@ -13,6 +13,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.estimators.categories import check_categories
 
 
 def float_types(X: Any) -> tuple[Any, Any]:
@@ -100,7 +101,9 @@ def check_options(estimator: Any) -> None:
         "loss": ("squared", "huber"),
         "extrapolation": ("clip", "free"),
         "fields": ("auto",),
+        "missing": ("error", "mean"),
     }
+    check_categories(estimator.categorical_features)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(

@@ -48,6 +48,15 @@ class SecondOrderRegressor(SecondOrderModel):
         rows). Text and categorical columns of a frame become such groups automatically. The
         coefficients of levels and of their products are differences from their mean over the rows,
         and a level that was never seen is treated as that mean.
+    categorical_features : "from_dtype", None, list of str or int, or mask, default="from_dtype"
+        Columns whose values are categories, such as ids and codes: each value becomes a level, as
+        those of text and categorical columns of a frame do by "from_dtype". Given by name, by
+        position or by one boolean per column, in addition to text. None refuses text. A Source is
+        opened with its own: ``open_source(..., categorical_features=[...])``.
+    missing : {"error", "mean"}, default="error"
+        Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
+        rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
+        columns by the level "missing". See `fill_`.
     fit_linear : bool, default=True
         Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True
@@ -129,9 +138,10 @@ class SecondOrderRegressor(SecondOrderModel):
     encoder_ : TableEncoder or None
         Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
     fill_ : dict or None
-        What stood for missing numbers, by column, where the rows came from
-        ``open_source(..., missing="mean")``. `predict` fills nothing by itself:
-        ``predict(open_source(rows, encoder=model.encoder_, fill=model.fill_))`` does.
+        What stood for missing numbers, by column, with ``missing="mean"`` here or in
+        ``open_source(..., missing="mean")``. `predict` fills missing values only with
+        ``missing="mean"`` here; ``open_source(rows, encoder=model.encoder_, fill=model.fill_)``
+        fills those of a Source.
     fitted_ : Fitted
         Everything above in one immutable object, for tools such as `save`.
     n_features_in_, feature_names_in_
@@ -166,6 +176,8 @@ class SecondOrderRegressor(SecondOrderModel):
         alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -185,6 +197,8 @@ class SecondOrderRegressor(SecondOrderModel):
         self.alpha = alpha
         self.loss = loss
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

@@ -43,7 +43,6 @@ def diagnosis(
     dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
     lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
     lines += _features(state, names, options.fit_linear)
-    lines += _identifiers(names, findings)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
     lines += _correlation(state, names, groups)
     if groups:
@@ -76,16 +75,6 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, robust: 
         return [line]
     advice = Message("Check them, or use {huber}.", huber=Option("loss", "huber"))
     return [Message.joined([line, advice])]
-
-
-def _identifiers(names: Sequence[str], findings: RowFindings | None) -> list[str]:
-    if findings is None or not findings.identifiers:
-        return []
-    codes = listed([names[j] for j in findings.identifiers])
-    return [
-        f"identifiers: {codes} hold whole numbers that fill their range, as codes do, and the size "
-        "of a code means nothing. Make them text or categories, or leave them out."
-    ]
 
 
 def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:

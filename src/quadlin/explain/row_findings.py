@@ -1,14 +1,11 @@
-"""What the rows themselves tell about a fit: errors, outliers, identifiers, what the rank lacks."""
+"""What the rows themselves tell about a fit: errors, outliers, what the rank lacks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.exact import EXACT_COLUMNS
@@ -22,8 +19,6 @@ from quadlin.solve.types import Options, Problem
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL = 5  # rows
-CODES = 200  # different whole numbers that fill their range: ages and hours have fewer
-FILLED = 0.9  # of the whole numbers between the smallest and the largest
 
 
 @dataclass(frozen=True)
@@ -35,11 +30,10 @@ class RowFindings:
     left_out_error: float | None  # the same when each row is left out; None if there is no telling
     heavy: tuple[int, ...]  # the rows that carry most of the squared error, if they are a handful
     heavy_share: float  # of the squared error
-    identifiers: tuple[int, ...]  # features that look like codes
 
 
 def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> RowFindings:
-    """Look at the rows: seven passes, and O(p²) memory up to 1,500 parameters."""
+    """Look at the rows: six passes, and O(p²) memory up to 1,500 parameters."""
     squares, weight = map(to_numpy, squared_errors(state.model, state.units, rows))
     total = float(weight @ squares)
     unit, n = state.units.target.scale, float(weight.sum())
@@ -54,7 +48,6 @@ def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> Ro
         None if left_out is None else unit * sqrt(left_out),
         tuple(sorted(int(i) for i in top[:count])),
         float(shares[count - 1]) if count else 0.0,
-        tuple(identifier_columns(rows)),
     )
 
 
@@ -78,38 +71,3 @@ def _left_out(rows: Rows, state: FitState, options: Options, weight: float) -> f
         return left_out_error(rows, state.units, gram, (first, second), weight)
     except np.linalg.LinAlgError:
         return None
-
-
-def identifier_columns(rows: Rows) -> list[int]:
-    """Return the features whose values look like identifiers: one pass; none of sparse rows."""
-    values: dict[int, list[np.ndarray]] | None = None
-    for whole in rows.collect(_whole_columns):
-        if values is None:
-            values = {j: [column] for j, column in whole.items()}
-        else:
-            values = {j: [*values[j], whole[j]] for j in values if j in whole}
-    return [j for j, parts in (values or {}).items() if like_identifiers(np.concatenate(parts))]
-
-
-def _whole_columns(chunk: Chunk) -> dict[int, np.ndarray]:
-    """Return the different values of the columns that hold whole numbers."""
-    if issparse(chunk.X):
-        return {}
-    X = to_numpy(chunk.X)
-    return {int(j): np.unique(X[:, j]) for j in np.flatnonzero(np.all(np.round(X) == X, axis=0))}
-
-
-def like_identifiers(values: Sequence[float] | np.ndarray) -> bool:
-    """Tell whether values look like identifiers: many whole numbers that fill their range.
-
-    Examples
-    --------
-    >>> like_identifiers(np.arange(1000)), like_identifiers(np.arange(18, 99))
-    (True, False)
-    >>> like_identifiers(250 * np.arange(1000)), like_identifiers(np.arange(1000) + 0.5)
-    (False, False)
-    """
-    different = np.unique(np.asarray(values, dtype=float))
-    if len(different) < CODES or not np.all(different == np.round(different)):
-        return False
-    return bool(len(different) >= FILLED * (different[-1] - different[0] + 1))

@@ -87,8 +87,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     arrays, numbers = in_user_units(estimator.fitted_.state)
     record = _record(estimator, numbers)
     header = {"class": name, **serialise(record, "", arrays)}
-    if record.draws is None:  # as in files of version 0.1.0
-        del header["draws"]
+    for added in ("draws", "target"):
+        if getattr(record, added) is None:  # as in files of version 0.1.0
+            del header[added]
     _refuse_what_load_refuses(arrays, header)
     write_tensors(path, arrays, header, kind="model")
 
@@ -153,6 +154,7 @@ def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
         uncertainty=fitted.law,
         cv=ScoresRecord.of(estimator),
         draws=fitted.draws,
+        target=columns.target,
     )
 
 
@@ -210,4 +212,5 @@ def _columns(record: ModelRecord, n_features: int) -> Columns:
         require(distinct(names) and len(names) == width, "the names of the features")
         # scikit-learn keeps only names that are text; an encoder has all of them, as text.
         require(record.encoder is None or names == record.encoder.columns, "the names of columns")
-    return Columns(width, None if names is None else np.asarray(names, dtype=object), encoder)
+    names_in = None if names is None else np.asarray(names, dtype=object)
+    return Columns(width, names_in, encoder, target=record.target)

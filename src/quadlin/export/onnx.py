@@ -51,7 +51,8 @@ def to_onnx(
     -----
     What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
     NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
-    is filled by it, as the command line does and `predict` does not. A missing text is to be given
+    is filled by it, as the command line does, and `predict` with ``missing="mean"``. Values of
+    declared categories are given as text, such as "7" for 7. A missing text is to be given
     as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
     memory.
 

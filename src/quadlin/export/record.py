@@ -20,7 +20,8 @@ from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError, StreamState
 
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
-ADDED_PARAMS = {"draws", "extrapolation", "loss"}  # since 0.1.0, whose files do not have them
+# Since 0.1.0, whose files do not have them.
+ADDED_PARAMS = {"draws", "extrapolation", "loss", "categorical_features", "missing"}
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
     "param_alpha": np.float64,
@@ -126,6 +127,7 @@ class ModelRecord:
     uncertainty: Uncertainty | None
     cv: ScoresRecord | None
     draws: Draws | None = None
+    target: str | None = None
 
 
 def params_record(estimator: Any) -> dict[str, JSON]:
