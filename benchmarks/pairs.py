@@ -4,8 +4,8 @@ Twelve settings: the five of planted pairs that the search was first measured on
 heavy tails, heredity with pairs of falling strength, squares, categorical columns, nothing that
 interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
 pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
-linear model; "composed" also tries a low-rank part, and keeps what the criterion prefers. Pairs of
-levels of the same two categorical columns count as one pair. "EBM" is the pair search of
+linear model; "default" is SecondOrderRegressor, which decides between rank, pairs and both, and
+"low rank" the same without pairs. Pairs of levels of the same two categorical columns count as one pair. "EBM" is the pair search of
 `interpret`; it is skipped with its reason where that is not installed. "products" is LassoCV on
 all products of standardised features, where they are at most 5,000.
 
@@ -22,13 +22,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LassoCV, LinearRegression
 from sklearn.metrics import r2_score
 
-from quadlin import find_pairs
-from quadlin.core.chunks import MemorySource
-from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
-from quadlin.core.survey import survey
-from quadlin.solve.pair_model import compose
-from quadlin.solve.types import Options
+from quadlin import SecondOrderRegressor, find_pairs
 
 NEW_ROWS = 2000
 MOST_PRODUCTS = 5000
@@ -137,18 +131,22 @@ def with_find_pairs(problem):
     return pairs, LinearRegression().fit(columns(X), problem.y).predict(columns(X_new))
 
 
-def with_composed(problem):
-    """Return pairs and predictions of pairs and a low-rank part, chosen by one criterion."""
-    d = problem.X.shape[1]
-    rows = Rows.of(MemorySource(problem.X, problem.y))
-    names = [f"x{j}" for j in range(d)]
-    maker = UnitsMaker("auto", True, problem.X.dtype, names, problem.fields)
-    surveyed = survey(rows)
-    units = maker(surveyed.features, surveyed.target)
-    fit = compose(rows, units, Options(rank=0), fields=problem.fields)
-    new = Rows.of(MemorySource(problem.X_new, problem.y_new))
-    S = fit.products
-    return list(zip(S.i.tolist(), S.j.tolist(), strict=True)), fit.predict(new)
+def with_default(problem):
+    """Return pairs and predictions of the estimator as it is by default."""
+    return _with_estimator(problem, SecondOrderRegressor(random_state=0))
+
+
+def with_low_rank(problem):
+    """Return predictions of the estimator without pairs."""
+    model = SecondOrderRegressor(pairs=None, random_state=0)
+    return None, _with_estimator(problem, model)[1]
+
+
+def _with_estimator(problem, model):
+    model.set_params(fields=problem.fields or "auto").fit(problem.X, problem.y)
+    pairs = [] if model.pairs_ is None else model.pairs_.pairs
+    named = [(int(pair.first[1:]), int(pair.second[1:])) for pair in pairs]
+    return named, model.predict(problem.X_new)
 
 
 def with_lasso(problem):
@@ -195,7 +193,8 @@ def with_boosting(problem):
 
 METHODS = {
     "find_pairs": with_find_pairs,
-    "composed": with_composed,
+    "default": with_default,
+    "low rank": with_low_rank,
     "products": with_lasso,
     "EBM": with_ebm,
     "boosting": with_boosting,

@@ -369,7 +369,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     """
 
     loss, polish, step, batch_size = "squared", True, "guarded", "auto"  # not parameters
-    rank, alpha, warm_start = 1, 0.0, False
+    rank, alpha, warm_start, pairs, hierarchy = 1, 0.0, False, None, None
 
     def __init__(
         self,

@@ -102,6 +102,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -120,6 +122,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.alpha = alpha
         self.loss = loss
         self.fields = fields
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

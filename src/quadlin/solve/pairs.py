@@ -27,6 +27,7 @@ from quadlin.solve.pair_projection import Penalty, Projected
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
     Columns,
+    ProductMoments,
     flipped_moments,
     joint_gram,
     product_moments,
@@ -53,8 +54,8 @@ class PairSearch:
     model : Model or None
         What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
         None is the constant.
-    alpha : (float, float)
-        Ridge on w and on M, as everywhere.
+    alpha : (float, float, float)
+        Ridge on w, on L and on the products.
     hierarchy : None, "weak" or "strong"
         Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
     fields : sequence of arrays
@@ -64,6 +65,8 @@ class PairSearch:
         has them.
     candidates : int or None
         How many products were looked at before these features were taken.
+    moments : ProductMoments or None
+        Of these features, where they were summed before; None takes a walk.
     """
 
     def __init__(
@@ -72,11 +75,12 @@ class PairSearch:
         units: Units,
         *,
         model: Model | None = None,
-        alpha: tuple[float, float] = (0.0, 0.0),
+        alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
         hierarchy: str | None = None,
         fields: Sequence[np.ndarray] = (),
         features: np.ndarray | None = None,
         candidates: int | None = None,
+        moments: ProductMoments | None = None,
     ) -> None:
         everything = np.arange(units.scale.shape[0])
         features = everything if features is None else np.sort(features)
@@ -86,13 +90,15 @@ class PairSearch:
                 f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
             )
         model = constant_model(units, 0, units.target.centre) if model is None else model
-        tangent = 0 < self.d * model.U.shape[1] <= MOST_TANGENT and self.d == len(everything)
+        k = model.U.shape[1]
+        tangent = 0 < k < self.d == len(everything) and self.d * k <= MOST_TANGENT
         nothing = np.zeros(0, np.int64)
         self.rows, self.units = rows, units
         self.columns = Columns(units, model, features, tangent, nothing, nothing)
         scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
-        self.penalty = Penalty(alpha, scale, to_numpy(model.w)[features].astype(float))
-        moments = rows.reduce(product_moments, self.columns)
+        self.penalty = Penalty(alpha, scale, *self._fitted())
+        if moments is None:
+            moments = rows.reduce(product_moments, self.columns)
         self.weight = moments.weight
         self.power = self.weight * units.target.power
         self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
@@ -150,7 +156,7 @@ class PairSearch:
         """Return the same search beside another L of the same rank: a walk."""
         other = copy(self)
         other.columns = replace(self.columns, model=model)
-        other.penalty = self.penalty.beside(to_numpy(model.w)[self.columns.features].astype(float))
+        other.penalty = self.penalty.beside(*other._fitted())
         other.base = to_numpy(self.rows.reduce(joint_gram, other.columns, True).gram)
         other.base_loss = float(other._projected_base().rest[-1, -1])
         return other
@@ -173,13 +179,20 @@ class PairSearch:
             errors = RobustErrors.of(self.rows.reduce(scores, columns, beta, inverse))
         return self._fit(columns, beta, errors, step, choice, shortlist)
 
+    def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return w of the features that are looked at, and L where it may move."""
+        at, model = self.columns.features, self.columns.model
+        k = model.U.shape[1] if self.columns.tangent else 0
+        U, s, w = (to_numpy(v).astype(float) for v in (model.U[:, :k], model.s[:k], model.w))
+        return w[at], U[at], s
+
     def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
         """Return products, by the positions of their features, as groups of one."""
         first, second = np.searchsorted(self.columns.features, [i, j])
         return [(int(p),) for p in first * self.d + second]
 
-    def looks_low_rank(self) -> bool:
-        """Tell whether something of low rank is left in the last residual.
+    def looks_low_rank(self, flips: int = FLIPS) -> bool:
+        """Tell whether something of low rank is left in the last residual: `flips` walks at most.
 
         Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
         residuals with random signs, which have the same tails.
@@ -190,8 +203,8 @@ class PairSearch:
             return False
         n_rows = sum(self.rows.collect(height))
         flipped = (
-            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt)
-            for salt in range(FLIPS)
+            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt).moments
+            for salt in range(flips)
         )
         return all(size > self.screen.spectral_size(moments, noise) for moments in flipped)
 

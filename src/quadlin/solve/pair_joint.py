@@ -1,0 +1,95 @@
+r"""The joint fit of w, L and given products: Gauss–Newton on their Gram matrix, or by turns."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, lead, namespace, to_numpy
+from quadlin.core.model import Model
+from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pair_part import PairTerms, less_pairs
+from quadlin.solve.pair_sums import Columns
+from quadlin.solve.pairs import PairSearch
+from quadlin.solve.polish import fit_rows
+from quadlin.solve.types import Options
+
+STEPS, TOL = 12, 1e-9  # of the joint fit; the relative change of the objective that ends it
+CHOICES = 4  # of pairs beside L, each after a joint fit
+
+
+@dataclass(frozen=True)
+class Joint:
+    """PairTerms chosen or given beside a model, and the regression that they are part of."""
+
+    search: PairSearch
+    fit: PairFit
+
+    @property
+    def model(self) -> Model:
+        """Return the model beside the products."""
+        return stepped(self.search.columns, self.fit.beta)
+
+    @property
+    def terms(self) -> PairTerms:
+        """Return the products with their coefficients."""
+        return PairTerms(self.fit.i, self.fit.j, self.fit.coef)
+
+
+def stepped(columns: Columns, beta: np.ndarray) -> Model:
+    """Return the model moved along the columns' coefficients: M + UHᵀ + HUᵀ, of the same rank."""
+    model, q = columns.model, len(columns.features)
+    xp = namespace(model.U)
+    U, s, w = (to_numpy(a).astype(float) for a in (model.U, model.s, model.w))
+    (d, k), free = U.shape, to_numpy(model.free).astype(float)
+    w[columns.features] += beta[1 : q + 1]
+    c = model.c + beta[0]
+    if columns.tangent:
+        H = beta[d + 1 : columns.base].reshape(k, d).T
+        basis = np.linalg.qr(np.concatenate([U, H], axis=1))[0]
+        B, T = basis.T @ U, basis.T @ H
+        values, vectors = lead((B * s) @ B.T + B @ T.T + T @ B.T, k)
+        before, U, s = free @ (U * U) @ s, basis @ vectors, values
+        c = c + free @ (U * U) @ s - before  # c is the mean of f; the columns were not centred
+
+    def like(v: np.ndarray) -> Array:
+        return xp.asarray(v, dtype=model.U.dtype, device=model.U.device)
+
+    return replace(model, U=like(U), s=like(s), w=like(w), c=float(c))
+
+
+def joined(joint: Joint, options: Options, seed: int) -> Joint:
+    """Move L and w together with the products, to the joint optimum.
+
+    Where the tangent space of L is part of the regression, each step is one of Gauss–Newton: two
+    walks. Where it is too large for that, or other features have a part in w, the model is fitted
+    to what the products leave, and the products to what the model leaves, by turns.
+    """
+    for _ in range(STEPS):
+        search, fit = joint.search, joint.fit
+        every = len(search.columns.features) == search.units.scale.shape[0]
+        if every and not search.columns.model.U.shape[1]:
+            break  # linear in all its parameters
+        model = joint.model
+        if not search.columns.tangent:
+            rest = less_pairs(search.rows, joint.terms, search.units)
+            options = replace(options, rank=int(model.s.shape[0]))
+            rng = np.random.default_rng(seed)
+            model = fit_rows(rest, search.units, options, search.weight, rng, model)[0].model
+        moved = search.moved(model)
+        again = moved.refit(fit)
+        if not again.loss < fit.loss * (1 - TOL):
+            break
+        joint = Joint(moved, again)
+    return joint
+
+
+def settled(search: PairSearch, options: Options, seed: int, most: int | None) -> Joint:
+    """Choose pairs and fit them jointly with L in turn, until the choice stays the same."""
+    joint = Joint(search, search.run(most))
+    for _ in range(CHOICES if joint.terms.pairs else 0):
+        before = joint.terms.pairs
+        joint = joined(joint, options, seed)
+        joint = Joint(joint.search, joint.search.run(most))  # beside a better L, others may do
+        if joint.terms.pairs == before:
+            return joint
+    return joined(joint, options, seed) if joint.terms.pairs else joint
