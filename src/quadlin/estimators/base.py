@@ -134,7 +134,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
         check_pairs(self)
-        refuse_in_stream(self)
+        if fitted is None:
+            refuse_in_stream(self)
         if self.loss == "huber":
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs rows that can be walked '

@@ -98,7 +98,8 @@ def fit(
     result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            law = law_of(state, weighted, options, task.make_units.fields, task.seed)
+            fields = task.make_units.fields
+            law = outcome.law(fields) or law_of(state, weighted, options, fields, task.seed)
             law = robust_law(law, rows, weighted, state) if task.robust else law
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not

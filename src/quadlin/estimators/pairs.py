@@ -25,11 +25,14 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
+from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_model import Beside, Composer, Composite, Request
 from quadlin.solve.pair_part import Parts, whole
+from quadlin.solve.pair_uncertainty import pair_uncertainty
 from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES
 from quadlin.solve.robust import fit_robustly
 from quadlin.solve.types import Options, Record, Status
+from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import FIXED
 
 if TYPE_CHECKING:
@@ -161,6 +164,12 @@ class Outcome:
     options: Options
     rows: Rows  # with the weights that the fit ended with
     report: PairReport | None = None  # None if none were looked for
+    joint: Joint | None = None  # the regression with the pairs
+    share: float = 1.0  # of the weights of rows in that regression
+
+    def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
+        """Return how sure the fit with pairs is; None where that is not known from its matrix."""
+        return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
 
 
 class PairStage:
@@ -266,7 +275,7 @@ class PairStage:
         options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
         names, counting = self.task.make_units.names, self.tally.counting
         report = report_of(names, joint.search, joint.fit, counting, low_rank=False)
-        return Outcome(state, options, self.rows, report)
+        return Outcome(state, options, self.rows, report, joint, share)
 
 
 def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, Outcome | None]:
@@ -328,4 +337,4 @@ def _robust(task: "Task", start: Outcome, rows: Rows, surveyed: Survey) -> Outco
     assert second is not None
     order = {(p.first, p.second): p.order for p in first.pairs}  # the way there was the search's
     pairs = [p._replace(order=order[p.first, p.second]) for p in second.pairs]
-    return Outcome(state, last[0].options, weighted, replace(first, pairs=pairs))
+    return replace(last[0], state=state, rows=weighted, report=replace(first, pairs=pairs))

@@ -118,7 +118,6 @@ class Composer:
             self.start_loss = joint.search.base_loss
             return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
         here, exact = self._worth_a_search(start)
-        gain = 0.0 if exact else self._gain(self.rows, start)
         queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
         terms = self._absorbed(start, exact) if self.choose_rank else None
         if terms is not None:
@@ -141,7 +140,8 @@ class Composer:
             small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
             return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
-        return None if best is None or best.value <= gain else best
+        better = best is not None and best.value > self._gain(self.rows, start)
+        return best if better else None
 
     def alone(self, ridge: Beside) -> Composite | None:
         """Return pairs beside ridge regression if they leave nothing of low rank, else None.
@@ -286,10 +286,11 @@ class Composer:
         if k == self.d:
             candidate = search.candidate(k)
         else:
-            gram = tangent_gram(rows, self.units, self.options, beside.model.U, weight)
+            tangent = tangent_gram(rows, self.units, self.options, beside.model.U)
+            gram = tangent.centred(weight)
             begin = np.log(np.maximum(beside.alpha, 1e-9 * weight) / gram.weight).tolist()
             starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
-            candidate = search.noted(k, maximised(gram, starts), beside.model)
+            candidate = search.noted(k, maximised(gram, starts), beside.model, tangent)
         assert candidate is not None
         return candidate.merit - search.ridge().evidence
 

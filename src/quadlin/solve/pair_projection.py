@@ -43,7 +43,7 @@ class Penalty:
 
     def projected(self, gram: np.ndarray, base: int, i: np.ndarray, j: np.ndarray) -> Projected:
         """Project the base out of products and response, with the ridge on all of them."""
-        gram = gram + self._matrix(len(gram), base, i, j)
+        gram = gram + self.matrix(len(gram), base, i, j)
         power = np.diag(gram)[:base]
         size = np.sqrt(np.where(power > 0, power, 1.0))
         scaled = gram[:base, :base] / np.outer(size, size) + JITTER * np.eye(base)
@@ -52,7 +52,7 @@ class Penalty:
         rest = gram[base:, base:] - gram[:base, base:].T @ onto
         return Projected((rest + rest.T) / 2, onto, (inverse + inverse.T) / 2)
 
-    def _matrix(self, size: int, base: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    def matrix(self, size: int, base: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return the ridge as a quadratic form of β, H and products, and of the response's 1.
 
         As ‖ρρᵀ∘(UHᵀ + HUᵀ)‖² = 2 tr(G HᵀρH) + 2 tr((UᵀρH)²) with ρ = diag(ρ²) and G = UᵀρU.

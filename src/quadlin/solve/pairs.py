@@ -152,6 +152,12 @@ class PairSearch:
         step, _ = self._stepwise(self._singles(i, j))
         return step.judged(tuple(range(len(i)))).loss
 
+    def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix of all columns and the response, and its ridge: a walk."""
+        i, j = np.searchsorted(self.columns.features, [i, j])
+        gram = self._gram(i, j)
+        return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
+
     def moved(self, model: Model) -> "PairSearch":
         """Return the same search beside another L of the same rank: a walk."""
         other = copy(self)
@@ -279,15 +285,19 @@ class PairSearch:
     def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
         """Return what chooses among some groups of products: a walk, unless there are none."""
         i, j = self._ij(shortlist)
-        gram, b = self.base, self.columns.base
-        if len(i):
-            columns = self.columns.with_pairs(i, j)
-            tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
-            gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
-        projected = self.penalty.projected(gram, b, i, j)
+        projected = self.penalty.projected(self._gram(i, j), self.columns.base, i, j)
         place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
         groups = [np.array([place[p] for p in group]) for group in shortlist]
         return Stepwise(projected.rest, groups, self.criterion), projected
+
+    def _gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the Gram matrix with some products: a walk, unless there are none."""
+        b = self.columns.base
+        if not len(i):
+            return self.base
+        columns = self.columns.with_pairs(i, j)
+        tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
+        return np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
 
     def _projected_base(self) -> Projected:
         return self.penalty.projected(self.base, self.columns.base, self.columns.i, self.columns.j)

@@ -181,6 +181,10 @@ def _check_fit(state: FitState) -> None:
     for moments in (state.features, state.target):
         _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
     _require(bool((state.features.var >= 0).all()), "the variance")
+    if state.parts is not None:
+        terms, d = state.parts.terms, len(units.scale)
+        places = bool((terms.i >= 0).all() and (terms.i <= terms.j).all() and (terms.j < d).all())
+        _require(places and all(a.dtype.kind == "i" for a in (terms.i, terms.j)), "the pairs")
 
 
 def _require(good: bool, what: str) -> None:
