@@ -5,9 +5,10 @@ heavy tails, heredity with pairs of falling strength, squares, categorical colum
 interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
 pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
 linear model; "default" is SecondOrderRegressor, which decides between rank, pairs and both, and
-"low rank" the same without pairs. Pairs of levels of the same two categorical columns count as one pair. "EBM" is the pair search of
-`interpret`; it is skipped with its reason where that is not installed. "products" is LassoCV on
-all products of standardised features, where they are at most 5,000.
+"low rank" the same without pairs. Pairs of levels of the same two categorical columns count as one
+pair. "EBM" is the pair search of `interpret`; it is skipped with its reason where that is not
+installed. "products" is LassoCV on all products of standardised features, where they are at most
+5,000.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods find_pairs]
 """

@@ -44,8 +44,10 @@ def split(
     candidates = len(M) * (len(M) + 1) // 2
     best, chosen = _cost(0.0, rank, 0, len(M), rows, noise, candidates), None
     counts = [count for count in COUNTS if count <= min(most, candidates)]
-    # A pair takes two ranks, or one where features are shared or components did not fit.
-    tried = {(max(0, rank - taken * count), count) for count in counts for taken in (1, 2)}
+    # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
+    tried = {
+        (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
+    }
     for lower, count in sorted(tried):
         if lower and len(M) > MOST_FEATURES:
             continue
