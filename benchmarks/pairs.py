@@ -10,13 +10,18 @@ pair. "EBM" is the pair search of `interpret`; it is skipped with its reason whe
 installed. "products" is LassoCV on all products of standardised features, where they are at most
 5,000.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods find_pairs]
+Every draw is kept in a file as soon as it is measured, and read from there the next time: delete it
+after a change of the code.
+
+Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods default]
 """
 
 import argparse
+import json
 import time
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -217,25 +222,47 @@ def judged(method, problem):
     return share, len(named - problem.truth), r2, seconds
 
 
+class Measured:
+    """What was measured, in a file: a line of JSON for each setting, method and seed."""
+
+    def __init__(self, path):
+        self.path, self.values = path, {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            *key, value = json.loads(line)
+            self.values[tuple(key)] = value
+
+    def get(self, number, name, seed):
+        """Measure, unless it was done before; text says why a method was skipped."""
+        key = (SETTINGS[number - 1].name, name, seed)
+        if key not in self.values:
+            try:
+                value = judged(METHODS[name], drawn(SETTINGS[number - 1], seed))
+            except NotImplementedError as reason:
+                value = f"skipped: {reason}"
+            self.values[key] = value if isinstance(value, str) else [float(v) for v in value]
+            with open(self.path, "a") as file:
+                file.write(json.dumps([*key, self.values[key]]) + "\n")
+        return self.values[key]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of settings, from 1")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--results", type=Path, default=Path("pairs.jsonl"))
     args = parser.parse_args()
+    measured = Measured(args.results)
     wanted = args.only or range(1, len(SETTINGS) + 1)
     print(f"{'setting':34s} {'method':10s} found  false     R²   CPU s")
     for number in wanted:
         setting = SETTINGS[number - 1]
-        problems = [drawn(setting, seed) for seed in range(args.seeds)]
         for name in args.methods:
-            try:
-                rows = np.array([judged(METHODS[name], problem) for problem in problems])
-            except NotImplementedError as reason:
-                print(f"{number:2d} {setting.name:31s} {name:10s} skipped: {reason}", flush=True)
-                continue
-            found, false, r2, seconds = rows.mean(axis=0)
-            text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
+            rows = [measured.get(number, name, seed) for seed in range(args.seeds)]
+            text = rows[0]
+            if not isinstance(text, str):
+                found, false, r2, seconds = np.mean(rows, axis=0)
+                text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
             print(f"{number:2d} {setting.name:31s} {name:10s} {text}", flush=True)
 
 

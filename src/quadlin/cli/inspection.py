@@ -56,16 +56,29 @@ def _lines(content: dict[str, Any]) -> list[str]:
     head = [f"{c['model']}: {c['class']}, {c['rows']:,} rows, {c['features']:,} features"]
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:EIGENVALUES])
     more = f" and {c['rank'] - EIGENVALUES} more" if c["rank"] > EIGENVALUES else ""
-    values = values or "none, a linear model"
+    pairs = len(c["pairs"])
+    values = values or ("none" if pairs else "none, a linear model")
+    more += f"; {pairs} pair{'s' * (pairs > 1)} of features beside it" if pairs else ""
     head += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
     if c["noise"] is not None:
         head += [f"standard deviation of the noise {number(c['noise'])}"]
-    lines = [*head, "", "strongest interactions"]
+    lines = [*head]
+    if pairs:
+        lines += ["", "pairs of features, by order of entry", *_pairs(c["pairs"])]
+    lines += ["", "strongest interactions"]
     lines += _terms(c["interactions"], product_name) or ["  none"]
     lines += ["", "strongest linear terms (of raw features)"]
     lines += _terms(c["linear"], lambda term: str(term["feature"])) or ["  none"]
     lines += ["", "history", *_history(c["history"])]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]
+
+
+def _pairs(pairs: list[dict[str, Any]]) -> list[str]:
+    rows = []
+    for pair in pairs:
+        coefficient, error = number(pair["coefficient"], sign=True), number(pair["std_error"])
+        rows.append([product_name(pair), coefficient, f"± {error}", f"share {pair['share']:.1%}"])
+    return aligned(rows)
 
 
 def _history(history: list[dict[str, Any]]) -> list[str]:

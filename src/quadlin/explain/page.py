@@ -83,7 +83,9 @@ each feature, so that features of different units can be compared.</p>
 <dl>
 <dt>rows</dt><dd>{{ "{:,}".format(model.rows) }}</dd>
 <dt>features</dt><dd>{{ "{:,}".format(model.features) }}</dd>
-<dt>rank of M</dt><dd>{{ model.rank }}</dd>
+<dt>rank of M</dt><dd>{{ model.rank }}
+{%- if model.pairs %}, beside {{ model.pairs|length }} pair{{ "s" if model.pairs|length > 1 }}
+{%- endif %}</dd>
 <dt>intercept</dt><dd>{{ "%.4g"|format(model.intercept) }}</dd>
 {% if model.noise is not none %}
 <dt>noise (sd)</dt><dd>{{ "%.4g"|format(model.noise) }}</dd>
@@ -107,7 +109,7 @@ each feature, so that features of different units can be compared.</p>
 </tbody>
 </table>
 {% else %}
-<p>None: the model is linear.</p>
+<p>None{{ ": the model is linear" if not model.pairs }}.</p>
 {% endif %}
 <h2>Diagnosis</h2>
 <ul>
@@ -187,6 +189,7 @@ def describe(model: Any, top: int) -> dict[str, Any]:
         "noise": noise if with_std else None,
         "status": model.status_.name,
         "advice": model.status_.value,
+        "pairs": [] if model.pairs_ is None else [p._asdict() for p in model.pairs_.pairs],
         "interactions": interactions,
         "linear": linear,
         "history": [
