@@ -141,8 +141,10 @@ def settled(search: PairSearch, options: Options, seed: int, most: int | None) -
     """Choose pairs and fit them jointly with L in turn, until the choice stays the same."""
     joint = Joint(search, search.run(most))
     for _ in range(CHOICES if joint.terms.pairs else 0):
-        before = joint.terms.pairs
+        before, search = joint.terms.pairs, joint.search
         joint = joined(joint, options, seed)
+        if joint.search is search:  # nothing moved
+            return joint
         joint = Joint(joint.search, joint.search.run(most))  # beside a better L, others may do
         if joint.terms.pairs == before:
             return joint

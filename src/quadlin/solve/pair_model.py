@@ -40,7 +40,7 @@ from quadlin.solve.types import Options, Problem
 
 STARTS = 4  # sets of pairs that a low-rank part is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
-FEW_FLIPS = 3  # residuals with random signs, where a mistake costs time and nothing else
+CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 ROUNDS = 3  # of pairs and what is fitted beside them
 SETTLED = 0.2  # the relative change of penalties that ends them
 
@@ -153,10 +153,10 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean:
             return None
-        joint = self._chosen(ridge, self.d // 2 + 1)
+        joint = self._settled(self.plain, ridge, self.d // 2 + 1)
         for _ in range(ROUNDS):
             few = 0 < joint.fit.dof <= self.d / 2
-            if not few or joint.search.looks_low_rank(FEW_FLIPS):
+            if not few or joint.search.looks_low_rank(CLEAR):
                 return None
             before = ridge
             ridge = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
@@ -224,7 +224,7 @@ class Composer:
         if not self.choose_rank:
             return joint.terms, start.rank
         pairs_alone = not joint.search.columns.model.U.shape[1]
-        linear = pairs_alone and not joint.search.looks_low_rank(FEW_FLIPS)
+        linear = pairs_alone and not joint.search.looks_low_rank(CLEAR)
         return joint.terms, 0 if linear else None
 
     def _search(self, beside: Beside) -> PairSearch:
@@ -252,10 +252,12 @@ class Composer:
     def _options(self, beside: Beside) -> Options:
         return replace(self.options, rank=beside.rank, alpha=beside.alpha)
 
-    def _chosen(self, beside: Beside, most: int | None = None) -> Joint:
+    def _chosen(self, beside: Beside) -> Joint:
+        return self._settled(self._search(beside), beside)
+
+    def _settled(self, search: PairSearch, beside: Beside, most: int | None = None) -> Joint:
         limits = [limit for limit in (most, self.request.most) if limit is not None]
-        limit = min(limits, default=None)
-        return settled(self._search(beside), self._options(beside), self.seed, limit)
+        return settled(search, self._options(beside), self.seed, min(limits, default=None))
 
     def _valued(self, joint: Joint, beside: Beside) -> Composite:
         """Return pairs with their value: first the pairs are paid for, then L beside them."""

@@ -10,7 +10,7 @@ where nothing interacts, two a round else.
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 from scipy.stats import norm as normal
@@ -38,6 +38,7 @@ MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
+FEW_FLIPS = 3  # of them, after which a clear case is one
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
@@ -197,22 +198,27 @@ class PairSearch:
         first, second = np.searchsorted(self.columns.features, [i, j])
         return [(int(p),) for p in first * self.d + second]
 
-    def looks_low_rank(self, flips: int = FLIPS) -> bool:
-        """Tell whether something of low rank is left in the last residual: `flips` walks at most.
+    def looks_low_rank(self, clear: float = inf) -> bool:
+        """Tell whether something of low rank is left in the last residual: up to 19 walks.
 
         Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
-        residuals with random signs, which have the same tails.
+        residuals with random signs, which have the same tails; if it is larger than a few of those
+        by the factor `clear`, that is enough.
         """
         noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
             return False
-        n_rows = sum(self.rows.collect(height))
-        flipped = (
-            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt).moments
-            for salt in range(flips)
-        )
-        return all(size > self.screen.spectral_size(moments, noise) for moments in flipped)
+        n_rows, largest = sum(self.rows.collect(height)), 0.0
+        for salt in range(FLIPS):
+            args = (*self.regression, salt)
+            flipped = self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
+            largest = max(largest, self.screen.spectral_size(flipped, noise))
+            if size <= largest:
+                return False
+            if salt + 1 >= FEW_FLIPS and size > clear * largest:
+                return True
+        return True
 
     def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
