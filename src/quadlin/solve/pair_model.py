@@ -146,8 +146,8 @@ class Composer:
     def alone(self, ridge: Beside) -> Composite | None:
         """Return pairs beside ridge regression if they leave nothing of low rank, else None.
 
-        Half as many pairs as features have fewer parameters than an L of any rank. Sets `clean`
-        where no pair is worth a look.
+        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
+        may have as many as one of rank two. Sets `clean` where no pair is worth a look.
         """
         self.start = ridge
         self.clean = not self._worth_a_search(ridge)[0]
@@ -155,7 +155,7 @@ class Composer:
             return None
         joint = self._settled(self.plain, ridge, self.d // 2 + 1)
         for _ in range(ROUNDS):
-            few = 0 < joint.fit.dof <= self.d / 2
+            few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
             if not few or joint.search.looks_low_rank(CLEAR):
                 return None
             before = ridge
