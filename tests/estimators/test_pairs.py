@@ -382,7 +382,8 @@ def test_a_matrix_is_taken_apart_into_a_lower_rank_and_its_large_entries():
     M = 0.5 * np.outer(u, u)
     M[2, 7] = M[7, 2] = 0.4
     M[5, 5] += 0.5
-    terms = split(M, 4, np.eye(20), rows=1000.0, noise=0.1, most=32)
+    terms, rank = split(M, 4, np.eye(20), rows=1000.0, noise=0.1, most=32)
+    assert rank == 1
     assert terms.pairs == {(2, 7), (5, 5)}
     np.testing.assert_allclose(terms.coef, [0.8, 0.5], atol=0.05)
     dense = 0.5 * np.outer(u, u) - 0.4 * np.outer(v := rng.standard_normal(20) / np.sqrt(20), v)

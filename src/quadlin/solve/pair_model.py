@@ -1,14 +1,12 @@
 r"""More rank, more pairs, or neither: y = b + xᵀw + xᵀ(L + S)x, chosen by one criterion.
 
-The value of a model with pairs T and a low-rank part L is its log evidence beyond that of ridge
-regression, by the chain rule:
+The value of a model with pairs T and a low-rank part L is its log evidence, by the chain rule:
 
-.. math:: \log \frac{p(y \mid T, L)}{p(y \mid 0)} = \log \frac{p(y \mid T)}{p(y \mid 0)}
-          + \log \frac{p(y \mid T, L)}{p(y \mid T)}
+.. math:: \log p(y, T \mid L) = \log p(y - S \mid L) - \tfrac12 |T| \log N - \log \binom{p}{|T|}
 
-The first factor is −½ the extended BIC of the pairs, which is the evidence of their coefficients
-under a prior worth one row, and of having chosen them among all products. The second is the
-evidence by which ``rank="auto"`` chooses ranks, of what the pairs leave of y.
+The first term is the evidence by which ``rank="auto"`` chooses ranks, of what the pairs leave of y.
+The others are half the penalty of the extended BIC: what coefficients cost under a prior worth one
+row, and what it costs to have chosen them among all p products.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +25,6 @@ from quadlin.solve.automatic import BEGIN, Search
 from quadlin.solve.evidence import maximised
 from quadlin.solve.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.pair_choice import SMALLEST, Criterion
-from quadlin.solve.pair_fit import PairFit
 from quadlin.solve.pair_joint import Joint, joined, settled
 from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_screen import WORTH_A_LOOK, Screen
@@ -38,7 +35,7 @@ from quadlin.solve.pairs import MOST_FEATURES, MOST_PAIRS, PairSearch
 from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Options, Problem
 
-STARTS = 4  # sets of pairs that a low-rank part is fitted beside, at most
+STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 ROUNDS = 3  # of pairs and what is fitted beside them
@@ -74,7 +71,7 @@ class Composite:
 
     joint: Joint
     alpha: Alpha  # of w and of L
-    value: float  # log evidence, beyond that of ridge regression
+    value: float  # log evidence
 
     @property
     def rank(self) -> int:
@@ -119,28 +116,30 @@ class Composer:
             return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
         here, exact = self._worth_a_search(start)
         queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
-        terms = self._absorbed(start, exact) if self.choose_rank else None
-        if terms is not None:
-            queue.append((terms, None))
+        apart = self._absorbed(start, exact) if self.choose_rank else None
+        if apart is not None:
+            queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
         if here:
             queue.append(self._with_rank(self._chosen(start), start))
-        candidates, tried = [], {frozenset[tuple[int, int]]()}
-        while queue and len(tried) <= STARTS:
+        candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
+        while queue and len(tried) < STARTS:
             terms, rank = queue.pop(0)
-            if terms.pairs in tried:
+            if not terms.pairs or (terms.pairs, rank) in tried:
                 continue
-            tried.add(terms.pairs)
-            beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
-            joint = self._chosen(beside)
+            tried.add((terms.pairs, rank))
+            joint, beside = self._refitted(terms, rank)
             if joint.terms.pairs:
                 candidates.append(self._valued(joint, beside))
-                queue.append(self._with_rank(joint, start))
+                follows = self._with_rank(joint, start)
+                if beside.rank == 0 and follows[1] == 0:
+                    break  # nothing of low rank is left
+                queue.append(follows)
         if exact:  # of models without any error the smallest
             dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
             small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
             return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
-        better = best is not None and best.value > self._gain(self.rows, start)
+        better = best is not None and best.value > self._evidence(self.rows, start)
         return best if better else None
 
     def alone(self, ridge: Beside) -> Composite | None:
@@ -154,17 +153,14 @@ class Composer:
         if self.clean:
             return None
         joint = self._settled(self.plain, ridge, self.d // 2 + 1)
-        for _ in range(ROUNDS):
+        for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
             if not few or joint.search.looks_low_rank(CLEAR):
                 return None
-            before = ridge
-            ridge = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
-            joint = self._chosen(ridge)
-            if _same(ridge, before):
-                break
+            if again:
+                joint, ridge = self._refitted(joint.terms, 0)
         best = self._valued(joint, ridge)
-        return best if best.value > 0 else None
+        return best if best.value > self._evidence(self.rows, self.start) else None
 
     @property
     def d(self) -> int:
@@ -202,8 +198,8 @@ class Composer:
         here = screen.shortlist(look, look.features.weight, criterion, 0, share)
         return bool(here), exact
 
-    def _absorbed(self, start: Beside, exact: bool) -> PairTerms | None:
-        """Return the pairs that the L of a fit seems to have absorbed."""
+    def _absorbed(self, start: Beside, exact: bool) -> tuple[PairTerms, int] | None:
+        """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
         if not start.rank or self.moments is None:
             return None
         U, s, free = (
@@ -259,32 +255,35 @@ class Composer:
         limits = [limit for limit in (most, self.request.most) if limit is not None]
         return settled(search, self._options(beside), self.seed, min(limits, default=None))
 
+    def _refitted(self, terms: PairTerms, rank: int | None) -> tuple[Joint, Beside]:
+        """Fit what pairs leave, and choose pairs beside that."""
+        beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+        joint = self._chosen(beside)
+        if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
+            beside = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
+            joint = self._chosen(beside)
+        return joint, beside
+
     def _valued(self, joint: Joint, beside: Beside) -> Composite:
-        """Return pairs with their value: first the pairs are paid for, then L beside them."""
-        value = self._pairs_value(joint.fit)
-        if beside.rank:
-            rest = less_pairs(self.rows, joint.terms, self.units)
-            value += self._gain(rest, replace(beside, model=joint.model))
-        return Composite(joint, beside.alpha, value)
+        """Return pairs with their value: the evidence of what they leave, less what they cost."""
+        fit, criterion = joint.fit, joint.search.criterion
+        cost = criterion(1.0, fit.dof, fit.taken) - criterion(1.0, 0, 0)
+        rest = less_pairs(self.rows, joint.terms, self.units)
+        evidence = self._evidence(rest, replace(beside, model=joint.model))
+        return Composite(joint, beside.alpha, evidence - cost / 2)
 
-    def _pairs_value(self, fit: PairFit) -> float:
-        """Return the log evidence of pairs, beyond that of ridge regression."""
-        plain = self.plain
-        before = plain.criterion(plain.base_loss, 0, 0)
-        after = plain.criterion(plain.loss_with(fit.i, fit.j), fit.dof, fit.taken)
-        return (before - after) / 2
-
-    def _gain(self, rows: Rows, beside: Beside) -> float:
-        """Return the log evidence of a low-rank part, beyond that of ridge regression."""
+    def _evidence(self, rows: Rows, beside: Beside) -> float:
+        """Return the log evidence of a rank, at its best penalties."""
         k, weight = beside.rank, float(self.n_rows)
-        if not k:
-            return 0.0
+        search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
         dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        if not k:
+            return search.ridge().evidence
         if dof > EXACT_COLUMNS and k < self.d:
             ridge = self.refit(rows, 0)
             before, after = (self._loss(rows, model) for model in (ridge.model, beside.model))
-            return evidence_of_rank(before, after, weight - self.d - 1, dof - self.d - 1)
-        search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
+            more = evidence_of_rank(before, after, weight - self.d - 1, dof - self.d - 1)
+            return search.ridge().evidence + more
         if k == self.d:
             candidate = search.candidate(k)
         else:
@@ -294,7 +293,7 @@ class Composer:
             starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
             candidate = search.noted(k, maximised(gram, starts), beside.model, tangent)
         assert candidate is not None
-        return candidate.merit - search.ridge().evidence
+        return candidate.merit
 
     def _loss(self, rows: Rows, model: Model) -> float:
         problem = Problem(rows, self.units, self.options, np.random.default_rng(self.seed))

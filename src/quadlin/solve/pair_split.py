@@ -20,7 +20,7 @@ MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone
 
 def split(
     M: np.ndarray, rank: int, C: np.ndarray, rows: float, noise: float, most: int
-) -> PairTerms | None:
+) -> tuple[PairTerms, int] | None:
     """Return the entries that, with a lower rank, say about what M says by fewer parameters.
 
     Parameters
@@ -38,11 +38,11 @@ def split(
 
     Returns
     -------
-    PairTerms or None
-        None if a lower rank with some entries is no better.
+    PairTerms and int, or None
+        The entries and the rank beside them; None if a lower rank with some entries is no better.
     """
     candidates = len(M) * (len(M) + 1) // 2
-    best, chosen = _cost(0.0, rank, 0, len(M), rows, noise, candidates), None
+    best, chosen, beside = _cost(0.0, rank, 0, len(M), rows, noise, candidates), None, rank
     counts = [count for count in COUNTS if count <= min(most, candidates)]
     # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
     tried = {
@@ -56,11 +56,11 @@ def split(
         lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
         cost = _cost(lost, lower, count, len(M), rows, noise, candidates)
         if cost < best:
-            best, chosen = cost, entries
+            best, chosen, beside = cost, entries, lower
     if chosen is None:
         return None
     i, j = np.nonzero(np.triu(chosen))
-    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j])
+    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j]), beside
 
 
 def _apart(M: np.ndarray, rank: int, count: int) -> tuple[np.ndarray, np.ndarray]:
