@@ -20,7 +20,6 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
-from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
     NO_TARGET,
@@ -31,6 +30,7 @@ from quadlin.estimators.columns import (
     opened,
     warn_unseen,
 )
+from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.pairs import check_pairs, is_sparse, refuse_in_stream, request_of
@@ -45,7 +45,7 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     @with_callbacks  # type: ignore[untyped-decorator]
