@@ -18,10 +18,11 @@ from quadlin import (
     save,
 )
 from quadlin.datasets import make_second_order
+from quadlin.solve import pair_model, pairs
 from quadlin.solve.pair_split import split
 
 
-def planted(n, d, pairs, noise, seed=1, kind="normal", correlation=0.3, n_test=1000):
+def planted(n, d, count, noise, seed=1, kind="normal", correlation=0.3, n_test=1000):
     """Rows with pairs of strength 1 in standardised features; the pairs, and new rows."""
     rng, N = np.random.default_rng(seed), n + n_test
     X = np.sqrt(1 - correlation) * rng.standard_normal((N, d))
@@ -31,7 +32,7 @@ def planted(n, d, pairs, noise, seed=1, kind="normal", correlation=0.3, n_test=1
         X[:, 1::3] = np.exp(0.5 * X[:, 1::3])
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     truth = set()
-    while len(truth) < pairs:
+    while len(truth) < count:
         truth.add(tuple(sorted(rng.choice(d, 2, replace=False).tolist())))
     f = Z @ rng.standard_normal(d) / np.sqrt(d)
     f = f + sum(rng.choice([-1, 1]) * Z[:, i] * Z[:, j] for i, j in sorted(truth))
@@ -225,6 +226,27 @@ def test_given_pairs_and_a_rank_are_at_their_joint_optimum(alpha):
     best = least_squares(residual, start, xtol=1e-14, ftol=1e-14, gtol=1e-14)
     np.testing.assert_allclose(best.x, start, atol=1e-4)
     assert model.history_[-1].loss == pytest.approx(2 * best.cost / 200 * sd**2, rel=1e-7)
+
+
+@pytest.mark.parametrize("limit", ["MOST_TANGENT", "MOST_FEATURES"])
+def test_where_the_regression_is_too_large_turns_lead_to_the_same_optimum(limit, monkeypatch):
+    X, y = few_pairs(300)
+    y = y + 0.2 * X.sum(axis=1) ** 2
+    options = {"rank": 1, "alpha": (3.0, 5.0), "pairs": [(1, 2), (3, 4)], "random_state": 0}
+    at_once = SecondOrderRegressor(**options, tol=1e-10).fit(X, y)
+    for module in (pairs, pair_model)[: 1 + (limit == "MOST_FEATURES")]:
+        monkeypatch.setattr(module, limit, 5)
+    by_turns = SecondOrderRegressor(**options, tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(by_turns.predict(X), at_once.predict(X), atol=1e-3)
+
+
+def test_interactions_list_the_pairs_and_nothing_else():
+    X, y = few_pairs()
+    model = SecondOrderRegressor().fit(X, y)
+    top = model.interactions_.top(10, squares=True)
+    assert [(t.first, t.second) for t in top] == [("x3", "x4"), ("x1", "x2")]
+    coefficients = [p.coefficient for p in model.pairs_.pairs]
+    np.testing.assert_allclose([t.coefficient for t in top], coefficients)
 
 
 def test_weights_are_repetitions_and_sparse_rows_sources_and_threads_give_the_same():
