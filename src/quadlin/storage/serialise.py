@@ -28,6 +28,7 @@ from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
+from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_part import PairTerms, Parts
 from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
 from quadlin.solve.step_length import Gram
@@ -61,6 +62,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Full: {"V": "dd"},
     Gram: {"matrix": "aa", "terms": "b"},
     FitState: {"target": "1"},
+    LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
     FirstLook: {"features": "dd", "moments": "dd"},
     FlippedMoments: {"moments": "dd"},
