@@ -277,7 +277,7 @@ def _report(
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
-        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model.eigenvalues_)}"],
+        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model)}"],
         ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
         ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
         ["model", str(output)],
@@ -285,6 +285,8 @@ def _report(
     print_answer(content, aligned(table, ""), answer.json)
 
 
-def _some(values: Any) -> str:
+def _some(model: Any) -> str:
+    values, pairs = model.eigenvalues_, 0 if model.pairs_ is None else len(model.pairs_.pairs)
     shown = ", ".join(number(float(value), sign=True) for value in values[:5])
-    return shown + (", …" if len(values) > 5 else "") if len(values) else "none: a linear model"
+    shown = shown + (", …" if len(values) > 5 else "") if len(values) else "none: a linear model"
+    return shown + (f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")

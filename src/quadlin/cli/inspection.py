@@ -79,10 +79,14 @@ def _lines(content: dict[str, Any]) -> list[str]:
     lines += [f"{c['score']} {score}{c['r2_of']}"]
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:EIGENVALUES])
     more = f" and {c['rank'] - EIGENVALUES} more" if c["rank"] > EIGENVALUES else ""
-    values = values or "none, a linear model"
+    pairs = len(c["found_pairs"])
+    values = values or ("none" if pairs else "none, a linear model")
+    more += f"; {pairs} pair{'s' * (pairs > 1)} of features beside it" if pairs else ""
     lines += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
     if c["noise"] is not None:
         lines += [f"standard deviation of the noise {number(c['noise'])}"]
+    if pairs:
+        lines += ["", "pairs of features, by order of entry", *_pairs(c["found_pairs"])]
     lines += _effects(c["effects"]) if c["effects"] is not None else []
     lines += ["", "strongest interactions (coefficients of products x_i·x_j)"]
     lines += _terms(c["interactions"], _product) or ["  none"]
@@ -92,6 +96,14 @@ def _lines(content: dict[str, Any]) -> list[str]:
         lines += [f"  {LEVELS_ARE}"]
     lines += ["", "history", *_history(c["history"])]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]
+
+
+def _pairs(pairs: list[dict[str, Any]]) -> list[str]:
+    rows = []
+    for pair in pairs:
+        coefficient, error = number(pair["coefficient"], sign=True), number(pair["std_error"])
+        rows.append([_product(pair), coefficient, f"± {error}", f"share {pair['share']:.1%}"])
+    return aligned(rows)
 
 
 def _effects(effects: dict[str, Any]) -> list[str]:

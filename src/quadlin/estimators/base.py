@@ -37,6 +37,7 @@ from quadlin.estimators.columns import (
 from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
+from quadlin.estimators.pairs import check_pairs, is_sparse, refuse_in_stream, request_of
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.estimators.scores import r2_of
 from quadlin.explain.diagnosis import diagnosis
@@ -99,9 +100,11 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         self
         """
         check_options(self)
+        check_pairs(self)
         source, columns = opened(self, X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
+            refuse_in_stream(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
         names = columns.names_in
@@ -143,6 +146,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
+        check_pairs(self)
+        if fitted is None:
+            refuse_in_stream(self)
         if self.loss == "huber":
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs rows that can be walked '
@@ -386,7 +392,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             name: getattr(options, name) != getattr(began, name)
             for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
         }
-        changed["rank"] = changed["rank"] and not is_auto(self.rank)
+        # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
+        with_pairs = fitted.state.parts is not None
+        changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         before = fitted.stream.make_units.diagonal
         changed["diagonal"] = list(maker.diagonal) != list(before)
@@ -436,6 +444,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=bool(self.uncertainty),
+            pairs=request_of(self, columns.names, is_sparse(source)),
         )
 
     def _options(self, d: int) -> Options:

@@ -113,7 +113,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     """
 
     polish, step, batch_size = True, "guarded", "auto"  # not parameters
-    rank, alpha, warm_start = 1, 0.0, False
+    rank, alpha, warm_start, pairs, hierarchy = 1, 0.0, False, None, None
 
     def __init__(
         self,

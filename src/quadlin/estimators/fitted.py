@@ -14,6 +14,7 @@ from quadlin.core.rows import Rows
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
+from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
@@ -30,6 +31,7 @@ class Fitted:
     fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
     law: Uncertainty | None = None
     draws: Draws | None = None  # from the posterior, whose means are then the predictions
+    pairs: PairReport | None = None  # what a search for pairs found, where there was one
 
     @property
     def state(self) -> FitState:

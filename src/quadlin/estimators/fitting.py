@@ -13,10 +13,11 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.pair_model import Request
 from quadlin.solve.robust import fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
@@ -40,6 +41,7 @@ class Task:
     automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool = False
+    pairs: Request | None = None
 
     def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
         """Return what was learned."""
@@ -83,11 +85,22 @@ def fit(
             options = replace(task.options, rank=int(state.model.s.shape[0]))
             return on_step(lambda: fitted(state, options).attributes())
 
-    state, options, weighted = _fit_state(task, rows, surveyed, warm, hook)
+    stage, outcome = None, None
+    if task.pairs is not None:
+        stage, outcome = pairs_first(task, rows, surveyed)
+    if outcome is not None and hook is not None:
+        hook(outcome.state)
+    if outcome is None:
+        outcome = Outcome(*_fit_state(task, rows, surveyed, warm, hook))
+        if stage is not None:
+            outcome = pairs_beside(stage, outcome, rows, surveyed)
+    state, options, weighted = outcome.state, outcome.options, outcome.rows
     result = fitted(with_row_count(state, surveyed.tally, options), options)
+    result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            law = law_of(state, weighted, options, task.make_units.fields, task.seed)
+            fields = task.make_units.fields
+            law = outcome.law(fields) or law_of(state, weighted, options, fields, task.seed)
             law = robust_law(law, rows, weighted, state) if task.robust else law
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
@@ -207,8 +220,7 @@ def law_of(
 
 def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
     """Return the state with the status `too_few_rows` where there are fewer than parameters."""
-    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
-    few = tally.counting < dof and not any(options.alpha)
+    few = tally.counting < state.n_parameters(options) and not any(options.alpha)
     unfinished = (Status.converged, Status.out_of_steps, Status.out_of_passes)
     if few and state.status in unfinished:
         return replace(state, status=Status.too_few_rows)

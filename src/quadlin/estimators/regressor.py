@@ -8,27 +8,28 @@ from quadlin.estimators.base import SecondOrderModel
 
 
 class SecondOrderRegressor(SecondOrderModel):
-    r"""Second order linear model with a low-rank, signed quadratic part.
+    r"""Second order linear model with a low-rank, signed quadratic part, and a few pairs beside it.
 
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
-              \qquad M = M^\top,\ \mathrm{rank}\,M \le k
+              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
 
     fitted by least squares, optionally penalised,
 
-    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
-    from a start by moment estimates, without a learning rate; the objective never rises. By default
-    the rank and the penalties are learned from the rows. Features are standardised internally and
+    (and S like L where `alpha` is a number; penalties that are learned leave S free) from a start
+    by moment estimates, without a learning rate; the objective never rises. By default the rank,
+    the penalties and the pairs are learned from the rows. Features are standardised internally and
     the penalty applies to standardised features; all results are in the user's units.
 
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Rank k of the quadratic part: 0 is a linear model, and a rank above the number of features
-        means no restriction. "auto" takes the rank of largest evidence (marginal likelihood), from
-        a linear model to all products of two features. With more than 1,500 parameters, or with
-        an explicit `alpha`, it compares ranks on a fifth of the rows instead. A stream chooses
-        its rank in its first batch.
+        Rank k of the low-rank part: 0 is a linear model unless `pairs` are asked for, and a rank
+        above the number of features means no restriction. "auto" takes the rank of largest evidence
+        (marginal likelihood), from a linear model to all products of two features. With more than
+        1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the rows
+        instead. A stream chooses its rank in its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
         :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
@@ -57,6 +58,16 @@ class SecondOrderRegressor(SecondOrderModel):
         Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
         rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
         columns by the level "missing". See `fill_`.
+    pairs : "auto", int, list of pairs of features or None, default="auto"
+        A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
+        rank k. A number searches for at most so many pairs; a list, such as
+        ``[("age", "income"), (3, 7), ("age", "age")]``, takes exactly these. "auto" searches where
+        ``rank="auto"`` and there are at most 1,000 features, and takes what has the largest
+        evidence: more rank, pairs (at most 32), both or neither. Not with ``psd=True``,
+        ``polish=False``, or without w or b. Streams do not search. See `pairs_`.
+    hierarchy : None, "weak" or "strong", default=None
+        Whether one ("weak") or both ("strong") features of a pair that is searched must have an
+        effect of their own, |t| > 2 in the linear model.
     fit_linear : bool, default=True
         Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True
@@ -107,9 +118,16 @@ class SecondOrderRegressor(SecondOrderModel):
     eigenvalues_ : array (rank,)
         Signed, by falling size. The low-rank part of M is
         ``components_.T @ diag(eigenvalues_) @ components_``; its eigenvalues are those of M where
-        every feature has a diagonal.
+        every feature has a diagonal and there are no pairs.
     rank_ : int
-        The rank fitted, at most the number of features.
+        The rank fitted, at most the number of features; that of L where there are pairs.
+    pairs_ : PairReport or None
+        The pairs in the model, as :func:`quadlin.find_pairs` reports them: ``pairs_.pairs`` with
+        the coefficient of each product, robust standard error, t, p, share of the variance of y
+        and order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on
+        the same rows, so weak ones look stronger than they are. They are part of `interactions_`
+        and of every prediction. None where pairs were not looked for, and after `partial_fit`,
+        which goes on with M as a whole.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)
@@ -152,9 +170,12 @@ class SecondOrderRegressor(SecondOrderModel):
     Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 50 passes at 30 rows
     per parameter, 80 at four, 150 at two. Choosing them takes a few fits to a loose tolerance, and
     O(p³) for each rank that is tried, p ≤ 1,500 the number of its parameters.
+    A search for pairs takes eight passes where nothing interacts, one of them O(n·d²), and two of
+    O(n·d²) for each round of pairs; where pairs explain all, no rank is tried, which saves most of
+    the time.
     Memory beside X: O((k + 8)d), a block of rows, p×p while rank and penalties are chosen, and d×d
-    with full whitening. X is copied only if it is CSC, or CSR that is not sorted or has duplicate
-    entries. float32 stays float32.
+    with full whitening or a search for pairs. X is copied only if it is CSC, or CSR that is not
+    sorted or has duplicate entries. float32 stays float32.
 
     Examples
     --------
@@ -166,6 +187,16 @@ class SecondOrderRegressor(SecondOrderModel):
     (1.0, 2, (0.0, 0.0))
     >>> sorted(model.eigenvalues_.round(6).tolist())
     [-1.0, 1.0]
+
+    Two products of features are a matrix of rank four, but two numbers as pairs.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 10))
+    >>> y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 4] + rng.standard_normal(500)
+    >>> model = SecondOrderRegressor().fit(X, y)
+    >>> [(p.first, p.second, round(p.coefficient)) for p in model.pairs_.pairs], model.rank_
+    ([('x3', 'x4', -2), ('x1', 'x2', 1)], 0)
     """
 
     def __init__(
@@ -178,6 +209,8 @@ class SecondOrderRegressor(SecondOrderModel):
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
         missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -199,6 +232,8 @@ class SecondOrderRegressor(SecondOrderModel):
         self.fields = fields
         self.categorical_features = categorical_features
         self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

@@ -8,7 +8,6 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
 from quadlin.explain.row_findings import RowFindings
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import whole
 from quadlin.solve.types import Options
@@ -40,7 +39,7 @@ def diagnosis(
     whose penalties were chosen from the rows.
     """
     penalised = any(options.alpha) or automatic
-    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
+    dof = state.n_parameters(options)
     lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
     lines += _features(state, names, options.fit_linear)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
@@ -155,7 +154,7 @@ def _levels(
     """Name the levels that are seen in fewer rows than they have parameters."""
     if not len(fields):
         return []
-    levels, k = np.concatenate(fields), state.model.s.shape[0]
+    levels, k = np.concatenate(fields), state.low_rank.s.shape[0]
     seen = to_numpy(state.features.mean)[levels] * state.features.weight
     rare = levels[seen < k + 1.5]
     if not len(rare):
@@ -190,11 +189,12 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
 def _rank(
     state: FitState, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
 ) -> list[str]:
-    xp = namespace(state.model.s)
-    d, k = state.model.U.shape
+    model, pairs = state.low_rank, 0 if state.parts is None else len(state.parts.terms.i)
+    xp = namespace(model.s)
+    d, k = model.U.shape
     sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     edge = sd * (d / rows) ** 0.5
-    strong = int(xp.sum(xp.astype(xp.abs(state.model.s) > SIGNIFICANT * edge, xp.int64)))
+    strong = int(xp.sum(xp.astype(xp.abs(model.s) > SIGNIFICANT * edge, xp.int64)))
     lines: list[str] = []
     exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
     if strong < k and not penalised:  # shrunk components say less
@@ -221,7 +221,8 @@ def _rank(
                 )
             )
     if not lines and k == 0:
-        return ["rank: 0, a linear model."]
+        beside = f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else ""
+        return [f"rank: 0, a linear model{beside}."]
     return lines or [f"rank: all {k} components stand out from the noise."]
 
 

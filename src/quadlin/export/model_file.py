@@ -21,6 +21,7 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.export.record import (
     EncoderRecord,
     ModelRecord,
+    PairsRecord,
     ScoresRecord,
     check_draws,
     check_params,
@@ -87,7 +88,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     arrays, numbers = in_user_units(estimator.fitted_.state)
     record = _record(estimator, numbers)
     header = {"class": name, **serialise(record, "", arrays)}
-    for added in ("draws", "target"):
+    for added in ("draws", "target", "pairs"):
         if getattr(record, added) is None:  # as in files of version 0.1.0
             del header[added]
     _refuse_what_load_refuses(arrays, header)
@@ -155,6 +156,7 @@ def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
         cv=ScoresRecord.of(estimator),
         draws=fitted.draws,
         target=columns.target,
+        pairs=PairsRecord.of(fitted.pairs),
     )
 
 
@@ -194,7 +196,8 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
     if record.draws is not None:
         check_draws(record.draws, fields, len(coef))
-    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty, record.draws))
+    pairs = None if record.pairs is None else record.pairs.report(columns.names)
+    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs))
     crossed = isinstance(estimator, SecondOrderRegressorCV)
     require((record.cv is not None) == crossed, "the scores of the cross-validation")
     for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():

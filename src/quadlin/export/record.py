@@ -1,7 +1,8 @@
 """What a model file says of an estimator, as plain data: parameters, columns, state, scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.explain.pair_report import Exchange, Pair, PairReport, PathStep
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
@@ -21,7 +23,15 @@ from quadlin.stream.state import InvalidContentError, StreamState
 
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
 # Since 0.1.0, whose files do not have them.
-ADDED_PARAMS = {"draws", "extrapolation", "loss", "categorical_features", "missing"}
+ADDED_PARAMS = {
+    "categorical_features",
+    "draws",
+    "extrapolation",
+    "hierarchy",
+    "loss",
+    "missing",
+    "pairs",
+}
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
     "param_alpha": np.float64,
@@ -111,6 +121,70 @@ class ScoresRecord:
 
 
 @dataclass(frozen=True)
+class PairsRecord:
+    """What a search for pairs has said, by columns; null stands for what is not known."""
+
+    pairs: AnyJSON
+    exchangeable: AnyJSON
+    path: AnyJSON
+    n_rows: int
+    n_features: int
+    n_candidates: int
+    at_limit: bool
+
+    @classmethod
+    def of(cls, report: PairReport | None) -> "PairsRecord | None":
+        """Return the record of a report."""
+        if report is None:
+            return None
+
+        def table(rows: Any) -> Any:
+            return [[v if isinstance(v, str) or isfinite(v) else None for v in r] for r in rows]
+
+        exchangeable = [(*taken, *other, cost) for taken, other, cost in report.exchangeable]
+        return cls(
+            pairs=table(report.pairs),
+            exchangeable=table(exchangeable),
+            path=table(report.path),
+            n_rows=int(report.n_rows),
+            n_features=int(report.n_features),
+            n_candidates=int(report.n_candidates),
+            at_limit=bool(report.at_limit),
+        )
+
+    def report(self, names: Sequence[str]) -> PairReport:
+        """Return the report, if there can be such a one."""
+        number = (int, float, type(None))
+        kinds: Any = (
+            (self.pairs, (str, str, *[number] * 5, int)),
+            (self.exchangeable, (str, str, str, str, number)),
+            (self.path, (int, number, number)),
+        )
+        for table, kind in kinds:
+            require(isinstance(table, list), "the pairs")
+            for row in table:
+                good = isinstance(row, list) and len(row) == len(kind)
+                require(good and all(map(isinstance, row, kind)), "the pairs")
+                require({v for v in row if isinstance(v, str)} <= set(names), "a name of a pair")
+        tables: list[Any] = [
+            [[nan if v is None else v for v in row] for row in table] for table, _ in kinds
+        ]
+        pairs, exchangeable, path = tables
+        require(path, "the path of the pairs")
+        return PairReport(
+            [Pair(*row) for row in pairs],
+            [Exchange((a, b), (c, d), cost) for a, b, c, d, cost in exchangeable],
+            [PathStep(*row) for row in path],
+            False,
+            self.n_rows,
+            self.n_features,
+            self.n_candidates,
+            self.at_limit,
+            None,
+        )
+
+
+@dataclass(frozen=True)
 class ModelRecord:
     """The header of a model file, beside the name of the class; see docs/model_files.md."""
 
@@ -128,6 +202,7 @@ class ModelRecord:
     cv: ScoresRecord | None
     draws: Draws | None = None
     target: str | None = None
+    pairs: PairsRecord | None = None
 
 
 def params_record(estimator: Any) -> dict[str, JSON]:
