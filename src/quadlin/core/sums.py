@@ -7,6 +7,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
+from quadlin.core.losses import curvature, value_and_slope
 from quadlin.core.model import Model, assembly_of, columns_of, evaluate
 from quadlin.core.steps import Steps
 from quadlin.core.units import Units
@@ -17,10 +18,13 @@ ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what m residuals r = f − y say, each row weighted by ω."""
+    """Sums over rows of what m residuals r = f − y say, each row weighted by ω.
+
+    For another loss than squared errors r is half its slope.
+    """
 
     weight: float  # Σω
-    loss: float  # Σω r², of a single residual
+    loss: float  # Σω r², or the sum of another loss, of a single residual
     p0: Array  # (m,), Σω r, float64
     p1: Array  # (d, m), Zᵀ(ω∘r)
     p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
@@ -34,7 +38,12 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
 
 
 def residual_sums(
-    chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
+    chunk: Chunk,
+    model: Model,
+    units: Units,
+    Q: Array | None = None,
+    squares: bool = True,
+    loss: str = "squared",
 ) -> Sums:
     """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway.
 
@@ -44,30 +53,46 @@ def residual_sums(
     y, assembly, losses = standardised_target(chunk, units)[:, None], assembly_of(model), []
 
     def residuals(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        r = evaluate(model, assembly, products, square) - y[part, :]
-        weighted = _weighted(chunk, r, part)
-        losses.append(weighted * r)
-        return weighted, products[:, :k] if Q is None else products[:, k + 1 :]
+        value, r = value_and_slope(loss, evaluate(model, assembly, products, square), y[part, :])
+        losses.append(_weighted(chunk, value, part))
+        return _weighted(chunk, r, part), products[:, :k] if Q is None else products[:, k + 1 :]
 
     Y = columns_of(model) if Q is None else xp.concat([columns_of(model), Q], axis=1)
     sums = batch_sums(chunk, units, Y, residuals, assembly.left_out, squares)
     return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
 
 
-def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
-    """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
+def change_sums(
+    chunk: Chunk, steps: Steps, units: Units, squares: bool, log_odds: Model | None = None
+) -> Sums:
+    """Sum what `residual_sums` sums, of the changes of the predictions along m steps.
+
+    With `log_odds`, the model that the steps lead away from, rows weigh by the curvature of the
+    logistic loss there; Z E is needed anyway, so that it costs one product with a vector more.
+    """
     _, m, k = steps.H.shape
     pieces = cut_rows(chunk, m * k)
     if len(pieces) > 1:
-        return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
+        params = (steps, units, squares, log_odds)
+        return folded(change_sums, pieces, params)[0]  # type: ignore[return-value]
     assembly = steps.assembly(units.free)
+    Y, left_out = steps.columns(), assembly.left_out
+    if log_odds is not None:
+        xp, at = namespace(Y), assembly_of(log_odds)
+        Y = xp.concat([Y, log_odds.w[:, None]], axis=1)
+        if left_out is not None:
+            left_out = xp.concat([left_out, at.left_out], axis=1)
 
     def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        change, ZE = steps.changes(assembly, products, square)
-        return _weighted(chunk, change, part), ZE
+        if log_odds is None:
+            change, ZE = steps.changes(assembly, products, square)
+            return _weighted(chunk, change, part), ZE
+        first, last = (None, None) if square is None else (square[:, :m], square[:, m:])
+        change, ZE = steps.changes(assembly, products[:, :-1], first)
+        f = at.assembled(products[:, -1:], (ZE * ZE) @ log_odds.s[:, None], last)
+        return _weighted(chunk, curvature(f) * change, part), ZE
 
-    left_out = assembly.left_out
-    return batch_sums(chunk, units, steps.columns(), changes, left_out, squares)
+    return batch_sums(chunk, units, Y, changes, left_out, squares)
 
 
 def batch_sums(

@@ -9,7 +9,8 @@ from quadlin.core.arrays import Array
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.sums import Sums, residual_sums
+from quadlin.core.steps import Steps
+from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve import step_length
 
@@ -40,6 +41,12 @@ class Status(Enum):
         "Lower {rank} or add rows.",
         rank=Option("rank"),
     )
+    separated = Message(
+        "The labels of all rows can be predicted without error, so that the best log-odds are "
+        "infinite; the steps were stopped on the way. Use {auto} or {more} above 0.",
+        auto=Option("alpha", "auto"),
+        more=Option("alpha"),
+    )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
 
@@ -50,7 +57,7 @@ class Record:
 
     step: int
     passes: int  # over the rows, so far, whatever they were for
-    loss: float  # mean squared error plus the penalty, in the user's units
+    loss: float  # mean squared error (user's units) or log-loss, plus the penalty
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Options:
     polish: bool = True
     whiten: str = "auto"  # or "full", "lowrank", "none"
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
+    loss: str = "squared"  # or "logistic", of labels 0 and 1
 
     @property
     def parts(self) -> dict[str, bool]:
@@ -104,7 +112,22 @@ class Problem:
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one walk for the sums of the residual."""
-        return self.rows.reduce(residual_sums, model, self.units, Q, squares)
+        params = (model, self.units, Q, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(residual_sums, *params)
+        return self.rows.reduce(residual_sums, *params, self.options.loss)
+
+    def changes(self, steps: Steps, model: Model, squares: bool = True) -> Sums:
+        """Take one walk for the sums of the changes along steps away from a model."""
+        params = (steps, self.units, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(change_sums, *params)
+        return self.rows.reduce(change_sums, *params, model)
+
+    @property
+    def loss_unit(self) -> float:
+        """Return what turns the objective of standardised targets into that of the history."""
+        return self.units.target.scale**2 if self.options.loss == "squared" else 0.5
 
     def gram(self, family: step_length.Family) -> step_length.Gram:
         """Take one walk for the products of the family's predictions."""
