@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
+    from quadlin.estimators.classifier import (
+        FactorizationMachineClassifier,
+        SecondOrderClassifier,
+    )
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
     from quadlin.estimators.regressor import SecondOrderRegressor
@@ -16,8 +20,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FactorizationMachineClassifier",
     "FactorizationMachineRegressor",
     "Moments",
+    "SecondOrderClassifier",
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
     "Status",
@@ -30,8 +36,10 @@ __all__ = [
 ]
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
+    "FactorizationMachineClassifier": "quadlin.estimators.classifier",
     "FactorizationMachineRegressor": "quadlin.estimators.factorization",
     "Moments": "quadlin.core.moments",
+    "SecondOrderClassifier": "quadlin.estimators.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.types",

@@ -12,13 +12,13 @@ from math import inf, log, sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Gram, log_volume, maximised
+from quadlin.solve.evidence import Evidence, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.polish import polish
 from quadlin.solve.tangent_gram import product_kernel, tangent_gram
@@ -121,7 +121,6 @@ class Search:
     n_rows: int
     weight: float
     seed: int
-    noise: float | None = None  # σ², where it is known
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
@@ -197,7 +196,7 @@ class Search:
         """Return ridge regression."""
         if 0 not in self.tried:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = self.gram(U)
+            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
             self.tried[0] = self.noted(0, maximised(gram, [(a,) for a in FIRST]), None)
         ridge = self.tried[0]
         assert ridge is not None
@@ -210,12 +209,11 @@ class Search:
         starts = [(first, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            gram = self.gram(U)
+            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
             return self.noted(d, maximised(gram, starts), None)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
-        kernel = replace(kernel, noise=self.noise)
         if self.n_rows > KERNEL_START:
             # Which rows begin is told by the rows themselves, not by their order.
             direction = np.random.default_rng(self.seed).standard_normal(d)
@@ -231,7 +229,7 @@ class Search:
         options = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for _ in range(ROUNDS):
             model = self.fit(replace(options, rank=k, alpha=alpha), model)[0].model
-            gram = self.gram(model.U)
+            gram = tangent_gram(self.rows, self.units, self.options, model.U, self.weight)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
             more = [[*begin[:-1], log(second)] for second in (BEGIN, BEGIN / 50)]
@@ -241,11 +239,6 @@ class Search:
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
         return candidate
-
-    def gram(self, U: Array) -> Gram:
-        """Return the linear model on the tangent space at the span of U: one pass."""
-        gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
-        return replace(gram, noise=self.noise)
 
     def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""

@@ -141,11 +141,11 @@ class Kernel:
 
 
 def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:
-    """Return −(N log 2πσ² + S/σ²)/2 and σ², which is S/N unless it is known."""
-    if noise is None:
-        noise = S / weight
-        return (-weight / 2 * (log(2 * pi * noise) + 1) if S > 0 else inf), noise
-    return -(weight * log(2 * pi * noise) + S / noise) / 2, noise
+    """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; where σ² is known, only what depends on S."""
+    if noise is not None:
+        return -S / noise / 2, noise
+    noise = S / weight
+    return (-weight / 2 * (log(2 * pi * noise) + 1) if S > 0 else inf), noise
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,214 @@
+r"""Rank and penalties of a logistic fit, by Laplace's approximation to the evidence.
+
+About the log-odds of a fit the loss is least squares to second order, in which the noise is known
+to be 1. So the evidence of its penalties is that of a linear model, and the evidence of a rank,
+
+.. math:: \log p(y \mid k) \approx \log p(y \mid \hat f) - \tfrac12 \hat\theta^\top R\hat\theta
+          + \tfrac12 \log |R| - \tfrac12 \log |A| - \tfrac12 \log \Sigma\omega h
+
+less the cost of the volume as for least squares (`evidence`). Fit and penalties take turns. The
+approximation knows no bound where rows can be separated: so no penalty is chosen below the one
+that gives log-odds drawn from the prior a standard deviation of `WIDEST`. Where the parameters of
+a rank do not fit into a matrix, the least-squares fit of the labels chooses.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import exp, inf, log
+
+import numpy as np
+
+from quadlin.core.arrays import moved, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import curvature, probability, softplus
+from quadlin.core.model import Model, in_units, positive, predict, with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Target, Units
+from quadlin.solve.automatic import (
+    BEGIN,
+    CLEAR,
+    FIRST,
+    KERNEL_ROWS,
+    LOOSE_STEPS,
+    LOOSE_TOL,
+    Candidate,
+    Search,
+)
+from quadlin.solve.choice import Automatic, at_limit, fits
+from quadlin.solve.distinct import distinct_rows
+from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised
+from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.logistic import LogisticFit
+from quadlin.solve.tangent_gram import product_kernel, tangent_gram
+from quadlin.solve.types import Options, Status
+from quadlin.solve.whitening import Full, sharpened
+
+TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
+WIDEST = 10.0  # standard deviation of log-odds that a prior may have
+FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
+
+
+def fit_logistic(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    automatic: Automatic,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+    surveyed: Survey | None = None,
+) -> tuple[FitState, Options]:
+    """Fit log-odds to rows with labels 0 and 1; also return the options with what was chosen."""
+    surveyed = survey(rows) if surveyed is None else surveyed
+    units = make_units(surveyed.features, surveyed.target)
+    fit = LogisticFit(rows, units, make_units, surveyed, seed)
+    if not units.target.power:  # one label only
+        options = replace(options, rank=0) if automatic.rank else options
+        return fit.constant(options, Status.converged), options
+    try:
+        if automatic:
+            options, start = chosen(fit, options, automatic)
+        else:
+            start = _warm_model(warm, units, options) or fit.start(options)
+    except KeyboardInterrupt:
+        return fit.constant(options, Status.interrupted), options
+    solution, white = fit.polished(options, start, on_step)
+    white = sharpened(white) if isinstance(white, Full) else white
+    return fit.state(solution, options, white), options
+
+
+def _warm_model(warm: FitState | None, units: Units, options: Options) -> Model | None:
+    """Return the model to go on from, in the units and of the rank asked for."""
+    if warm is None or warm.model.w.shape != units.scale.shape:
+        return None
+    start = in_units(warm.model, warm.units, units)
+    return with_rank(positive(start) if options.psd else start, options.rank)
+
+
+def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Options, Model]:
+    """Choose rank and penalties; also return a model to start from."""
+    given = None if automatic.rank else options.rank
+    units, d = fit.units, int(fit.units.scale.shape[0])
+    if automatic.alpha and fits(units, options, given):
+        n_rows = distinct_rows(fit.rows, units, fit.surveyed.tally.counting)
+        search = LogisticSearch(fit.rows, units, options, n_rows, fit.weight, fit.seed, fit_of=fit)
+        best = search.best() if given is None else search.candidate(min(given, d))
+        limited = given is None and best is not None and at_limit(best.rank, units, options, n_rows)
+        if best is not None and best.model is not None and not limited:
+            return replace(options, rank=best.rank, alpha=best.alpha), best.model
+    state, choice = fit.least_squares(options, automatic)
+    if automatic.alpha:
+        choice = replace(choice, alpha=floored(choice.alpha, d, choice.rank))
+    return choice, fit.as_log_odds(state)
+
+
+def floored(alpha: Alpha, d: int, k: int) -> Alpha:
+    """Return penalties of which none is below the least that may be chosen."""
+    first, second = (p / WIDEST**2 for p in (d, d * k - k * (k - 1) / 2))
+    return max(alpha[0], first), max(alpha[1], second)
+
+
+@dataclass(frozen=True)
+class Working:
+    """The least squares that the loss is, to second order, about some log-odds."""
+
+    rows: Rows  # with weights h and targets g + (y − p)/h
+    units: Units
+    weight: float  # Σωh
+    excess: float  # log-likelihood of the labels, less that of the working targets
+
+    @classmethod
+    def about(cls, model: Model, rows: Rows, units: Units, fit_intercept: bool) -> "Working":
+        """Linearise about a model: one pass, two numbers per row."""
+        parts = zip(*rows.collect(_working, model, units), strict=True)
+        h, z, omega, excess = (np.concatenate(part) for part in parts)
+        weight = float(omega @ h)
+        mean = float((omega * h) @ z) / weight
+        power = float((omega * h) @ z**2) / weight
+        offset = mean if fit_intercept else 0.0
+        target = Target(offset, 1.0, mean - offset, power - offset**2)
+        weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
+        return cls(weighted, replace(units, target=target), weight, float(omega @ excess))
+
+
+def _working(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, ...]:
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    y = to_numpy(chunk.y).astype(np.float64)
+    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    h, r = np.clip(curvature(f), FLATTEST, None), y - probability(f)
+    log_likelihood = -(1 - y) * softplus(f) - y * softplus(-f)
+    return h, f + r / h, omega, log_likelihood + r**2 / h / 2
+
+
+@dataclass
+class LogisticSearch(Search):
+    """The search for the rank of largest evidence, by logistic fits."""
+
+    fit_of: LogisticFit = field(kw_only=True)
+
+    def ridge(self) -> Candidate:
+        """Return logistic regression."""
+        if 0 not in self.tried:
+            first = exp(FIRST[2]) * self.weight
+            self.tried[0] = self.by_turns(0, None, (first, first))
+        ridge = self.tried[0]
+        assert ridge is not None
+        return ridge
+
+    def all_products(self) -> Candidate | None:
+        """Return logistic regression on all products, where a matrix of them fits."""
+        d, most = self.d, min(self.n_rows, EXACT_COLUMNS)
+        small = self.n_rows <= KERNEL_ROWS and self.n_rows * d <= EXACT_ENTRIES
+        if d * (d + 3) // 2 > most and not small:
+            return None
+        low = [c for c in self.candidates() if c.rank > 0]
+        best = max(low, key=lambda c: c.evidence, default=None)
+        if best is None or best.model is None:
+            return self.by_turns(d, None, (self.ridge().alpha[0], BEGIN * self.weight))
+        first, second = best.alpha
+        return self.by_turns(d, with_rank(best.model, d), (first, second * d / best.rank))
+
+    def low_rank(self, k: int) -> Candidate:
+        """Fit a low rank and find its penalties, by turns."""
+        return self.by_turns(k, *self.start(k))
+
+    def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
+        """Fit a rank and find its penalties, by turns."""
+        loose = {"tol": max(LOOSE_TOL, self.options.tol), "max_iter": LOOSE_STEPS}
+        for turn in range(TURNS):
+            options = replace(self.options, rank=k, alpha=alpha, **loose)
+            model = self.fit_of.start(options) if model is None else model
+            solution = self.fit_of.polished(options, model)[0]
+            if solution.status is Status.interrupted:
+                raise KeyboardInterrupt
+            model = solution.model
+            linear, excess = self.linear(k, model)
+            before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
+            starts = [before - log(linear.weight)]
+            if turn == 0 and 0 < k < self.d:
+                starts += [np.append(starts[0][:-1], log(b)) for b in (BEGIN, BEGIN / 50)]
+            peak = maximised(linear, [start.tolist() for start in starts]).log_alpha
+            alpha = floored((exp(peak[0]), exp(peak[-1])), self.d, k)
+            log_alpha = np.log(alpha[: len(peak)] if self.options.fit_linear else alpha[1:])
+            value = linear.at(log_alpha)
+            evidence = value.log_evidence + excess
+            behind = max((c.evidence for c in self.candidates()), default=-inf) - CLEAR
+            hopeless = k == self.d and evidence < behind  # its turns take long
+            if hopeless or np.max(np.abs(log_alpha - before)) <= SETTLED:
+                break
+        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model)
+
+    def linear(self, k: int, model: Model) -> tuple[Gram | Kernel, float]:
+        """Return the linear model about a fit, and what to add to its evidence."""
+        working = Working.about(model, self.rows, self.units, self.options.fit_intercept)
+        if k == self.d and self.d * (self.d + 3) // 2 > min(self.n_rows, EXACT_COLUMNS):
+            args = (working.rows, working.units, self.n_rows, working.weight)
+            linear: Gram | Kernel = product_kernel(*args)[0]
+        else:
+            U = model.U if 0 < k < self.d else namespace(model.U).eye(self.d, k)
+            linear = tangent_gram(working.rows, working.units, self.options, U, working.weight)
+        return replace(linear, noise=1.0), working.excess - log(working.weight) / 2
