@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import probability, softplus
-from quadlin.core.rows import Rows
+from quadlin.core.rows import Rows, Walks
 from quadlin.core.standardise import UnitsMaker
 from quadlin.data import Source, is_dask
 from quadlin.estimators.attributes import FittedAttributes
@@ -139,7 +139,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         if fitted is None:
             fields = self._known_fields(None, source, columns)
             task = self._task(source, columns, fields, self._seed())
-            streams = [task.stream(task.options)] * (1 if len(classes) == 2 else len(classes))
+            streams = [task.stream(task.options) for _ in fitted_classes(len(classes))]
         else:
             fields = fitted.parts[0].fields
             streams = [part.stream for part in fitted.parts]
@@ -151,7 +151,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
                 codes = codes_of(codes, classes)[1]
             X = at_home(chunk.X, caller, streams[0])
             weight = _weighted(chunk, codes, factors)
-            for i, label in enumerate([1] if len(classes) == 2 else range(len(classes))):
+            for i, label in enumerate(fitted_classes(len(classes))):
                 target = moved((codes == label).astype(np.float64), chunk.y)
                 streams[i] = streams[i].fed(Chunk(X, target, weight))
         parts = tuple(Fitted(stream, columns, fields) for stream in streams)
@@ -172,13 +172,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,), or (n_samples, n_classes) for more than two classes
         """
-        check_is_fitted(self)
-        fitted = self._classes_fitted()
-        caller = f"{type(self).__name__}.predict"
-        blocks = blocks_to_predict(self, X, fitted.columns)
-        parts = [fitted.log_odds(block, caller) for block in blocks]
-        f = namespace(*parts).concat(parts)
-        return f[:, 0] if len(fitted.parts) == 1 else f
+        return self._log_odds(X, "decision_function")
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.
@@ -194,7 +188,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes)
         """
-        return probabilities(self.decision_function(X))
+        return probabilities(self._log_odds(X, "predict_proba"))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`, which do not underflow for two classes.
@@ -208,7 +202,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes)
         """
-        f = self.decision_function(X)
+        f = self._log_odds(X, "predict_log_proba")
         xp = namespace(f)
         if f.ndim == 1:
             return xp.stack([-softplus(f), -softplus(-f)], axis=1)
@@ -228,7 +222,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,)
         """
-        return self._labels(self.decision_function(X))
+        return self._labels(self._log_odds(X, "predict"))
 
     def predict_chunks(  # type: ignore[override]
         self, source: Source
@@ -310,6 +304,15 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         check_is_fitted(self)
         return self._classes_fitted().status
 
+    def _log_odds(self, X: Any, method: str) -> Array:
+        """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""
+        check_is_fitted(self)
+        fitted = self._classes_fitted()
+        blocks = blocks_to_predict(self, X, fitted.columns)
+        parts = [fitted.log_odds(block, f"{type(self).__name__}.{method}") for block in blocks]
+        f = namespace(*parts).concat(parts)
+        return f[:, 0] if len(fitted.parts) == 1 else f
+
     def _classes_fitted(self) -> FittedClasses:
         fitted: Any = self.fitted_
         if isinstance(fitted, FittedClasses):
@@ -384,10 +387,11 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         like = source.y if labelled else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
         parts = []
-        for label in [1] if len(classes) == 2 else range(len(classes)):
+        for label in fitted_classes(len(classes)):
             target = moved((codes == label).astype(np.float64), like)
             hook = _watched(on_step, classes) if len(classes) == 2 else None
-            part = fit(task, rows.reweighted(weight, target), warm, hook)
+            against_rest = replace(rows.reweighted(weight, target), counter=Walks())
+            part = fit(task, against_rest, warm, hook)
             if len(classes) > 2 and part.state.status is Status.interrupted:
                 raise KeyboardInterrupt(part.state.status.value)
             parts.append(part)
@@ -400,6 +404,11 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         self, names: Sequence[str], dtype: Any, fields: Sequence[np.ndarray]
     ) -> UnitsMaker:
         return replace(super()._units_maker(names, dtype, fields), labels=True)
+
+
+def fitted_classes(count: int) -> Sequence[int]:
+    """Return the numbers of the classes that have log-odds of their own."""
+    return [1] if count == 2 else range(count)
 
 
 def probabilities(f: Array) -> Array:

@@ -15,8 +15,11 @@ from math import sqrt
 
 import numpy as np
 
-from quadlin.core.losses import curvature, probability
-from quadlin.core.model import Model
+from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import curvature, probability, softplus
+from quadlin.core.model import Model, constant_model, predict
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -25,13 +28,17 @@ from quadlin.core.units import Target, Units
 from quadlin.solve.automatic import NEAR
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.driver import follow
+from quadlin.solve.exact import Exact
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.polish import polish
+from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 OnStep = Callable[[FitState], bool] | None
 START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
+FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
+NEWTON_STEPS, EXACT_TOL = 25, 1e-13  # of steps that are solved outright
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,39 @@ class Linearised(UnitsMaker):
         mean, var = float(target.mean[0]), float(target.var[0])
         power = (var + (mean - p0) ** 2) / root**2
         return replace(units, target=Target(p0, root, (mean - p0) / root, power))
+
+
+@dataclass(frozen=True)
+class Working:
+    """The least squares that the loss is, to second order, about some log-odds."""
+
+    rows: Rows  # with weights h and targets g + (y − p)/h
+    units: Units
+    weight: float  # Σωh
+    offset: float  # that the targets were shifted by
+    excess: float  # log-likelihood of the labels, less that of the working targets
+
+    @classmethod
+    def about(cls, model: Model, rows: Rows, units: Units, fit_intercept: bool) -> "Working":
+        """Linearise about a model: one pass, two numbers per row."""
+        parts = zip(*rows.collect(_working, model, units), strict=True)
+        h, z, omega, excess = (np.concatenate(part) for part in parts)
+        weight = float(omega @ h)
+        mean = float((omega * h) @ z) / weight
+        power = float((omega * h) @ z**2) / weight
+        offset = mean if fit_intercept else 0.0
+        target = Target(offset, 1.0, mean - offset, power - offset**2)
+        weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
+        return cls(weighted, replace(units, target=target), weight, offset, float(omega @ excess))
+
+
+def _working(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, ...]:
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    y = to_numpy(chunk.y).astype(np.float64)
+    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    h, r = np.clip(curvature(f), FLATTEST, None), y - probability(f)
+    log_likelihood = -(1 - y) * softplus(f) - y * softplus(-f)
+    return h, f + r / h, omega, log_likelihood + r**2 / h / 2
 
 
 @dataclass
@@ -95,6 +135,36 @@ class LogisticFit:
         model, root = state.model, sqrt(self.unit)
         c = self.units.target.centre + model.c / root
         return replace(model, s=model.s / root, w=model.w / root, c=c)
+
+    def newton(self, options: Options, model: Model | None, n_rows: int) -> Model:
+        """Take Newton steps solved outright: for ranks 0 and d, which are linear in parameters.
+
+        Unlike conjugate gradients they end at the optimum up to rounding, whatever the start.
+        """
+        options = replace(options, loss="logistic")
+        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
+        coordinates = Coordinates(self.units, options, Identity())
+
+        def objective(model: Model) -> float:
+            return problem.sums(model, squares=False).loss + coordinates.ridge(model)
+
+        if model is None:
+            model = constant_model(self.units, options.rank, self.units.target.centre)
+        least = objective(model)
+        for _ in range(NEWTON_STEPS):
+            working = Working.about(model, self.rows, self.units, options.fit_intercept)
+            exact = Exact(working.rows, working.units, n_rows, linear=options.rank == 0)
+            new = exact.model(options.alpha, options.rank)
+            new = replace(new, c=new.c + working.offset)
+            reached = objective(new)
+            if not reached < least:
+                if reached > (1 + EXACT_TOL) * least:  # too long a step: shorter ones are known
+                    return self.polished(options, model)[0].model
+                return model
+            model, gain, least = new, least - reached, reached
+            if gain <= EXACT_TOL * least:
+                break
+        return model
 
     def polished(
         self, options: Options, start: Model, on_step: OnStep = None

@@ -18,15 +18,12 @@ from math import exp, inf, log
 
 import numpy as np
 
-from quadlin.core.arrays import moved, namespace, to_numpy
-from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk
-from quadlin.core.losses import curvature, probability, softplus
-from quadlin.core.model import Model, in_units, positive, predict, with_rank
+from quadlin.core.arrays import namespace
+from quadlin.core.model import Model, in_units, positive, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Target, Units
+from quadlin.core.units import Units
 from quadlin.solve.automatic import (
     BEGIN,
     CLEAR,
@@ -42,14 +39,14 @@ from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.logistic import LogisticFit
+from quadlin.solve.logistic import LogisticFit, Working
 from quadlin.solve.tangent_gram import product_kernel, tangent_gram
 from quadlin.solve.types import Options, Status
 from quadlin.solve.whitening import Full, sharpened
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
 WIDEST = 10.0  # standard deviation of log-odds that a prior may have
-FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
+SMALL = 1e8  # multiplications of a Newton step that is solved outright
 
 
 def fit_logistic(
@@ -99,7 +96,9 @@ def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Op
         best = search.best() if given is None else search.candidate(min(given, d))
         limited = given is None and best is not None and at_limit(best.rank, units, options, n_rows)
         if best is not None and best.model is not None and not limited:
-            return replace(options, rank=best.rank, alpha=best.alpha), best.model
+            options = replace(options, rank=best.rank, alpha=best.alpha)
+            small = search.is_small(best.rank)
+            return options, fit.newton(options, best.model, n_rows) if small else best.model
     state, choice = fit.least_squares(options, automatic)
     if automatic.alpha:
         choice = replace(choice, alpha=floored(choice.alpha, d, choice.rank))
@@ -110,38 +109,6 @@ def floored(alpha: Alpha, d: int, k: int) -> Alpha:
     """Return penalties of which none is below the least that may be chosen."""
     first, second = (p / WIDEST**2 for p in (d, d * k - k * (k - 1) / 2))
     return max(alpha[0], first), max(alpha[1], second)
-
-
-@dataclass(frozen=True)
-class Working:
-    """The least squares that the loss is, to second order, about some log-odds."""
-
-    rows: Rows  # with weights h and targets g + (y − p)/h
-    units: Units
-    weight: float  # Σωh
-    excess: float  # log-likelihood of the labels, less that of the working targets
-
-    @classmethod
-    def about(cls, model: Model, rows: Rows, units: Units, fit_intercept: bool) -> "Working":
-        """Linearise about a model: one pass, two numbers per row."""
-        parts = zip(*rows.collect(_working, model, units), strict=True)
-        h, z, omega, excess = (np.concatenate(part) for part in parts)
-        weight = float(omega @ h)
-        mean = float((omega * h) @ z) / weight
-        power = float((omega * h) @ z**2) / weight
-        offset = mean if fit_intercept else 0.0
-        target = Target(offset, 1.0, mean - offset, power - offset**2)
-        weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
-        return cls(weighted, replace(units, target=target), weight, float(omega @ excess))
-
-
-def _working(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, ...]:
-    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
-    y = to_numpy(chunk.y).astype(np.float64)
-    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
-    h, r = np.clip(curvature(f), FLATTEST, None), y - probability(f)
-    log_likelihood = -(1 - y) * softplus(f) - y * softplus(-f)
-    return h, f + r / h, omega, log_likelihood + r**2 / h / 2
 
 
 @dataclass
@@ -181,14 +148,10 @@ class LogisticSearch(Search):
         loose = {"tol": max(LOOSE_TOL, self.options.tol), "max_iter": LOOSE_STEPS}
         for turn in range(TURNS):
             options = replace(self.options, rank=k, alpha=alpha, **loose)
-            model = self.fit_of.start(options) if model is None else model
-            solution = self.fit_of.polished(options, model)[0]
-            if solution.status is Status.interrupted:
-                raise KeyboardInterrupt
-            model = solution.model
+            model = self.fitted_model(options, model)
             linear, excess = self.linear(k, model)
             before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
-            starts = [before - log(linear.weight)]
+            starts = [before - log(max(linear.weight, 1.0))]
             if turn == 0 and 0 < k < self.d:
                 starts += [np.append(starts[0][:-1], log(b)) for b in (BEGIN, BEGIN / 50)]
             peak = maximised(linear, [start.tolist() for start in starts]).log_alpha
@@ -202,6 +165,21 @@ class LogisticSearch(Search):
                 break
         return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model)
 
+    def fitted_model(self, options: Options, model: Model | None) -> Model:
+        """Fit a rank with given penalties, outright where that is cheap."""
+        if self.is_small(options.rank):
+            return self.fit_of.newton(options, model, self.n_rows)
+        model = self.fit_of.start(options) if model is None else model
+        solution = self.fit_of.polished(options, model)[0]
+        if solution.status is Status.interrupted:
+            raise KeyboardInterrupt
+        return solution.model
+
+    def is_small(self, k: int) -> bool:
+        """Tell whether a rank is linear in its parameters, and has few of them."""
+        p = self.d if k == 0 else self.d * (self.d + 3) // 2
+        return self.plain and k in (0, self.d) and self.n_rows * min(p, self.n_rows) ** 2 <= SMALL
+
     def linear(self, k: int, model: Model) -> tuple[Gram | Kernel, float]:
         """Return the linear model about a fit, and what to add to its evidence."""
         working = Working.about(model, self.rows, self.units, self.options.fit_intercept)
@@ -209,6 +187,7 @@ class LogisticSearch(Search):
             args = (working.rows, working.units, self.n_rows, working.weight)
             linear: Gram | Kernel = product_kernel(*args)[0]
         else:
-            U = model.U if 0 < k < self.d else namespace(model.U).eye(self.d, k)
+            U, xp = model.U, namespace(model.U)
+            U = U if 0 < k < self.d else xp.eye(self.d, k, dtype=U.dtype, device=U.device)
             linear = tangent_gram(working.rows, working.units, self.options, U, working.weight)
         return replace(linear, noise=1.0), working.excess - log(working.weight) / 2
