@@ -58,10 +58,12 @@ def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> t
     """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
     xp = namespace(state.model.s)
     problem = Problem(rows, state.units, options, np.random.default_rng(seed))
-    _, s, _ = leading_directions(GaussNewton(problem, state.white), state.model, 1)
+    task = GaussNewton(problem, state.white)
+    _, s, _ = leading_directions(task, state.model, 1)
     residual = problem.sums(state.model, squares=False)
     d, n = state.model.U.shape[0], residual.weight
-    return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
+    variance = residual.loss / n if options.loss == "squared" else task.unit
+    return float(xp.max(xp.abs(s))), (variance * d / n) ** 0.5
 
 
 def _features(state: FitState, names: Sequence[str]) -> list[str]:

@@ -11,12 +11,11 @@ whitened Gaussian features, one pass over the rows an iteration; then M ← rank
 from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.losses import curvature
 from quadlin.core.model import Model
 from quadlin.core.sums import Sums
 from quadlin.solve.krylov import conjugate_gradients
 from quadlin.solve.tangent import Coordinates, Tangent, preconditioned, truncated
-from quadlin.solve.types import Problem
+from quadlin.solve.types import Problem, usual_curvature
 from quadlin.solve.whitening import Whitener
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
@@ -42,11 +41,9 @@ class GaussNewton:
     def __init__(self, problem: Problem, white: Whitener) -> None:
         self.problem, self.units, self.options = problem, problem.units, problem.options
         self.coordinates = Coordinates(problem.units, problem.options, white)
-        xp, free = namespace(problem.units.free), problem.units.free
-        centre = xp.asarray(problem.units.target.centre, dtype=xp.float64)
-        # What a row of average weight has, for which the preconditioner is made.
-        self.unit = 1.0 if problem.options.loss == "squared" else float(curvature(centre))
-        self.squares = bool(xp.any(free == 0))
+        free = problem.units.free
+        self.unit = usual_curvature(problem.options.loss, problem.units)
+        self.squares = bool(namespace(free).any(free == 0))
 
     @property
     def white(self) -> Whitener:

@@ -32,7 +32,7 @@ from quadlin.solve.exact import Exact
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.polish import polish
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options, Problem, Solution, Status
+from quadlin.solve.types import Options, Problem, Solution, Status, usual_curvature
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 OnStep = Callable[[FitState], bool] | None
@@ -111,7 +111,7 @@ class LogisticFit:
     @property
     def unit(self) -> float:
         """Return p(1 − p) of the best constant."""
-        return float(curvature(np.float64(self.units.target.centre)))
+        return usual_curvature("logistic", self.units)
 
     def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
         """Fit the labels as numbers; the options it returns are those of the logistic fit."""

@@ -5,7 +5,8 @@ from enum import Enum
 
 import numpy as np
 
-from quadlin.core.arrays import Array
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import curvature
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
@@ -101,6 +102,21 @@ class Solution:
     history: tuple[Record, ...]
 
 
+def loss_unit(loss: str, units: Units) -> float:
+    """Return what turns a mean loss of standardised targets into that of the history.
+
+    That is the mean squared error in the user's units, or the log-loss, half the deviance.
+    """
+    return units.target.scale**2 if loss == "squared" else 0.5
+
+
+def usual_curvature(loss: str, units: Units) -> float:
+    """Return half the curvature of the loss about a constant: of a row of average weight."""
+    xp = namespace(units.scale)
+    centre = xp.asarray(units.target.centre, dtype=xp.float64)
+    return 1.0 if loss == "squared" else float(curvature(centre))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Rows, their units and the options of a fit."""
@@ -127,7 +143,7 @@ class Problem:
     @property
     def loss_unit(self) -> float:
         """Return what turns the objective of standardised targets into that of the history."""
-        return self.units.target.scale**2 if self.options.loss == "squared" else 0.5
+        return loss_unit(self.options.loss, self.units)
 
     def gram(self, family: step_length.Family) -> step_length.Gram:
         """Take one walk for the products of the family's predictions."""
