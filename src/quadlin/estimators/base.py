@@ -29,7 +29,7 @@ from quadlin.estimators.columns import (
     opened,
     warn_unseen,
 )
-from quadlin.estimators.fitted import Fitted, at_home
+from quadlin.estimators.fitted import Fitted, Learned, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.explain.diagnosis import diagnosis, residual_edge
@@ -227,7 +227,7 @@ class SecondOrderModel(CallbackSupportMixin, FittedAttributes, BaseEstimator):
         tags.array_api_support = True
         return tags
 
-    def adopt(self, fitted: Fitted) -> None:
+    def adopt(self, fitted: Learned) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
         for name in ("fitted_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)

@@ -369,9 +369,9 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         on_step: Any,
     ) -> FittedClasses:
         """Fit the log-odds of two classes, or of each class against all others."""
-        labelled = isinstance(source, LabelledRows)
-        values = np.arange(len(source.classes)) if labelled else labels_in(rows)
-        classes = source.classes if labelled else values.astype(np.int64)
+        classes = source.classes if isinstance(source, LabelledRows) else None
+        values = labels_in(rows) if classes is None else np.arange(len(classes))
+        classes = values.astype(np.int64) if classes is None else classes
         totals = class_totals(rows, values)
         if np.count_nonzero(totals) < 2:
             label = classes[int(np.argmax(totals))]
@@ -380,11 +380,11 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
                 "needs rows of at least two classes."
             )
         factors = class_weights(self.class_weight, classes, totals)
-        if len(classes) == 2 and labelled and factors is None:
+        if factors is None and np.array_equal(values, [0, 1]):
             part = fit(task, rows, warm, _watched(on_step, classes))
             return FittedClasses(classes, (part,))
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
-        like = source.y if labelled else np.empty(0)
+        like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
         parts = []
         for label in fitted_classes(len(classes)):
@@ -453,12 +453,12 @@ def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
                 "partial_fit(X, y, classes=[...])."
             )
         return before
-    classes = sorted_classes(classes)
-    if len(classes) < 2:
-        raise ValueError(f"A classifier needs at least two classes; classes={classes.tolist()}.")
-    if before is not None and not np.array_equal(classes, before):
+    named = sorted_classes(classes)
+    if len(named) < 2:
+        raise ValueError(f"A classifier needs at least two classes; classes={named.tolist()}.")
+    if before is not None and not np.array_equal(named, before):
         raise ValueError(
-            f"classes={classes.tolist()} is not the same as in the first call of partial_fit, "
+            f"classes={named.tolist()} is not the same as in the first call of partial_fit, "
             f"{before.tolist()}. Leave it out, or begin again with a clone."
         )
-    return classes
+    return named

@@ -19,7 +19,7 @@ from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.losses import curvature, probability, softplus
-from quadlin.core.model import Model, constant_model, predict
+from quadlin.core.model import Model, constant_model, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -32,7 +32,15 @@ from quadlin.solve.exact import Exact
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.polish import polish
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options, Problem, Solution, Status, usual_curvature
+from quadlin.solve.types import (
+    Options,
+    Problem,
+    Record,
+    Solution,
+    Status,
+    loss_unit,
+    usual_curvature,
+)
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 OnStep = Callable[[FitState], bool] | None
@@ -187,9 +195,11 @@ class LogisticFit:
 
     def constant(self, options: Options, status: Status) -> FitState:
         """Return the constant, where the fit ended before there was a better model."""
-        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
-        solution = follow(problem, (each for each in ()))
-        return self.state(replace(solution, status=status), options, Identity())
+        units, target = self.units, self.units.target
+        model = constant_model(units, options.rank, target.centre)
+        model = tied(model, units, options.fit_linear, options.fit_intercept)
+        history = (Record(0, self.rows.walks, target.power * loss_unit("logistic", units)),)
+        return self.state(Solution(model, units, status, history), options, Identity())
 
     def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:
         """Return what a fit leaves behind."""

@@ -145,10 +145,9 @@ class LogisticSearch(Search):
 
     def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
         """Fit a rank and find its penalties, by turns."""
-        loose = {"tol": max(LOOSE_TOL, self.options.tol), "max_iter": LOOSE_STEPS}
+        loose = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for turn in range(TURNS):
-            options = replace(self.options, rank=k, alpha=alpha, **loose)
-            model = self.fitted_model(options, model)
+            model = self.fitted_model(replace(loose, rank=k, alpha=alpha), model)
             linear, excess = self.linear(k, model)
             before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
             starts = [before - log(max(linear.weight, 1.0))]
