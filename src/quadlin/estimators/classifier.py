@@ -40,8 +40,8 @@ class SecondOrderClassifier(LogisticModel):
         `LogisticRegression` on standardised features. "auto" takes the penalties of largest
         evidence, but none so small that log-odds drawn from the prior would have a standard
         deviation above 10: so rows that can be separated have finite log-odds. With ``alpha=0`` the
-        steps stop on such rows when the log-loss is a thousandth of that of a constant, with
-        status `separated` and a warning.
+        steps stop on such rows when the log-loss is 0.5% of that of a constant, with status
+        `separated` and a warning.
     class_weight : dict, "balanced" or None, default=None
         Factors of the weights of the rows of each class; "balanced" gives all classes the same
         total weight. Probabilities are then those of rows weighted so.

@@ -19,7 +19,7 @@ from quadlin.solve.types import Problem, usual_curvature
 from quadlin.solve.whitening import Whitener
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
-SEPARATED = 1e-3  # of the deviance of a constant: without a penalty the rest would follow
+SEPARATED = 5e-3  # of the deviance of a constant: without a penalty the rest would follow
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,8 @@ class LogisticSearch(Search):
     def all_products(self) -> Candidate | None:
         """Return logistic regression on all products, where a matrix of them fits."""
         d, most = self.d, min(self.n_rows, EXACT_COLUMNS)
-        small = self.n_rows <= KERNEL_ROWS and self.n_rows * d <= EXACT_ENTRIES
+        n = self.fit_of.surveyed.tally.counting  # rows of a kernel, repeated ones too
+        small = n <= KERNEL_ROWS and n * d <= EXACT_ENTRIES
         if d * (d + 3) // 2 > most and not small:
             return None
         low = [c for c in self.candidates() if c.rank > 0]
@@ -176,8 +177,8 @@ class LogisticSearch(Search):
 
     def is_small(self, k: int) -> bool:
         """Tell whether a rank is linear in its parameters, and has few of them."""
-        p = self.d if k == 0 else self.d * (self.d + 3) // 2
-        return self.plain and k in (0, self.d) and self.n_rows * min(p, self.n_rows) ** 2 <= SMALL
+        p, n = self.d if k == 0 else self.d * (self.d + 3) // 2, self.fit_of.surveyed.tally.counting
+        return self.plain and k in (0, self.d) and n * min(p, n) ** 2 <= SMALL
 
     def linear(self, k: int, model: Model) -> tuple[Gram | Kernel, float]:
         """Return the linear model about a fit, and what to add to its evidence."""

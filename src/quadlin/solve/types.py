@@ -43,8 +43,8 @@ class Status(Enum):
         rank=Option("rank"),
     )
     separated = Message(
-        "The labels of all rows can be predicted without error, so that the best log-odds are "
-        "infinite; the steps were stopped on the way. Use {auto} or {more} above 0.",
+        "The labels of the rows can be predicted all but without error, so that the log-odds grow "
+        "without bound; the steps were stopped on the way. Use {auto}, or {more} above 0.",
         auto=Option("alpha", "auto"),
         more=Option("alpha"),
     )
