@@ -37,6 +37,7 @@ def open_source(
     header: bool | None = None,
     na: Sequence[str] | None = None,
     keep: Sequence[Any] = (),
+    labels: str | Sequence[str] | None = None,
 ) -> Source:
     """Open rows from anywhere, to be read in chunks of equal size.
 
@@ -92,6 +93,10 @@ def open_source(
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
+    labels : "learn", sequence of str or None
+        For classifiers, the labels of a target of tables that is text; the target of a row is then
+        the position of its label. "learn" finds them by a scan and sorts them; a numeric target
+        stays as it is.
 
     Returns
     -------
@@ -139,7 +144,10 @@ def open_source(
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
-    table = TableOptions(None, None, columns, missing, encoder, levels, means, keep=kept)
+    names = None if labels is None or labels == "learn" else tuple(map(str, labels))
+    table = TableOptions(
+        None, None, columns, missing, encoder, levels, means, keep=kept, labels=names or labels
+    )
     dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)

@@ -23,6 +23,7 @@ class TableOptions:
     fill: dict[str, float] | None = None
     target_apart: bool = False  # y comes as an array of its own, not as a column
     keep: Sequence[Any] = ()
+    labels: str | Sequence[str] | None = None  # of a target that is text; "learn" finds them
 
 
 @dataclass(frozen=True)

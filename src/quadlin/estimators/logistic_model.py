@@ -145,10 +145,12 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             streams = [part.stream for part in fitted.parts]
         factors = class_weights(self.class_weight, classes, np.ones(len(classes)))
         caller = f"{type(self).__name__}.partial_fit"
+        names = class_names(source)
         for chunk in [source.all] if isinstance(source, LabelledRows) else source:
             codes = to_numpy(chunk.y)
             if isinstance(source, Source):
-                codes = codes_of(codes, classes)[1]
+                labels = codes if names is None else names[codes.astype(np.int64)]
+                codes = codes_of(labels, classes)[1]
             X = at_home(chunk.X, caller, streams[0])
             weight = _weighted(chunk, codes, factors)
             for i, label in enumerate(fitted_classes(len(classes))):
@@ -270,7 +272,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             source = as_source(X, y, sample_weight, None)
             if not source.has_target:
                 raise ValueError(NO_TARGET)
-            return accuracy_of(self.predict_chunks(source))
+            return accuracy_of(self.predict_chunks(source), source.labels)
         if y is None:
             raise ValueError("score needs labels: give y, or a Source opened with target=.")
         return float(super().score(X, y, sample_weight))
@@ -369,7 +371,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         on_step: Any,
     ) -> FittedClasses:
         """Fit the log-odds of two classes, or of each class against all others."""
-        classes = source.classes if isinstance(source, LabelledRows) else None
+        classes = class_names(source)
         values = labels_in(rows) if classes is None else np.arange(len(classes))
         classes = values.astype(np.int64) if classes is None else classes
         totals = class_totals(rows, values)
@@ -404,6 +406,14 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         self, names: Sequence[str], dtype: Any, fields: Sequence[np.ndarray]
     ) -> UnitsMaker:
         return replace(super()._units_maker(names, dtype, fields), labels=True)
+
+
+def class_names(source: MemorySource | Source) -> np.ndarray | None:
+    """Return the labels that the targets of rows are positions of; None where they are numbers."""
+    if isinstance(source, LabelledRows):
+        return np.asarray(source.classes)
+    labels = source.labels if isinstance(source, Source) else None
+    return None if labels is None else np.asarray(labels)
 
 
 def fitted_classes(count: int) -> Sequence[int]:

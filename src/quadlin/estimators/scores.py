@@ -27,11 +27,18 @@ def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
     return 1 - squares / target.weight / float(target.var[0])
 
 
-def accuracy_of(predicted: Iterable[tuple[Chunk, Array, Array]]) -> float:
-    """Return the share, by weight, of chunks' labels that are predicted."""
+def accuracy_of(
+    predicted: Iterable[tuple[Chunk, Array, Array]], texts: tuple[str, ...] | None
+) -> float:
+    """Return the share, by weight, of chunks' labels that are predicted.
+
+    With `texts` the targets of the chunks are positions in them.
+    """
     right = total = 0.0
     for chunk, _, labels in predicted:
-        same = to_numpy(labels) == to_numpy(chunk.y)
+        y = to_numpy(chunk.y)
+        y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        same = to_numpy(labels) == y
         weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
         right, total = right + float(weight @ same), total + float(weight.sum())
     if not total > 0:
