@@ -18,10 +18,11 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, log_volume, maximised
+from quadlin.solve.evidence import Evidence, Kernel, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
 from quadlin.solve.polish import polish
-from quadlin.solve.tangent_gram import product_kernel, tangent_gram
+from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
@@ -37,6 +38,7 @@ FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α�
 MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
 TIE = 0.1  # of what is closer the lowest rank is taken
+MANY_ROWS = 20  # per parameter: with so many no few rows carry a fit
 NEAR = 10.0  # penalties within this factor share a whitener
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
@@ -49,7 +51,15 @@ class Candidate:
     evidence: float
     alpha: Alpha
     noise: float  # σ², of the standardised target
+    gram: TangentGram | Kernel  # that the evidence came from
     model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters but the intercept."""
+        if isinstance(self.gram, Kernel):
+            return sum(self.gram.sizes)
+        return sum(size for size, _ in self.gram.groups)
 
     @property
     def merit(self) -> float:
@@ -122,6 +132,7 @@ class Search:
     weight: float
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)  # of rows left out, by rank
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
 
@@ -145,8 +156,37 @@ class Search:
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
             self.candidate(self.d)
+        return next(c for c in self.by_merit() if c.rank == 0 or self.predicts_better(c))
+
+    def by_merit(self) -> list[Candidate]:
+        """Return the candidates, the best first; of those that tie with it, the lowest rank."""
         top = max(c.merit for c in self.candidates())
-        return min((c for c in self.candidates() if c.merit >= top - TIE), key=lambda c: c.rank)
+        return sorted(
+            self.candidates(),
+            key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
+        )
+
+    def predicts_better(self, candidate: Candidate) -> bool:
+        """Tell whether rows left out one at a time are predicted at least as well as by a ridge.
+
+        The evidence believes that the noise is Gaussian and the model true; a few extreme rows
+        may carry a quadratic part that says nothing about the others.
+        """
+        few = self.n_rows < MANY_ROWS * candidate.parameters
+        if not few or candidate.noise <= NO_NOISE:
+            return True
+        return self.left_out(candidate) <= self.left_out(self.ridge())
+
+    def left_out(self, candidate: Candidate) -> float:
+        """Return the mean squared error of rows left out one at a time."""
+        if candidate.rank not in self.errors:
+            gram, alpha = candidate.gram, candidate.alpha
+            self.errors[candidate.rank] = (
+                left_out_error_by_rows(gram, alpha)
+                if isinstance(gram, Kernel)
+                else left_out_error(self.rows, self.units, gram, alpha, self.weight)
+            )
+        return self.errors[candidate.rank]
 
     def climb(self, k: int, most: int) -> None:
         """Go up by doubles where one more is better, and down by ones while the evidence rises."""
@@ -196,8 +236,9 @@ class Search:
         """Return ridge regression."""
         if 0 not in self.tried:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
-            self.tried[0] = self.noted(0, maximised(gram, [(a,) for a in FIRST]), None)
+            gram = tangent_gram(self.rows, self.units, self.options, U)
+            best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
+            self.tried[0] = self.noted(0, best, None, gram)
         ridge = self.tried[0]
         assert ridge is not None
         return ridge
@@ -209,8 +250,8 @@ class Search:
         starts = [(first, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
-            return self.noted(d, maximised(gram, starts), None)
+            gram = tangent_gram(self.rows, self.units, self.options, U)
+            return self.noted(d, maximised(gram.centred(self.weight), starts), None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
@@ -221,7 +262,7 @@ class Search:
             few = kernel.some(np.argsort(key)[:KERNEL_START])
             begin = maximised(few, starts).log_alpha - log(few.weight)
             starts = [(float(begin[0]), float(begin[1]))]
-        return self.noted(d, maximised(kernel, starts), None)
+        return self.noted(d, maximised(kernel, starts), None, kernel)
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
@@ -229,23 +270,26 @@ class Search:
         options = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for _ in range(ROUNDS):
             model = self.fit(replace(options, rank=k, alpha=alpha), model)[0].model
-            gram = tangent_gram(self.rows, self.units, self.options, model.U, self.weight)
+            tangent = tangent_gram(self.rows, self.units, self.options, model.U)
+            gram = tangent.centred(self.weight)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
             more = [[*begin[:-1], log(second)] for second in (BEGIN, BEGIN / 50)]
             best = maximised(gram, [begin, *more])
-            candidate = self.noted(k, best, model)
+            candidate = self.noted(k, best, model, tangent)
             alpha = candidate.alpha
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
         return candidate
 
-    def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
+    def noted(
+        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | Kernel
+    ) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
         first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
-        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, model)
+        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
         """Return a model and penalties to begin with: those of the next higher rank, if any."""

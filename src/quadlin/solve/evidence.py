@@ -111,6 +111,7 @@ class Kernel:
 
     kernels: Sequence[np.ndarray]  # (n, n), Ω^½ Φ_g r⁻¹ Φ_gᵀ Ω^½ of centred columns
     y: np.ndarray  # (n,), Ω^½ y, centred
+    shares: np.ndarray  # (n,), ω/Σω
     weight: float
     sizes: Sequence[int]
     noise: float | None = None  # σ², where it is known
@@ -137,7 +138,8 @@ class Kernel:
         """Return the model of some of the rows: its penalties are about the same, for less."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
-        return Kernel(kernels, self.y[rows], weight, self.sizes, self.noise)
+        shares = self.shares[rows]
+        return Kernel(kernels, self.y[rows], shares, weight, self.sizes, self.noise)
 
 
 def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:

@@ -40,7 +40,7 @@ from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit, Working
-from quadlin.solve.tangent_gram import product_kernel, tangent_gram
+from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Status
 from quadlin.solve.whitening import Full, sharpened
 
@@ -149,7 +149,7 @@ class LogisticSearch(Search):
         loose = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for turn in range(TURNS):
             model = self.fitted_model(replace(loose, rank=k, alpha=alpha), model)
-            linear, excess = self.linear(k, model)
+            gram, linear, excess = self.linear(k, model)
             before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
             starts = [before - log(max(linear.weight, 1.0))]
             if turn == 0 and 0 < k < self.d:
@@ -163,7 +163,11 @@ class LogisticSearch(Search):
             hopeless = k == self.d and evidence < behind  # its turns take long
             if hopeless or np.max(np.abs(log_alpha - before)) <= SETTLED:
                 break
-        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model)
+        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
+
+    def predicts_better(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate may be chosen: its evidence knows no extreme targets."""
+        return True
 
     def fitted_model(self, options: Options, model: Model | None) -> Model:
         """Fit a rank with given penalties, outright where that is cheap."""
@@ -180,14 +184,17 @@ class LogisticSearch(Search):
         p, n = self.d if k == 0 else self.d * (self.d + 3) // 2, self.fit_of.surveyed.tally.counting
         return self.plain and k in (0, self.d) and n * min(p, n) ** 2 <= SMALL
 
-    def linear(self, k: int, model: Model) -> tuple[Gram | Kernel, float]:
-        """Return the linear model about a fit, and what to add to its evidence."""
+    def linear(self, k: int, model: Model) -> tuple[TangentGram | Kernel, Gram | Kernel, float]:
+        """Return the linear model about a fit, for its evidence too, and what to add to that."""
         working = Working.about(model, self.rows, self.units, self.options.fit_intercept)
         if k == self.d and self.d * (self.d + 3) // 2 > min(self.n_rows, EXACT_COLUMNS):
             args = (working.rows, working.units, self.n_rows, working.weight)
-            linear: Gram | Kernel = product_kernel(*args)[0]
+            kernel = replace(product_kernel(*args)[0], noise=1.0)
+            gram: TangentGram | Kernel = kernel
+            linear: Gram | Kernel = kernel
         else:
             U, xp = model.U, namespace(model.U)
             U = U if 0 < k < self.d else xp.eye(self.d, k, dtype=U.dtype, device=U.device)
-            linear = tangent_gram(working.rows, working.units, self.options, U, working.weight)
-        return replace(linear, noise=1.0), working.excess - log(working.weight) / 2
+            gram = tangent_gram(working.rows, working.units, self.options, U)
+            linear = replace(gram.centred(working.weight), noise=1.0)
+        return gram, linear, working.excess - log(working.weight) / 2
