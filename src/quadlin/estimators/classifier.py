@@ -1,10 +1,18 @@
 """The classifiers: their parameters, attributes and cost."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.data import Source
 from quadlin.data.names import Name
+from quadlin.estimators.field_fit import NOT_A_STREAM, NOT_FIELDS, check_draws, has_posterior
+from quadlin.estimators.field_labels import fit_field_labels
+from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitting import Task
 from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.solve.fit_state import FitState
 
 
 class SecondOrderClassifier(LogisticModel):
@@ -142,12 +150,24 @@ class FactorizationMachineClassifier(LogisticModel):
     ----------
     rank, alpha, class_weight, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, \
     batch_size, warm_start, random_state
-        As for :class:`SecondOrderClassifier`.
+        As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
+    draws : int or None, default=None
+        With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
+        predictions come from the means of their log-odds. It needs rows of one-hot fields, as in
+        the notes, and ``alpha="auto"``.
 
     Attributes
     ----------
     classes_ : array (n_classes,)
         The labels, sorted. All others as for :class:`SecondOrderClassifier`.
+
+    Notes
+    -----
+    Rows in memory with at least two one-hot fields, in which every other column is a function of
+    the level of one of them, are fitted by variational inference if ``alpha="auto"``, as by
+    :class:`FactorizationMachineRegressor`: once to the labels as numbers, and once more to the
+    least squares that the logistic loss is about these log-odds. It takes the time of two such
+    fits, far less than Newton steps with penalties chosen on rows held out.
 
     Examples
     --------
@@ -181,6 +201,7 @@ class FactorizationMachineClassifier(LogisticModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -195,5 +216,33 @@ class FactorizationMachineClassifier(LogisticModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def _fitted_labels(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows of one-hot fields by their posterior where that is possible."""
+        if self.draws is not None:
+            check_draws(self)
+        if self.draws is not None or has_posterior(self):
+            fitted = fit_field_labels(task, rows, source, self.draws, on_step)
+            if fitted is not None:
+                return fitted
+            if self.draws is not None:
+                raise ValueError(NOT_FIELDS)
+        return super()._fitted_labels(task, rows, source, warm, on_step)
+
+    def partial_fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`."""
+        if self.draws is not None:
+            raise ValueError(NOT_A_STREAM)
+        return super().partial_fit(X, y, classes, sample_weight)

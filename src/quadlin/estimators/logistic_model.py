@@ -383,7 +383,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             )
         factors = class_weights(self.class_weight, classes, totals)
         if factors is None and np.array_equal(values, [0, 1]):
-            part = fit(task, rows, warm, _watched(on_step, classes))
+            part = self._fitted_labels(task, rows, source, warm, _watched(on_step, classes))
             return FittedClasses(classes, (part,))
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
@@ -393,11 +393,27 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             target = moved((codes == label).astype(np.float64), like)
             hook = _watched(on_step, classes) if len(classes) == 2 else None
             against_rest = replace(rows.reweighted(weight, target), counter=Walks())
-            part = fit(task, against_rest, warm, hook)
+            binary = source
+            if isinstance(source, MemorySource):
+                given = source.weight
+                both = weight if given is None or weight is None else weight * given
+                binary = MemorySource(source.X, target, given if weight is None else both)
+            part = self._fitted_labels(task, against_rest, binary, warm, hook)
             if len(classes) > 2 and part.state.status is Status.interrupted:
                 raise KeyboardInterrupt(part.state.status.value)
             parts.append(part)
         return FittedClasses(classes, tuple(parts))
+
+    def _fitted_labels(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit the log-odds of labels 0 and 1; subclasses may know better ways."""
+        return fit(task, rows, warm, on_step)
 
     def _options(self, d: int) -> Options:
         return replace(super()._options(d), loss="logistic")

@@ -230,7 +230,7 @@ def _classifier(
         each = {a.removeprefix(prefix): values for a, values in taken.items()}
         require(isinstance(headers[i], dict), "the fits of the classes")
         record, fitted = _fitted(estimator, each, headers[i])
-        require(record.cv is None and record.draws is None, "the parts of a classifier")
+        require(record.cv is None, "the parts of a classifier")
         parts.insert(0, fitted)
     require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
     estimator.adopt(FittedClasses(classes, tuple(parts)))
