@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from quadlin.cli.classification import one_of
 from quadlin.cli.options import WHOLE, OutputOptions
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
 from quadlin.cli.reading import check_output, load_model
@@ -19,6 +20,7 @@ def inspect(
     *,
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
+    label: str | None = None,
     answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Show what a model has learned.
@@ -38,10 +40,12 @@ def inspect(
         Number of interactions and linear terms to show.
     html
         Also write a self-contained HTML page, which replaces an existing file.
+    label
+        Of a classifier for more than two classes: whose model to show.
     """
     if html is not None:
         check_output(html, model)
-    content = {"model": str(model), **describe(load_model(model), max(0, top))}
+    content = {"model": str(model), **describe(one_of(load_model(model), label), max(0, top))}
     content["advice"] = message_text(content["advice"])
     content["diagnosis"] = message_lines(content["diagnosis"])
     if html is not None:

@@ -38,8 +38,9 @@ def open_rows(
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
     keep: Sequence[str] = (),
+    classes: str | Sequence[str] | None = "learn",
 ) -> Source:
-    """Open rows as the options say."""
+    """Open rows as the options say; `classes` are the labels of a target that is text."""
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     _check_row_options(data, read, delimiter)
     if isinstance(read, TableOptions) and read.columns is not None:
@@ -61,6 +62,7 @@ def open_rows(
             decimal=read.decimal,
             encoding=read.encoding,
             keep=keep,
+            labels=classes,
         )
     if need_target and not source.has_target:
         chosen = encoder is not None or columns is not None  # these do not include the target
@@ -114,10 +116,14 @@ def open_rows_for(
             f"{listed(encoder.input_names)}."
         )
     named = hasattr(model, "feature_names_in_") and format in TABLES  # arrays have no names
+    labels: Any = getattr(model, "classes_", None)
+    if labels is not None:
+        labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
     source = open_rows(
         data,
         read,
         output,
+        classes=labels,
         missing=missing,
         need_target=need_target,
         encoder=encoder,

@@ -35,6 +35,7 @@ from quadlin.estimators.labels import (
 )
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.scores import accuracy_of
+from quadlin.explain.diagnosis import diagnosis
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
 
@@ -46,6 +47,13 @@ class LogOdds(FittedAttributes):
 
     def __init__(self, fitted: Fitted) -> None:
         self.fitted_, self.n_features_in_ = fitted, fitted.columns.n_features_in
+
+    def diagnose(self) -> str:
+        """Say in words what there is to know about the fit."""
+        fitted = self.fitted_
+        n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
+        state, options = fitted.state, fitted.options
+        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, None)
 
 
 @dataclass(frozen=True)
