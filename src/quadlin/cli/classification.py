@@ -56,7 +56,7 @@ def one_of(model: Any, label: str | None) -> Any:
     names = {str(each): each for each in model.classes_.tolist()}
     if label not in names:
         raise UsageError(f"--label {label} is not one of {', '.join(names)}.")
-    return model.one_vs_rest(names[label])
+    return model if len(names) == 2 else model.one_vs_rest(names[label])
 
 
 def columns_of(model: LogisticModel) -> list[str]:

@@ -20,7 +20,6 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
-from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
     Columns,
@@ -29,6 +28,7 @@ from quadlin.estimators.columns import (
     opened,
     warn_unseen,
 )
+from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, Learned, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
@@ -41,7 +41,7 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, FittedAttributes, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     @with_callbacks  # type: ignore[untyped-decorator]

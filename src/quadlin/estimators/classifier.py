@@ -72,7 +72,7 @@ class SecondOrderClassifier(LogisticModel):
     coef_, intercept_, components_, eigenvalues_, rank_, alpha_, has_diagonal_, interactions_, \
     moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, fill_, fitted_
         As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
-        more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss of
+        more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
         `history_` is the log-loss plus half the penalty per row.
     status_ : Status
         How the fit ended; its value is advice.

@@ -105,6 +105,7 @@ class Fitted:
             field_numbers(self.fields, len(scale)),
             np.sqrt(to_numpy(state.features.var)),
             self.names,
+            None if self.law is None else self.law.interaction_std,
         )
 
     def at_home(self, X: Array, caller: str) -> Array:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
@@ -14,7 +14,6 @@ from quadlin.core.losses import probability, softplus
 from quadlin.core.rows import Rows, Walks
 from quadlin.core.standardise import UnitsMaker
 from quadlin.data import Source, is_dask
-from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.base import SecondOrderModel, all_zero
 from quadlin.estimators.columns import (
     NO_TARGET,
@@ -35,25 +34,10 @@ from quadlin.estimators.labels import (
 )
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.scores import accuracy_of
-from quadlin.explain.diagnosis import diagnosis
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
 
 UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
-
-
-class LogOdds(FittedAttributes):
-    """What was learned of one class against all others: `coef_`, `interactions_` and so on."""
-
-    def __init__(self, fitted: Fitted) -> None:
-        self.fitted_, self.n_features_in_ = fitted, fitted.columns.n_features_in
-
-    def diagnose(self) -> str:
-        """Say in words what there is to know about the fit."""
-        fitted = self.fitted_
-        n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
-        state, options = fitted.state, fitted.options
-        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, None)
 
 
 @dataclass(frozen=True)
@@ -285,8 +269,8 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             raise ValueError("score needs labels: give y, or a Source opened with target=.")
         return float(super().score(X, y, sample_weight))
 
-    def one_vs_rest(self, label: Any) -> LogOdds:
-        """Return what was learned of one of more than two classes: `coef_`, `interactions_` etc.
+    def one_vs_rest(self, label: Any) -> Self:
+        """Return the classifier of one class against all others, of more than two.
 
         Parameters
         ----------
@@ -294,19 +278,23 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
 
         Returns
         -------
-        LogOdds
-            With the attributes that the classifier itself has for two classes.
+        classifier
+            Of the same type, for the classes False and True: with `coef_`, `interactions_`,
+            `summary` and all else that a classifier of two classes has.
         """
         fitted = self._classes_fitted()
         labels = fitted.classes.tolist()
         if label not in labels:
             raise ValueError(f"{label!r} is not a class; there are {labels}.")
-        if len(labels) == 2 and labels.index(label) == 0:
+        if len(labels) == 2:
             raise ValueError(
-                f"The log-odds of two classes are those of {labels[1]!r}; those of {label!r} are "
-                "the same with the other sign."
+                f"There are two classes, and the log-odds are those of {labels[1]!r}: read them "
+                "from the classifier itself."
             )
-        return LogOdds(fitted.parts[labels.index(label) if len(labels) > 2 else 0])
+        one: Self = clone(self)
+        part = fitted.parts[labels.index(label)]
+        one.adopt(FittedClasses(np.asarray([False, True]), (part,)))
+        return one
 
     @property
     def status_(self) -> Status:

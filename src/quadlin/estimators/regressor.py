@@ -108,9 +108,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     has_diagonal_ : array of bool (n_features,)
         Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
     interactions_ : Interactions
-        A view of M: ``interactions_["a", "b"]`` and ``interactions_.row("a")`` are entries M_ij,
-        as are `interaction` and `interaction_std`; ``interactions_.top(10)`` lists the strongest
-        by the coefficient that x_i·x_j has in y, which is 2 M_ij.
+        A view of M. ``interactions_["a", "b"]``, ``interactions_.row("a")`` and
+        ``interactions_.top(10)`` speak of the coefficient of x_i·x_j in y, as do `interaction` and
+        `interaction_std`: it is 2 M_ij, or M_ii for a square. ``interactions_.matrix()`` is M.
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
     target_moments_ : Moments

@@ -179,7 +179,8 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
             part = graph.node("Unsqueeze", graph.input(name, graph.kind), column)
             part = part if fill is None else graph.filled(part, [fill[name]])
         else:
-            keys = {"keys_strings": list(levels), "values_int64s": list(levels.values())}
+            keys: dict[str, Any] = {"keys_strings": list(levels)}
+            keys["values_int64s"] = list(levels.values())
             text = graph.input(name, np.dtype(str))
             code = graph.node("LabelEncoder", text, domain="ai.onnx.ml", default_int64=-1, **keys)
             places = graph.constant(np.arange(len(levels)))
