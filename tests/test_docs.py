@@ -10,7 +10,14 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/classification.md", "docs/pairs.md", "docs/reading_a_model.md", "docs/special_cases.md"]
+    "page",
+    [
+        "README.md",
+        "docs/classification.md",
+        "docs/pairs.md",
+        "docs/reading_a_model.md",
+        "docs/special_cases.md",
+    ],
 )
 def test_examples_print_what_is_written_below_them(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
