@@ -262,6 +262,44 @@ def test_a_source_is_fitted_as_a_table():
         )
 
 
+def test_rows_that_are_read_once_need_their_classes():
+    rows = [(X[:300], Y[:300]), (X[300:], Y[300:])]
+    with pytest.raises(ValueError, match=r"partial_fit\(rows, classes"):
+        SecondOrderClassifier(rank=1).fit(open_source(iter(rows)))
+    model = SecondOrderClassifier(rank=1, random_state=0)
+    model.partial_fit(open_source(iter(rows)), classes=[0, 1])
+    assert model.n_samples_seen_ == 600
+
+
+def test_labels_of_a_table_are_learned_or_given():
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=np.where(Y == 1, "yes", "no"))
+    source = open_source(frame, target="y", labels="learn")
+    assert source.labels == ("no", "yes")
+    model = SecondOrderClassifier(rank=1, alpha=1.0, random_state=0).fit(source)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.score(source) == model.score(frame[list("abcd")], frame["y"])
+    given = open_source(frame, target="y", labels=["yes", "no"])
+    np.testing.assert_array_equal(next(iter(given)).y, 1 - next(iter(source)).y)
+    frame.loc[3, "y"] = None
+    dropped = open_source(frame, target="y", labels="learn", missing="drop")
+    assert sum(len(chunk.y) for chunk in dropped) == 599
+    with pytest.raises(ValueError, match="missing"):
+        next(iter(open_source(frame, target="y", labels="learn")))
+    with pytest.raises(ValueError, match="is not one of no"):
+        next(iter(open_source(frame[:3], target="y", labels=["no"])))
+
+
+def test_dask_and_threads_give_the_same_classifier():
+    da = pytest.importorskip("dask.array")
+    options = {"rank": 1, "alpha": 1.0, **TIGHT}
+    expected = SecondOrderClassifier(**options).fit(X, Y).predict_proba(X)
+    rows, labels = da.from_array(X, chunks=(200, 4)), da.from_array(Y, chunks=200)
+    lazy = SecondOrderClassifier(**options).fit(rows, labels)
+    np.testing.assert_allclose(lazy.predict_proba(rows), expected, atol=1e-7)
+    threads = SecondOrderClassifier(**options).fit(X, Y, engine=2)
+    np.testing.assert_allclose(threads.predict_proba(X), expected, atol=1e-7)
+
+
 def test_a_factorization_machine_learns_likes():
     rng = np.random.default_rng(0)
     user, film = rng.integers(20, size=2000), rng.integers(15, size=2000)

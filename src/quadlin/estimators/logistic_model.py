@@ -353,6 +353,13 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         assert isinstance(source, MemorySource)
         return LabelledRows(source.X, source.y, source.weight, classes=classes), columns
 
+    def _learn(self, *_: Any) -> Self:
+        """Refuse to fit rows that can be read only once: which classes there are is not known."""
+        raise ValueError(
+            "These rows can be read only once, so the classes must be known before: use "
+            "partial_fit(rows, classes=[...])."
+        )
+
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from, where there are two classes."""
         several = self.__sklearn_is_fitted__() and len(self._classes_fitted().parts) > 1

@@ -95,7 +95,7 @@ class Gram:
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
         shrunk = self._by_group(R * (inverse**2).sum(axis=0))
         determined = np.asarray(self.sizes) - shrunk
-        pull = self._by_group(R * theta**2) / noise
+        pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined)
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
@@ -131,7 +131,8 @@ class Kernel:
         inverse[np.diag_indices_from(inverse)] /= 2
         a = inverse @ self.y + self.y @ inverse
         determined = np.array([2 * np.vdot(inverse, K) for K in parts])
-        pull = np.array([a @ K @ a for K in parts]) / noise
+        pull = np.array([a @ K @ a for K in parts])
+        pull = _over_noise(pull, S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined)
 
     def some(self, rows: np.ndarray) -> "Kernel":
@@ -146,8 +147,13 @@ def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float
     """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; where σ² is known, only what depends on S."""
     if noise is not None:
         return -S / noise / 2, noise
-    noise = S / weight
-    return (-weight / 2 * (log(2 * pi * noise) + 1) if S > 0 else inf), noise
+    log_noise = log(2 * pi * S / weight) + 1 if S > 0 else -inf
+    return -weight / 2 * log_noise, S / weight
+
+
+def _over_noise(values: np.ndarray, S: float, weight: float, noise: float | None) -> np.ndarray:
+    """Return values divided by σ²."""
+    return values * weight / S if noise is None else values / noise
 
 
 @dataclass(frozen=True)
