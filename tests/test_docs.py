@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
         "docs/classification.md",
         "docs/pairs.md",
         "docs/reading_a_model.md",
+        "docs/signals.md",
         "docs/special_cases.md",
     ],
 )

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     )
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
+    from quadlin.estimators.phase import PhaseRetriever
     from quadlin.estimators.regressor import SecondOrderRegressor
+    from quadlin.estimators.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
     from quadlin.export import load, save, to_onnx
     from quadlin.solve.types import Status
@@ -22,7 +24,9 @@ __version__ = "0.1.0"
 __all__ = [
     "FactorizationMachineClassifier",
     "FactorizationMachineRegressor",
+    "MatrixSensing",
     "Moments",
+    "PhaseRetriever",
     "SecondOrderClassifier",
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
@@ -38,7 +42,9 @@ __all__ = [
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
     "FactorizationMachineClassifier": "quadlin.estimators.classifier",
     "FactorizationMachineRegressor": "quadlin.estimators.factorization",
+    "MatrixSensing": "quadlin.estimators.sensing",
     "Moments": "quadlin.core.moments",
+    "PhaseRetriever": "quadlin.estimators.phase",
     "SecondOrderClassifier": "quadlin.estimators.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",

@@ -63,10 +63,18 @@ class FittedClasses:
         """Return the state of the part that took the most steps."""
         return max((part.state for part in self.parts), key=lambda state: state.history[-1].step)
 
+    def at_home(self, X: Array, caller: str) -> Array:
+        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        return self.parts[0].at_home(X, caller)
+
+    def outside(self, X: Array) -> Array:
+        """Tell which rows lie far outside the training rows."""
+        return self.parts[0].outside(X)
+
     def log_odds(self, X: Array, caller: str) -> Array:
         """Return the log-odds of some rows, (n, 1) or (n, K)."""
         X = self.parts[0].at_home(X, caller)
-        return namespace(X).stack([part.predict(X) for part in self.parts], axis=1)
+        return namespace(X).stack([part.predict(X, clip=False) for part in self.parts], axis=1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that make a classifier a fitted one."""

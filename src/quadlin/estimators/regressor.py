@@ -80,6 +80,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
         first batch while noise hides the quadratic part in it.
+    extrapolation : {"clip", "free"}, default="clip"
+        What `predict` does with rows far outside the training rows, where squares and products
+        grow without bound: "clip" holds each feature at one training range beyond its training
+        range, with a warning; "free" takes rows as they are. Nothing else is changed.
     uncertainty : bool, default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
@@ -177,6 +181,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        extrapolation: str = "clip",
         uncertainty: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
@@ -195,6 +200,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state

@@ -99,6 +99,8 @@ def to_onnx(
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
     X = graph.cast(X, np.dtype(np.float64))
+    if estimator.extrapolation == "clip" and fitted.bounds is not None:
+        X = graph.clipped(X, *map(to_numpy, fitted.bounds))
     columns = [_predicted(graph, X, part.state) for part in parts]
     if isinstance(estimator, LogisticModel):
         _classified(graph, columns, estimator.classes_, precision)
@@ -216,6 +218,13 @@ class _Graph:
     def filled(self, name: str, values: list[float]) -> str:
         """Put a value for each column where there is NaN."""
         return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+
+    def clipped(self, name: str, low: np.ndarray, high: np.ndarray) -> str:
+        """Hold each column between two bounds; NaN stays NaN."""
+        for comparison, bound in (("Less", low), ("Greater", high)):
+            constant = self.constant(bound)
+            name = self.node("Where", self.node(comparison, name, constant), constant, name)
+        return name
 
     def _row(self, values: list[float]) -> str:
         return self.constant(np.asarray(values, dtype=self.kind))

@@ -149,8 +149,9 @@ class Search:
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         self.ridge()
-        most, products = self.most(), self.plain and self.d > 0
-        if products and self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS):
+        most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
+        products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
+        if products and few:
             self.candidate(self.d)
         if most > 0:
             self.climb(min(FIRST_RANK, most), most)
@@ -251,7 +252,10 @@ class Search:
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
             gram = tangent_gram(self.rows, self.units, self.options, U)
-            return self.noted(d, maximised(gram.centred(self.weight), starts), None, gram)
+            centred = gram.centred(self.weight)
+            groups = len(centred.sizes)  # without w, that of M alone
+            best = maximised(centred, [start[-groups:] for start in starts])
+            return self.noted(d, best, None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
