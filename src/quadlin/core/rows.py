@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Engine, Serial, paired
+from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
 
 T = TypeVar("T")
 Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, over which rows
@@ -123,7 +123,8 @@ class Rows:
         if values is None:
             total = self.engine.carry(fn, params)
         else:
-            total = self.engine.carry(_of_replaced, (fn, *params), values)
+            replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
+            total = self.engine.carry(replaced, (fn, *params), values)
         if total is None:
             raise ValueError("There are no rows.")
         return total
@@ -137,6 +138,11 @@ def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
 def _of_replaced(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
     chunk, values = _replaced(*pair), pair[1]
     return fn(chunk if values.place is None else (chunk, values.place), *params)
+
+
+@in_wide_blocks
+def _of_replaced_wide(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
+    return _of_replaced(pair, fn, *params)
 
 
 def _replaced(chunk: Chunk, values: RowValues) -> Chunk:

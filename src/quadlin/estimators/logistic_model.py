@@ -277,6 +277,22 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
             raise ValueError("score needs labels: give y, or a Source opened with target=.")
         return float(super().score(X, y, sample_weight))
 
+    def diagnose(self, X: Any = None, y: Any = None) -> str:
+        """Say in words what there is to know about the fit, and what to change.
+
+        Parameters
+        ----------
+        X, y : rows and labels, or None
+            They are not looked at: what a regressor says of rows is about squared errors.
+
+        Returns
+        -------
+        str
+            Lines on status, features, correlation, rows, and rank.
+        """
+        self._require_one_model()
+        return super().diagnose()
+
     def one_vs_rest(self, label: Any) -> Self:
         """Return the classifier of one class against all others, of more than two.
 

@@ -22,7 +22,7 @@ from quadlin.stream.state import InvalidContentError, StreamState
 
 LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
-ADDED_PARAMS = {"draws", "extrapolation"}  # since 0.1.0, whose files do not have them
+ADDED_PARAMS = {"draws", "extrapolation", "loss"}  # since 0.1.0, whose files do not have them
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
     "param_alpha": np.float64,
