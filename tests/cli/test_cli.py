@@ -679,7 +679,11 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
         ("fit F/houses.csv", "with --target; the columns are id, city", 2),
-        ("fit F/houses.csv --target city", "must be numbers. Choose a numeric column", 1),
+        (
+            "fit F/houses.csv --target city --no-classify",
+            "must be numbers. Choose a numeric column",
+            1,
+        ),
         ("fit F/houses.csv --target price --rank many", "not a whole number or auto", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),

@@ -88,7 +88,7 @@ def _scan_table(
     wanted = [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]
     for name in wanted:
         column = frame.get_column(name)
-        if name in text:
+        if name in text or (name == reader.target and reader.labels is not None):
             null = column.is_null().to_numpy() if column.null_count() else None
         else:
             values = np.asarray(column.cast(nw.Float64()).to_numpy())

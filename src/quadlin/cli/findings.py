@@ -117,7 +117,7 @@ def findings(
     if summary is None:
         text = "no row is complete, so nothing else is known."
         return [*lines, Finding("warning", "rows", text)]
-    lines += [*_target(summary), *_features(source, summary), *_levels(source, summary)]
+    lines += [*_target(source, summary), *_features(source, summary), *_levels(source, summary)]
     lines += [_correlation(summary), *_tails(source, summary), *_rows(source, summary)]
     return [*lines, _memory(source, summary)]
 
@@ -192,13 +192,19 @@ def _missing(scan: ColumnScan) -> Finding:
     )
 
 
-def _target(summary: TableSummary) -> list[Finding]:
+def _target(source: Source, summary: TableSummary) -> list[Finding]:
     target = summary.survey.target
+    if source.labels is not None and len(source.labels) > 1:
+        text = f"holds {len(source.labels)} classes ({listed(source.labels)}): fit classifies."
+        return [Finding("note", "target", text)]
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return [Finding("warning", "target", text)]
     if bool(target.two_valued[0]):
-        text = "takes two values, which the model fits as numbers, by least squares."
+        text = (
+            "takes two values, which the model fits as numbers, by least squares. For "
+            "probabilities, use --classify."
+        )
         return [Finding("note", "target", text)]
     phi = float(target.phi[0])
     if phi > HEAVY:

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
+from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, make_classifier
 from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.options import (
     WHOLE,
@@ -28,6 +29,7 @@ from quadlin.cli.options import (
 from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
 from quadlin.cli.reading import check_model_output, check_output, open_rows
+from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
@@ -49,6 +51,7 @@ def fit(
     model: ModelOptions = DEFAULTS,
     one_pass: Flag = False,
     cv: Flag = False,
+    classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
     engine: str = "serial",
     checkpoint: Path | None = None,
     hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
@@ -56,8 +59,9 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. Tables larger than --hold stay on disk
-    and are read again in every pass.
+    Text columns become one-hot columns. A target that is text is a class, and the model
+    predicts its probability. Tables larger than --hold stay on disk and are read again in
+    every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
@@ -75,6 +79,8 @@ def fit(
         Read every row only once, in O(rank × features) memory. Automatic for the standard input.
     cv
         Choose rank and penalties by cross-validation. All rows are kept in memory.
+    classify
+        Predict probabilities of classes. Automatic for a target that is text.
     engine
         Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
@@ -86,16 +92,20 @@ def fit(
     if checkpoint is not None:
         check_output(checkpoint, data, output)
     _check_combination(one_pass, cv, engine, checkpoint)
-    source = open_rows(data, read, answer)
+    source = open_rows(data, read, answer, classes=None if classify is False else "learn")
     streamed = one_pass or not source.again
-    estimator = _estimator(model, source, cv, streamed, answer)
+    classify = source.labels is not None if classify is None else classify
+    estimator = _estimator(model, source, cv, streamed, answer, classify)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
             r2 = _cross_validate(estimator, source, read, answer)
         elif streamed:
             with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
-                estimator.partial_fit(rows, checkpoint=checkpoint)
+                if classify:
+                    _learn_classes(estimator, rows, source, checkpoint)
+                else:
+                    estimator.partial_fit(rows, checkpoint=checkpoint)
         else:
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
@@ -103,7 +113,7 @@ def fit(
                     warn_of_columns(rows, source, read)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
-                    if model.loss != "squared" or any(estimator.alpha_):
+                    if not classify and (model.loss != "squared" or any(estimator.alpha_)):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
         _remember(estimator, read)
@@ -114,7 +124,13 @@ def fit(
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    _report(estimator, source, output, streamed, r2, time.perf_counter() - start, answer)
+    seconds = time.perf_counter() - start
+    if classify:
+        _report_classes(estimator, source, output, seconds, answer)
+        return
+    _report(estimator, source, output, streamed, r2, seconds, answer)
+    if is_zero_or_one(estimator.target_moments_):
+        print_note(ZERO_OR_ONE, answer.silent)
 
 
 def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path | None) -> None:
@@ -125,9 +141,16 @@ def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path |
 
 
 def _estimator(
-    model: ModelOptions, source: Source, cv: bool, streamed: bool, answer: OutputOptions
+    model: ModelOptions,
+    source: Source,
+    cv: bool,
+    streamed: bool,
+    answer: OutputOptions,
+    classify: bool,
 ) -> Any:
     params = {**asdict(model), "alpha": _alpha(model.alpha)}
+    if classify:
+        return _checked(make_classifier(params, model, cv))
     if cv:
         if not source.again:
             raise UsageError("--cv reads the rows several times: save them to a file first.")
@@ -139,7 +162,11 @@ def _estimator(
         asked = {"--loss huber": model.loss == "huber", "--uncertainty": model.uncertainty}
         for option in [name for name, value in asked.items() if value]:
             raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
-    estimator = SecondOrderRegressor(**params)
+    return _checked(SecondOrderRegressor(**params))
+
+
+def _checked(estimator: Any) -> Any:
+    """Return an estimator whose parameters make sense."""
     try:
         check_options(estimator)
     except ValueError as error:
@@ -283,6 +310,51 @@ def _report(
         ["model", str(output)],
     ]
     print_answer(content, aligned(table, ""), answer.json)
+
+
+def _learn_classes(
+    estimator: Any, rows: Iterable[Chunk], source: Source, checkpoint: Path | None
+) -> None:
+    """Learn classes from rows that are read once: the labels of a text, or 0 and 1."""
+    if checkpoint is not None:
+        raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
+    labels = [0, 1] if source.labels is None else list(source.labels)
+    estimator.partial_fit(rows, classes=labels)
+
+
+def _report_classes(
+    model: Any, source: Source, output: Path, seconds: float, answer: OutputOptions
+) -> None:
+    labels = model.classes_.tolist()
+    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
+    ranks = [part.rank_ for part in parts]
+    losses = [part.history_[-1].loss for part in parts]
+    content = {
+        "model": str(output),
+        "rows": model.n_samples_seen_,
+        "dropped": source.dropped,
+        "features": len(parts[0].coef_),
+        "classes": labels,
+        "rank": ranks[0] if len(parts) == 1 else ranks,
+        "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
+        "status": model.status_.name,
+        "advice": message_text(model.status_.value),
+        "steps": model.n_iter_,
+        "loss": losses[0] if len(parts) == 1 else losses,
+        "seconds": round(seconds, 3),
+    }
+    shown = ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")
+    note = "" if len(parts) == 1 else "   one model for each class against the rest"
+    table = [
+        ["rows", f"{content['rows']:,}"],
+        ["features", f"{content['features']:,}"],
+        ["classes", shown],
+        ["rank", ", ".join(map(str, ranks[:8])) + note],
+        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
+        ["status", f"{model.status_.name} in {seconds:.1f} s"],
+        ["model", str(output)],
+    ]
+    print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
 
 
 def _some(model: Any) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from quadlin.cli.classification import one_of
 from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions, UsageError
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
 from quadlin.cli.reading import check_output, load_model, open_rows_for
@@ -24,6 +25,7 @@ def inspect(
     *,
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
+    label: str | None = None,
     read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -50,6 +52,8 @@ def inspect(
         Number of interactions and linear terms to show.
     html
         Also write a self-contained HTML page with pictures, which replaces an existing file.
+    label
+        Of a classifier for more than two classes: whose model to show.
     """
     if html is not None:
         check_output(html, model, *([] if data is None else [data]))
@@ -59,6 +63,7 @@ def inspect(
         if not rows.again:
             raise UsageError("inspect reads its rows several times: give a file.")
     target = read.target or fitted.fitted_.columns.target
+    fitted = one_of(fitted, label)
     content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}
     for name in ("advice", "r2_of"):
         content[name] = message_text(content[name])

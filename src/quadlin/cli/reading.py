@@ -39,8 +39,9 @@ def open_rows(
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
     keep: Sequence[str] = (),
+    classes: str | Sequence[str] | None = "learn",
 ) -> Source:
-    """Open rows as the options say."""
+    """Open rows as the options say; `classes` are the labels of a target that is text."""
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     _check_row_options(data, read, delimiter)
     exclude, categorical = [], []
@@ -68,6 +69,7 @@ def open_rows(
             header=read.header,
             na=names_in(read.na),
             keep=keep,
+            labels=classes,
         )
     if need_target and not source.has_target:
         chosen = encoder is not None or columns is not None  # these do not include the target
@@ -120,10 +122,14 @@ def open_rows_for(
     named = format in TABLES and (inputs.names_in is not None or read.header is False)
     if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
         read = replace(read, target=read.target or inputs.target)
+    labels: Any = getattr(model, "classes_", None)
+    if labels is not None:
+        labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
     source = open_rows(
         data,
         read,
         output,
+        classes=labels,
         missing=missing,
         need_target=need_target,
         encoder=encoder,

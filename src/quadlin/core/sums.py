@@ -1,11 +1,12 @@
 """The statistics of residuals that a step needs, as sums over rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block, Residuals
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded, in_wide_blocks
+from quadlin.core.losses import curvature, value_and_slope
 from quadlin.core.model import Model, assembly_of, columns_of
 from quadlin.core.response import Response
 from quadlin.core.steps import Steps
@@ -16,10 +17,13 @@ ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what m residuals r = f − y say, each row weighted by ω."""
+    """Sums over rows of what m residuals r = f − y say, each row weighted by ω.
+
+    For another loss than squared errors r is half its slope.
+    """
 
     weight: float  # Σω
-    loss: float  # Σω r², of a single residual
+    loss: float  # Σω r², or the sum of another loss, of a single residual
     p0: Array  # (m,), Σω r, float64
     p1: Array  # (d, m), Zᵀ(ω∘r)
     p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
@@ -34,7 +38,12 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
 
 @in_wide_blocks
 def residual_sums(
-    chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
+    chunk: Chunk,
+    model: Model,
+    units: Units,
+    Q: Array | None = None,
+    squares: bool = True,
+    loss: str = "squared",
 ) -> Sums:
     """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway.
 
@@ -44,21 +53,54 @@ def residual_sums(
     action = slice(0, k)
     if Q is not None:
         Y, action = xp.concat([Y, Q], axis=1), slice(k + 1, k + 1 + Q.shape[1])
-    y = standardised_target(chunk, units)
-    response = Response(assembly_of(model), model.s, 0, action, y, chunk.weight)
-    return batch_sums(chunk, units, Y, response, response.assembly.left_out, squares)
+    y, assembly = standardised_target(chunk, units), assembly_of(model)
+    if loss == "squared":
+        response = Response(assembly, model.s, 0, action, y, chunk.weight)
+        return batch_sums(chunk, units, Y, response, assembly.left_out, squares)
+    predicted, losses = Response(assembly, model.s, 0, action, None, None), []
+
+    def slopes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
+        f, _, ZQ = predicted(products, square, part)
+        value, r = value_and_slope(loss, f, y[part, None])
+        losses.append(_weighted(chunk, value, part))
+        return r, _weighted(chunk, r, part), ZQ
+
+    sums = batch_sums(chunk, units, Y, slopes, assembly.left_out, squares)
+    return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
 
 
 @in_wide_blocks
-def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
-    """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
+def change_sums(
+    chunk: Chunk, steps: Steps, units: Units, squares: bool, log_odds: Model | None = None
+) -> Sums:
+    """Sum what `residual_sums` sums, of the changes of the predictions along m steps.
+
+    With `log_odds`, the model that the steps lead away from, rows weigh by the curvature of the
+    logistic loss there; Z E is needed anyway, so that it costs one product with a vector more.
+    """
     _, m, k = steps.H.shape
     pieces = cut_rows(chunk, m * k)
     if len(pieces) > 1:
-        return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
+        params = (steps, units, squares, log_odds)
+        return folded(change_sums, pieces, params)[0]  # type: ignore[return-value]
     assembly = steps.assembly(units.free)
-    changes = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
-    return batch_sums(chunk, units, steps.columns(), changes, assembly.left_out, squares)
+    Y, left_out = steps.columns(), assembly.left_out
+    if log_odds is None:
+        response = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
+        return batch_sums(chunk, units, Y, response, left_out, squares)
+    xp, at = namespace(Y), assembly_of(log_odds)
+    Y = xp.concat([Y, log_odds.w[:, None]], axis=1)
+    left_out = None if left_out is None else xp.concat([left_out, at.left_out], axis=1)
+    changed = Response(assembly, *steps.bilinear(), slice(0, k), None, None)
+
+    def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
+        first, last = (None, None) if square is None else (square[:, :m], square[:, m:])
+        change, _, ZE = changed(products[:, :-1], first, part)
+        f = at.assembled(products[:, -1:], (ZE * ZE) @ log_odds.s[:, None], last)
+        change = curvature(f) * change
+        return change, _weighted(chunk, change, part), ZE
+
+    return batch_sums(chunk, units, Y, changes, left_out, squares)
 
 
 def batch_sums(
@@ -90,3 +132,10 @@ def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:
     """Cut a chunk so that a product with this many columns stays a block."""
     step = max(1, ELEMENTS // max(1, columns))
     return list(MemorySource(chunk.X, chunk.y, chunk.weight, step))
+
+
+def _weighted(chunk: Chunk, r: Array, part: slice) -> Array:
+    """Return ω∘r for the residuals r (n, m) of some rows."""
+    if chunk.weight is None:
+        return r
+    return namespace(r).astype(chunk.weight[part], r.dtype)[:, None] * r

@@ -39,6 +39,7 @@ def open_source(
     header: bool | None = None,
     na: Sequence[str] | None = None,
     keep: Sequence[Any] = (),
+    labels: str | Sequence[str] | None = None,
 ) -> Source:
     """Open rows from anywhere, to be read in chunks of equal size.
 
@@ -100,6 +101,10 @@ def open_source(
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
+    labels : "learn", sequence of str or None
+        For classifiers, the labels of a target of tables that is text; the target of a row is then
+        the position of its label. "learn" finds them by a scan and sorts them; a numeric target
+        stays as it is.
 
     Returns
     -------
@@ -155,6 +160,7 @@ def open_source(
                 columns=Option("columns"),
             )
         )
+    label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
     table = TableOptions(
         None,
         None,
@@ -166,6 +172,7 @@ def open_source(
         keep=_names(keep),
         categorical_features=_names(categorical_features) if encoder is None else (),
         exclude=_names(exclude) if encoder is None else (),
+        labels=label_names or labels,
     )
     dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)

@@ -25,6 +25,7 @@ class TableOptions:
     keep: Sequence[Any] = ()
     categorical_features: Sequence[Any] = ()  # beside text
     exclude: Sequence[Any] = ()  # columns that are not features
+    labels: str | Sequence[str] | None = None  # of a target that is text; "learn" finds them
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ class TableReader:
     missing: str = "error"
     fill: dict[str, float] | None = None
     kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
+    labels: tuple[str, ...] | None = None  # of a target that is text
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,8 +137,12 @@ class TableReader:
         with np.errstate(over="ignore", invalid="ignore"):
             for j, name in enumerate(self.numbers):
                 X[:, j] = values(name)
-        y, weight = piece.y, piece.weight
-        y = _vector(y if self.target is None else values(self.target), piece, "The target")
+        weight = piece.weight
+        if self.labels is not None and self.target is not None:
+            y: Any = _label_codes(frame.get_column(self.target), self.labels, piece)
+        else:
+            y = piece.y if self.target is None else values(self.target)
+            y = _vector(y, piece, "The target")
         if self.weight is not None:
             weight = values(self.weight)
         rows = UncheckedRows(
@@ -214,6 +219,19 @@ def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.nd
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
             f"{first_line(error)}"
         ) from None
+
+
+def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
+    """Return the position of each row's label, NaN where there is none."""
+    there = ~column.is_null().to_numpy()
+    positions = codes(column, {label: i for i, label in enumerate(labels)}, piece)
+    unknown = there & (positions < 0)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise SourceError(
+            f"The label {column[row]!r} of {piece.where(row)} is not one of {', '.join(labels)}."
+        )
+    return np.where(there, positions, np.nan)
 
 
 def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:

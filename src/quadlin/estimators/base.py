@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -25,9 +25,7 @@ from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
-    NO_TARGET,
     Columns,
-    as_source,
     blocks_to_predict,
     check_weights,
     opened,
@@ -35,11 +33,10 @@ from quadlin.estimators.columns import (
     warn_unseen,
 )
 from quadlin.estimators.explaining import Explaining
-from quadlin.estimators.fitted import Fitted, at_home
+from quadlin.estimators.fitted import Fitted, Learned, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.pairs import check_pairs, is_sparse, refuse_in_stream, request_of
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
-from quadlin.estimators.scores import r2_of
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.choice import Automatic
@@ -50,12 +47,14 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters
     missing = "error"
     extrapolation: str = "free"
+    pairs: Any = None
+    hierarchy: str | None = None
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -101,7 +100,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         """
         check_options(self)
         check_pairs(self)
-        source, columns = opened(self, X, y, sample_weight, least=2)
+        source, columns = self._opened(X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
             refuse_in_stream(self)
@@ -156,11 +155,11 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             )
         if fitted is not None:
             self._refuse_changes(fitted)
-        weightless = sample_weight is not None and _all_zero(sample_weight)
+        weightless = sample_weight is not None and all_zero(sample_weight)
         if weightless:  # the rows are checked all the same
             sample_weight = _as_array(sample_weight) + 1.0
         known = None if fitted is None else fitted.columns
-        source, columns = opened(self, X, y, sample_weight, known)
+        source, columns = self._opened(X, y, sample_weight, known)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -256,33 +255,6 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         """Return rows as they are predicted, and how many of them are held at a bound."""
         return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R², the share of the variance of the targets that is predicted.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame or Source (n_samples, n_features)
-            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
-            chunk.
-        y : array (n_samples,)
-            Targets.
-        sample_weight : array (n_samples,) or None
-            Weights; a Source has its own.
-
-        Returns
-        -------
-        float
-        """
-        if isinstance(X, Source):
-            check_is_fitted(self)
-            source = as_source(X, y, sample_weight, None)
-            if not source.has_target:
-                raise ValueError(NO_TARGET)
-            return r2_of(self.predict_chunks(source))
-        if y is None:
-            raise ValueError("score needs targets: give y, or a Source opened with target=.")
-        return float(super().score(X, y, sample_weight))
-
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
         """Say in words what there is to know about the fit, and what to change.
@@ -320,12 +292,18 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         tags.array_api_support = True
         return tags
 
-    def adopt(self, fitted: Fitted) -> None:
+    def adopt(self, fitted: Learned) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
         for name in ("fitted_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         for name, value in fitted.attributes().items():
             setattr(self, name, value)
+
+    def _opened(
+        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+    ) -> tuple[MemorySource | Source, Columns]:
+        """Return rows that were checked, and their columns."""
+        return opened(self, X, y, weight, columns, least)
 
     def _fitted_rows(
         self,
@@ -479,7 +457,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
 
-def _all_zero(weight: Any) -> bool:
+def all_zero(weight: Any) -> bool:
     """Tell whether all weights are zero, if they are in memory."""
     if is_dask(weight):
         return False

@@ -1,7 +1,7 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
@@ -20,6 +20,13 @@ from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
+
+
+class Learned(Protocol):
+    """What an estimator keeps of a fit."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make an estimator a fitted one."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_model import Request
 from quadlin.solve.robust import fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
@@ -118,6 +119,8 @@ def _fit_state(
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     make_units, seed, automatic = task.make_units, task.seed, task.automatic
     args = (make_units, seed, automatic)
+    if task.options.loss == "logistic":
+        return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
@@ -194,7 +197,8 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
             f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
             "products. Check these values, or transform the columns, such as by a logarithm."
         )
-    if float(target.phi[0]) > n / HANDFUL and not task.robust:
+    labels = task.make_units.labels
+    if float(target.phi[0]) > n / HANDFUL and not task.robust and not labels:
         warn(
             Message(
                 "A handful of rows have extreme targets, and dominate a fit by squared errors. "

@@ -109,8 +109,11 @@ def check_options(estimator: Any) -> None:
         raise ValueError(
             f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean per feature.'
         )
+    parameters = estimator.get_params(deep=False)
     for name, allowed in words.items():
-        value = getattr(estimator, name)
+        if name not in parameters:
+            continue
+        value = parameters[name]
         if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
             raise ValueError(
                 Message(

@@ -1,13 +1,19 @@
-"""The regressor: its parameters, attributes and cost; what it does is in `base`."""
+"""The regressor: its parameters, attributes and cost; most of what it does is in `base`."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.data import Source
 from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.columns import NO_TARGET, as_source
+from quadlin.estimators.scores import r2_of
 
 
-class SecondOrderRegressor(SecondOrderModel):
+class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     r"""Second order linear model with a low-rank, signed quadratic part, and a few pairs beside it.
 
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
@@ -247,3 +253,30 @@ class SecondOrderRegressor(SecondOrderModel):
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R², the share of the variance of the targets that is predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
+            chunk.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        if isinstance(X, Source):
+            check_is_fitted(self)
+            source = as_source(X, y, sample_weight, None)
+            if not source.has_target:
+                raise ValueError(NO_TARGET)
+            return r2_of(self.predict_chunks(source))
+        if y is None:
+            raise ValueError("score needs targets: give y, or a Source opened with target=.")
+        return float(super().score(X, y, sample_weight))

@@ -1,9 +1,9 @@
 """What a model file says of an estimator, as plain data: parameters, columns, state, scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from quadlin.storage.serialise import AnyJSON
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError, StreamState
 
+LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
 # Since 0.1.0, whose files do not have them.
 ADDED_PARAMS = {
@@ -227,6 +228,8 @@ def _param_record(value: Any) -> JSON:
         return {"tuple": [_param_record(item) for item in value]}
     if isinstance(value, list | range):
         return [_param_record(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"dict": [[_param_record(k), _param_record(v)] for k, v in value.items()]}
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float and isfinite(value):
@@ -236,9 +239,46 @@ def _param_record(value: Any) -> JSON:
 
 def _param(value: JSON) -> Any:
     if isinstance(value, dict):
-        require(value.keys() == {"tuple"} and isinstance(value["tuple"], list), "a parameter")
-        return tuple(_param(item) for item in value["tuple"])
+        kind, items = next(iter(value.items()), ("", None))
+        require(len(value) == 1 and kind in ("tuple", "dict"), "a parameter")
+        require(isinstance(items, list), "a parameter")
+        parts = tuple(_param(item) for item in cast(list[JSON], items))
+        if kind == "tuple":
+            return parts
+        pairs = all(isinstance(p, list) and len(p) == 2 and _is_label(p[0]) for p in parts)
+        require(pairs, "a parameter")
+        return dict(parts)
     return [_param(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_label(value: Any) -> bool:
+    return type(value) in (str, int, float, bool)
+
+
+def labels_record(classes: np.ndarray) -> JSON:
+    """Return class labels as plain data."""
+    labels = classes.tolist()
+    if not all(map(_is_label, labels)) or classes.dtype.kind not in LABEL_KINDS:
+        raise ValueError(
+            f"Labels of type {classes.dtype} cannot be saved. Use text, whole numbers or booleans."
+        )
+    return {"kind": classes.dtype.kind, "labels": labels}
+
+
+def labels_of(record: JSON) -> np.ndarray:
+    """Return the class labels of a file."""
+    require(isinstance(record, dict) and record.keys() == {"kind", "labels"}, "the classes")
+    kind, labels = record["kind"], record["labels"]
+    require(kind in tuple(LABEL_KINDS) and isinstance(labels, list), "the classes")
+    require(all(map(_is_label, labels)) and distinct(labels), "the classes")
+    same = kind == "O" or all(isinstance(label, LABEL_KINDS[kind]) for label in labels)
+    require(same and len({type(label) for label in labels}) == 1 and len(labels) > 1, "the classes")
+    try:
+        classes = np.asarray(labels, dtype=object if kind == "O" else None)
+        require(bool(np.all(classes[:-1] < classes[1:])), "the order of the classes")
+    except (TypeError, OverflowError) as error:
+        raise InvalidContentError(f"the classes cannot be right ({error})") from error
+    return classes
 
 
 def set_params(estimator: Any, params: JSON) -> None:

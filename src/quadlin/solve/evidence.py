@@ -76,6 +76,7 @@ class Gram:
     weight: float
     sizes: Sequence[int]
     unit: np.ndarray  # (p,), r
+    noise: float | None = None  # σ², where it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties: O(p³)."""
@@ -87,14 +88,15 @@ class Gram:
         theta = cho_solve((L, True), self.right, check_finite=False)
         S = max(self.power - float(self.right @ theta), EXACT * self.power)
         half_log_det = float(np.log(np.diag(L)).sum() - np.log(R).sum() / 2)
-        value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
+        fit, noise = _log_likelihood(S, self.weight, self.noise)
+        value = fit - half_log_det
         if not gradient:
-            return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
+            return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
         shrunk = self._by_group(R * (inverse**2).sum(axis=0))
         determined = np.asarray(self.sizes) - shrunk
-        pull = self._by_group(R * theta**2) * self.weight / S
-        return Value(value, (determined - pull) / 2, S / self.weight, determined)
+        pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
+        return Value(value, (determined - pull) / 2, noise, determined)
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
         stops = np.cumsum(self.sizes)
@@ -112,6 +114,7 @@ class Kernel:
     shares: np.ndarray  # (n,), ω/Σω
     weight: float
     sizes: Sequence[int]
+    noise: float | None = None  # σ², where it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties: O(n³)."""
@@ -120,26 +123,37 @@ class Kernel:
         left = solve_triangular(L, self.y, lower=True, check_finite=False)
         S = max(float(left @ left), EXACT * float(self.y @ self.y))
         half_log_det = float(np.log(np.diag(L)).sum())
-        value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
+        fit, noise = _log_likelihood(S, self.weight, self.noise)
+        value = fit - half_log_det
         if not gradient:
-            return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
+            return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = np.tril(dpotri(L, lower=1)[0])
         inverse[np.diag_indices_from(inverse)] /= 2
         a = inverse @ self.y + self.y @ inverse
         determined = np.array([2 * np.vdot(inverse, K) for K in parts])
-        pull = np.array([a @ K @ a for K in parts]) * self.weight / S
-        return Value(value, (determined - pull) / 2, S / self.weight, determined)
+        pull = np.array([a @ K @ a for K in parts])
+        pull = _over_noise(pull, S, self.weight, self.noise)
+        return Value(value, (determined - pull) / 2, noise, determined)
 
     def some(self, rows: np.ndarray) -> "Kernel":
         """Return the model of some of the rows: its penalties are about the same, for less."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
-        return Kernel(kernels, self.y[rows], self.shares[rows], weight, self.sizes)
+        shares = self.shares[rows]
+        return Kernel(kernels, self.y[rows], shares, weight, self.sizes, self.noise)
 
 
-def _log_noise(S: float, weight: float) -> float:
-    """Return log 2πσ² + 1 for σ² = S/N."""
-    return log(2 * pi * S / weight) + 1 if S > 0 else -inf
+def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:
+    """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; where σ² is known, only what depends on S."""
+    if noise is not None:
+        return -S / noise / 2, noise
+    log_noise = log(2 * pi * S / weight) + 1 if S > 0 else -inf
+    return -weight / 2 * log_noise, S / weight
+
+
+def _over_noise(values: np.ndarray, S: float, weight: float, noise: float | None) -> np.ndarray:
+    """Return values divided by σ²."""
+    return values * weight / S if noise is None else values / noise
 
 
 @dataclass(frozen=True)

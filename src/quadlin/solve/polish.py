@@ -104,7 +104,9 @@ def refined(
     seen: list[float] = []
     while rows.walks < budget:
         g = task.gradient(p)
-        promised = g.dot(preconditioned(p.U, g))
+        promised = g.dot(preconditioned(p.U, g)) / task.unit
+        if task.separates(p):
+            return p, Status.separated, False
         if promised <= options.tol * p.objective or p.objective <= smallest_loss(task.units):
             return p, Status.converged, False
         seen.append(promised)

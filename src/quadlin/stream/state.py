@@ -164,6 +164,7 @@ def _check_state(state: StreamState, d: int) -> None:
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
+    _require(options.loss in ("squared", "logistic"), "the loss")
     _require(options.step in ("guarded", "plain"), "the step")
     _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
     _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
