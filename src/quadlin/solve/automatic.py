@@ -6,7 +6,6 @@ neighbour, and its penalties from theirs. Every sum is over all rows: nothing is
 order of the rows does not matter.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, log, sqrt
 
@@ -20,12 +19,11 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.evidence import Evidence, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.polish import polish
+from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.tangent_gram import product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
-OnStep = Callable[[Solution], bool] | None
 FIRST_RANK, MOST_RANK = 4, 16
 CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows

@@ -101,6 +101,7 @@ class Problem:
     units: Units
     options: Options
     rng: np.random.Generator
+    worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one walk for the sums of the residual."""
