@@ -14,9 +14,10 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.arrays import namespace
-from quadlin.core.model import Model
+from quadlin.core.model import Model, in_units
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Tally, survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
@@ -32,17 +33,21 @@ GROWTH = 8  # from one sample to the next
 SMALLEST_GAIN = 4  # a sample is at most this part of what comes next
 ENTRIES = 1 << 25  # of a sample
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
-SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
+SAMPLE_ERROR = 0.03  # of the statistical error of a sample: nearer to its optimum is wasted
 ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the fit of a sample ended."""
+    """Where the fit of a sample ended, in its own units."""
 
     solution: Solution
     white: Whitener
     clear: bool
+
+    def model(self, units: Units) -> Model:
+        """Return the model in the units of other rows."""
+        return in_units(self.solution.model, self.solution.units, units)
 
 
 def sample_sizes(n: float, d: int, dof: int) -> list[int]:
@@ -61,15 +66,20 @@ def sample_sizes(n: float, d: int, dof: int) -> list[int]:
 
 
 def fit_from_few(
-    rows: Rows, units: Units, options: Options, tally: Tally, seed: int, on_step: OnStep = None
+    rows: Rows,
+    units: Units,
+    options: Options,
+    make_units: UnitsMaker,
+    tally: Tally,
+    seed: int,
+    on_step: OnStep = None,
 ) -> tuple[Solution, Whitener] | None:
     """Fit samples of growing size and then all rows; None where a sample is of no help.
 
-    Passes: about 6 and 80 walks over three rows per parameter without noise; 8 and 25 with it.
-    Memory: the largest sample, at most 2²⁵ numbers, beside that of the fit.
+    Passes: two and 80 walks over three rows per parameter without noise; 8 and 25 with it.
+    Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
-    d, rank = int(units.scale.shape[0]), options.rank
-    n = effective_rows(tally)
+    d, rank, n = int(units.scale.shape[0]), options.rank, effective_rows(tally)
     if not options.polish or not 0 < rank < d or d <= FEW or units.target.power == 0:
         return None
     dof = degrees_of_freedom(d, rank, **options.parts)
@@ -80,15 +90,18 @@ def fit_from_few(
     stage: Stage | None = None
     for size in sizes:
         few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
-        stage = _fit_sample(few, units, options, size / n, tally.weight, dof / size, seed, stage)
+        first, second = (a * size / n for a in options.alpha)
+        scaled = replace(options, alpha=(first, second))
+        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage)
         if stage.solution.status is Status.interrupted:
-            return stage.solution, stage.white
+            return replace(stage.solution, model=stage.model(units), units=units), stage.white
+    del largest, few  # all rows need the memory
     if stage is None or not stage.clear:
         return None
     worthless = min(ERROR, PER_TOL * options.tol) * dof / n
     problem = Problem(rows, units, options, np.random.default_rng(seed), worthless)
-    method = polish(problem, stage.white, stage.solution.model, near=True)
-    return follow(problem, method, on_step), stage.white
+    white = _sharp(stage.white, problem, options.alpha[0] / tally.weight)
+    return follow(problem, polish(problem, white, stage.model(units), near=True), on_step), white
 
 
 def effective_rows(tally: Tally) -> float:
@@ -98,42 +111,40 @@ def effective_rows(tally: Tally) -> float:
 
 def _fit_sample(
     few: Rows,
-    units: Units,
     options: Options,
-    share: float,
-    weight: float,
+    make_units: UnitsMaker,
     error: float,
     seed: int,
     before: Stage | None,
 ) -> Stage:
     """Fit a sample to its own error, from the smaller one before where that was clear."""
-    rng = np.random.default_rng(seed)
-    ridge = options.alpha[0] / weight
-    first, second = options.alpha
-    options = replace(options, alpha=(share * first, share * second))
+    surveyed = survey(few)
+    units = make_units(surveyed.features, surveyed.target)
+    rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
     problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
-    white: Whitener
     if before is not None and before.clear:
-        white = before.white
-        solution = follow(problem, polish(problem, white, before.solution.model, near=True))
+        white = _sharp(before.white, problem, ridge)
+        solution = follow(problem, polish(problem, white, before.model(units), near=True))
     else:
         white = whitener(few, units, options.whiten, ridge, rng)
         solution = follow(problem, polish(problem, white))
-        white = sharpened(white) if isinstance(white, Full) else white
     return Stage(solution, white, _is_clear(solution, white, options, error))
 
 
+def _sharp(white: Whitener, problem: Problem, ridge: float) -> Whitener:
+    """Return a whitener of more rows: that of a sample, unless it knows each pair of features."""
+    if isinstance(white, Full):
+        white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)
+    return sharpened(white) if isinstance(white, Full) else white
+
+
 def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
-    """Tell whether all components stand out of the noise of the sample."""
+    """Tell whether all components stand out of the noise of the sample, σ√(d/n)."""
     model, units = solution.model, solution.units
     if solution.status is not Status.converged:
         return False
     loss = solution.history[-1].loss / units.target.scale**2
-    d, n = model.w.shape[0], _parameters(model, options) / error
-    edge = sqrt(loss / (1 - error) * d / n)
+    n = degrees_of_freedom(*model.U.shape, **options.parts) / error
+    edge = sqrt(loss / (1 - error) * model.w.shape[0] / n)
     s = Coordinates(units, options, white).of(model)[-1]
     return float(namespace(s).min(namespace(s).abs(s))) > EDGE * edge
-
-
-def _parameters(model: Model, options: Options) -> int:
-    return degrees_of_freedom(*model.U.shape, **options.parts)

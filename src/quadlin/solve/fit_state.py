@@ -62,7 +62,7 @@ def fit_table(
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     if start is None:
-        fitted = fit_from_few(rows, units, options, surveyed.tally, seed, hook)
+        fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
         if fitted is not None:
             return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight

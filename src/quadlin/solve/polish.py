@@ -28,12 +28,11 @@ OnStep = Callable[[Solution], bool] | None
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
 LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
 TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient at most
-FIRST_TOL = 0.05  # where the optimum is near: curvature is as large
 GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
 NEARLY = 10.0  # times the smallest loss that there is: what rows outside of a sample may add to it
-NEAR_CAP = 12  # the same near the optimum, where one step may be all
+NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, which may be nearly all
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
 TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
@@ -105,14 +104,14 @@ def refined(
     """Go down to the optimum near by; also tell whether it looks like the wrong one.
 
     `budget` is the number of walks over the rows after which it is time to stop. Where the optimum
-    is `near`, the first step already solves its equations to what is asked for in the end.
+    is `near`, the first step already solves its equations well.
     """
     options, rows = task.options, task.problem.rows
     least = max(options.tol, task.problem.worthless)
     rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
     if not isfinite(p.objective):  # no step leads back from there
         return p, Status.diverged, False
-    damping, tol, cap = 0.0, LOOSE_TOL, FIRST_CAP
+    damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
     seen: list[float] = []
     while rows.counter.count < budget:
         g = task.gradient(p)
@@ -126,8 +125,6 @@ def refined(
         enough = 0.5 * sqrt(max(least * p.objective, rounding) / promised)
         if len(seen) > 1:
             tol = 0.9 * promised / seen[-2]
-        elif near:
-            tol, cap = FIRST_TOL, NEAR_CAP
         tol = min(LOOSE_TOL, max(tol, enough, TIGHT_TOL))
         reached, met = task.descended(p, g, tol, cap, damping)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
