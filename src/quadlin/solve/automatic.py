@@ -7,19 +7,22 @@ order of the rows does not matter.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, log, sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, log_volume, maximised
+from quadlin.solve.evidence import Evidence, Gram, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.polish import OnStep, polish
+from quadlin.solve.product_gram import ProductGram
+from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.tangent_gram import product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
@@ -133,6 +136,22 @@ class Search:
         """Tell whether rank d is linear in its parameters."""
         return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
 
+    @cached_property
+    def products(self) -> ProductGram | None:
+        """Take the walk that all ranks of few features need; None where features are many."""
+        columns = self.d * (self.d + 3) // 2
+        few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
+        if not (few and self.d > 0 and self.options.fit_linear and self.options.fit_intercept):
+            return None
+        gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
+        return ProductGram(to_numpy(gram), self.units, self.options.psd)
+
+    def linear_model(self, U: Array) -> Gram:
+        """Return the linear model on the tangent space at the span of U (d, k)."""
+        if self.products is None:
+            return tangent_gram(self.rows, self.units, self.options, U, self.weight)
+        return self.products.tangent(self.products.rho[:, None] * to_numpy(U), self.weight - 1)
+
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         self.ridge()
@@ -194,7 +213,7 @@ class Search:
         """Return ridge regression."""
         if 0 not in self.tried:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
+            gram = self.linear_model(U)
             self.tried[0] = self.noted(0, maximised(gram, [(a,) for a in FIRST]), None)
         ridge = self.tried[0]
         assert ridge is not None
@@ -207,8 +226,7 @@ class Search:
         starts = [(first, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            gram = tangent_gram(self.rows, self.units, self.options, U, self.weight)
-            return self.noted(d, maximised(gram, starts), None)
+            return self.noted(d, maximised(self.linear_model(U), starts), None)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
@@ -226,8 +244,8 @@ class Search:
         model, alpha = self.start(k)
         options = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for _ in range(ROUNDS):
-            model = self.fit(replace(options, rank=k, alpha=alpha), model)[0].model
-            gram = tangent_gram(self.rows, self.units, self.options, model.U, self.weight)
+            model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
+            gram = self.linear_model(model.U)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
             more = [[*begin[:-1], log(second)] for second in (BEGIN, BEGIN / 50)]
@@ -237,6 +255,17 @@ class Search:
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
         return candidate
+
+    def near_optimum(self, options: Options, warm: Model | None) -> Model:
+        """Fit a rank well enough to compare its evidence."""
+        gram, alpha, weight = self.products, options.alpha, self.weight - 1
+        if gram is None:
+            return self.fit(options, warm)[0].model
+        if warm is None and self.d <= FEW:
+            return best_start(self.problem(options), gram.gram, quick=True)
+        start = gram.of(warm, alpha) if warm else gram.leading(options.rank, alpha, weight)
+        p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
+        return gram.model(p, alpha)
 
     def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
@@ -268,8 +297,12 @@ class Search:
         if self.white is None or not near:
             self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
             self.white_ridge = ridge
-        problem = Problem(self.rows, self.units, options, rng)
+        problem = self.problem(options)
         return follow(problem, polish(problem, self.white, warm), on_step), self.white
+
+    def problem(self, options: Options) -> Problem:
+        """Return the problem of a rank with given penalties."""
+        return Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
 
     def fitted(self, best: Candidate, on_step: OnStep = None) -> Choice:
         """Fit the best candidate to the end; without noise, without penalty."""
@@ -279,6 +312,8 @@ class Search:
         elif best.rank in (0, self.d) and self.plain:
             warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
+        if self.products is not None and 0 < best.rank < self.d <= FEW:
+            warm = best_start(self.problem(options), self.products.gram)
         solution, white = self.fit(options, warm, on_step)
         evidence = {c.rank: c.evidence for c in self.candidates()}
         return Choice(options, solution, white, sqrt(best.noise), evidence)

@@ -30,7 +30,7 @@ from quadlin.solve.whitening import Full, Whitener, sharpened, whitener
 
 ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
-SMALLEST_GAIN = 4  # a sample is at most this part of what comes next
+LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
 ENTRIES = 1 << 25  # of a sample
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
 SAMPLE_ERROR = 0.03  # of the statistical error of a sample: nearer to its optimum is wasted
@@ -59,7 +59,7 @@ def sample_sizes(n: float, d: int, dof: int) -> list[int]:
     ([900], [900, 7200, 57600], [])
     """
     sizes, size = [], ROWS_PER_PARAMETER * dof
-    while size * SMALLEST_GAIN <= n and size * d <= ENTRIES:
+    while size * LEAST_RATIO <= n and size * d <= ENTRIES:
         sizes.append(size)
         size *= GROWTH
     return sizes

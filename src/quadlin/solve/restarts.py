@@ -16,9 +16,10 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model
+from quadlin.core.units import Units
 from quadlin.solve.exact import EXACT_COLUMNS, Exact
 from quadlin.solve.tangent import orthonormalised
-from quadlin.solve.types import Problem
+from quadlin.solve.types import Options, Problem
 
 FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
 RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
@@ -39,13 +40,16 @@ class Factors:
     loss: float
 
 
+def products_of(problem: Problem) -> np.ndarray:
+    """Return the Gram matrix of all products: one walk."""
+    return to_numpy(Exact(problem.rows, problem.units, EXACT_COLUMNS, linear=False).gram)
+
+
 class Landscape:
     """The objective as a function of M alone, with everything linear solved for."""
 
-    def __init__(self, problem: Problem) -> None:
-        units, options = problem.units, problem.options
+    def __init__(self, units: Units, options: Options, gram: np.ndarray) -> None:
         d = units.scale.shape[0]
-        gram = to_numpy(Exact(problem.rows, units, EXACT_COLUMNS, linear=False).gram)
         weight = float(gram[0, 0])
         i, j = np.triu_indices(d)
         nu, rho, free = (
@@ -136,9 +140,8 @@ class Landscape:
                 return f
         return f
 
-    def model(self, f: Factors, problem: Problem) -> Model:
+    def model(self, f: Factors, units: Units) -> Model:
         """Return the factors as a model, with the best linear parts."""
-        units = problem.units
         xp = namespace(units.scale)
         M = (f.L * f.signs) @ f.L.T
         beta = self.beta(M)
@@ -185,7 +188,9 @@ def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+def starts(
+    landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
+) -> list[Factors]:
     """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
     d, found = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
@@ -195,7 +200,7 @@ def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator)
         chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
         size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
         found.append(landscape.factors(vectors[:, chosen] * size, signs))
-        for _ in range(RANDOM_STARTS):
+        for _ in range(random):
             L = typical * rng.standard_normal((d, rank))
             found.append(landscape.factors(L, signs))
     return found
@@ -224,14 +229,19 @@ def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
     return f
 
 
-def best_start(problem: Problem) -> Model:
-    """Return the best optimum that any start leads to: one walk."""
-    landscape, options = Landscape(problem), problem.options
+def best_start(problem: Problem, gram: np.ndarray | None = None, quick: bool = False) -> Model:
+    """Return the best optimum that any start leads to: one walk, unless its products are given.
+
+    `quick` takes leading eigenvectors only, a tenth of all starts.
+    """
+    units, options = problem.units, problem.options
+    landscape = Landscape(units, options, products_of(problem) if gram is None else gram)
+    random = 0 if quick else RANDOM_STARTS
     tries = [
         landscape.descended(f, TRIAL_STEPS)
-        for f in starts(landscape, options.rank, options.psd, problem.rng)
+        for f in starts(landscape, options.rank, options.psd, problem.rng, random)
     ]
     tries.sort(key=lambda f: f.loss)
-    finals = [landscape.descended(f, STEPS) for f in tries[:FINALISTS]]
-    best = swapped(landscape, min(finals, key=lambda f: f.loss), options.psd)
-    return landscape.model(best, problem)
+    finals = [landscape.descended(f, STEPS) for f in tries[: 1 if quick else FINALISTS]]
+    best = min(finals, key=lambda f: f.loss)
+    return landscape.model(best if quick else swapped(landscape, best, options.psd), units)
