@@ -15,14 +15,17 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
+from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.evidence import Evidence, Gram, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start
+from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent_gram import product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
@@ -30,9 +33,12 @@ from quadlin.solve.whitening import Whitener, whitener
 FIRST_RANK, MOST_RANK = 4, 16
 CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
-KERNEL_START = 400  # rows that find penalties to begin with
+KERNEL_START = 250  # rows that find penalties to begin with
+FAR_BEHIND = 3.0  # of log α: no peak is further away from there
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
+LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
+SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
 MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
@@ -78,6 +84,7 @@ def choose(
     seed: int,
     rank: int | None = None,
     on_step: OnStep = None,
+    total_rows: int | None = None,
 ) -> Choice:
     """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
 
@@ -99,17 +106,26 @@ def choose(
         The rank, if only penalties are to be chosen.
     on_step : callable or None
         For the driver of the last fit.
+    total_rows : int or None
+        How many rows there are, whatever their weight; None where all are counted in `n_rows`.
 
     Returns
     -------
     Choice
         Without any penalty where there is no noise.
     """
-    search = Search(rows, units, options, n_rows, weight, seed)
-    best = search.best() if rank is None else search.candidate(min(rank, search.d))
+    whole = Search(rows, units, options, n_rows, weight, seed, total_rows or n_rows)
+    given = None if rank is None else min(rank, whole.d)
+    k = FIRST_RANK if given is None else given
+    while True:
+        search = whole.sampled(k)
+        best = search.best() if given is None else search.candidate(given)
+        if search is whole or best is None or best.rank <= k:
+            break
+        k = best.rank + 1
     if best is None:  # more parameters than a matrix holds
-        best = replace(search.ridge(), rank=min(rank or 0, search.d))
-    return search.fitted(best, on_step)
+        best = replace(search.ridge(), rank=given or 0)
+    return whole.fitted(best, search, on_step)
 
 
 @dataclass
@@ -122,9 +138,30 @@ class Search:
     n_rows: int
     weight: float
     seed: int
+    total_rows: int  # with those of weight zero, and those that stand several times
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
+
+    def sampled(self, k: int) -> "Search":
+        """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
+
+        A penalty is the noise over the variance of a prior, whatever the number of rows.
+        """
+        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
+        size = max(size, KERNEL_ROWS + 1)
+        if LEAST_RATIO * size > self.n_rows or self.few_features or size * self.d > EXACT_ENTRIES:
+            return self
+        few = sample_of(self.rows, size / self.n_rows, self.total_rows)
+        weight = survey(few).tally.weight
+        return Search(few, self.units, self.options, round(weight), weight, self.seed, 0)
+
+    @property
+    def few_features(self) -> bool:
+        """Tell whether one walk for all products is cheap."""
+        columns = self.d * (self.d + 3) // 2
+        few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
+        return few and self.d > 0 and self.options.fit_linear and self.options.fit_intercept
 
     @property
     def d(self) -> int:
@@ -139,9 +176,7 @@ class Search:
     @cached_property
     def products(self) -> ProductGram | None:
         """Take the walk that all ranks of few features need; None where features are many."""
-        columns = self.d * (self.d + 3) // 2
-        few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
-        if not (few and self.d > 0 and self.options.fit_linear and self.options.fit_intercept):
+        if not self.few_features:
             return None
         gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
         return ProductGram(to_numpy(gram), self.units, self.options.psd)
@@ -237,21 +272,28 @@ class Search:
             few = kernel.some(np.argsort(key)[:KERNEL_START])
             begin = maximised(few, starts).log_alpha - log(few.weight)
             starts = [(float(begin[0]), float(begin[1]))]
+            here = begin + log(kernel.weight)
+            value = kernel.at(here)
+            most = value.log_evidence + FAR_BEHIND * float(np.abs(value.gradient).sum())
+            if most < max(c.evidence for c in self.candidates()):  # not worth the climb
+                return self.noted(d, value.there(here), None)
         return self.noted(d, maximised(kernel, starts), None)
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
         model, alpha = self.start(k)
-        options = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
+        options = replace(self.options, tol=tol, max_iter=LOOSE_STEPS)
+        more = () if model else (BEGIN, BEGIN / 50)
         for _ in range(ROUNDS):
             model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
             gram = self.linear_model(model.U)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
-            more = [[*begin[:-1], log(second)] for second in (BEGIN, BEGIN / 50)]
-            best = maximised(gram, [begin, *more])
+            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.noted(k, best, model)
-            alpha = candidate.alpha
+            alpha, more = candidate.alpha, ()
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
         return candidate
@@ -300,12 +342,13 @@ class Search:
         problem = self.problem(options)
         return follow(problem, polish(problem, self.white, warm), on_step), self.white
 
-    def problem(self, options: Options) -> Problem:
+    def problem(self, options: Options, worthless: float = 0.0) -> Problem:
         """Return the problem of a rank with given penalties."""
-        return Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
+        rng = np.random.default_rng(self.seed)
+        return Problem(self.rows, self.units, options, rng, worthless)
 
-    def fitted(self, best: Candidate, on_step: OnStep = None) -> Choice:
-        """Fit the best candidate to the end; without noise, without penalty."""
+    def fitted(self, best: Candidate, search: "Search", on_step: OnStep = None) -> Choice:
+        """Fit the best candidate of a search to the end; without noise, without penalty."""
         alpha, warm = best.alpha, best.model
         if best.noise <= NO_NOISE:
             alpha = (0.0, 0.0)
@@ -314,6 +357,12 @@ class Search:
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if self.products is not None and 0 < best.rank < self.d <= FEW:
             warm = best_start(self.problem(options), self.products.gram)
-        solution, white = self.fit(options, warm, on_step)
-        evidence = {c.rank: c.evidence for c in self.candidates()}
+        if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
+            solution, white = self.fit(options, warm, on_step)
+        else:
+            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+            problem = self.problem(options, final_error(options, dof / self.n_rows))
+            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
+            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
+        evidence = {c.rank: c.evidence for c in search.candidates()}
         return Choice(options, solution, white, sqrt(best.noise), evidence)

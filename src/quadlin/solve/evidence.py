@@ -51,6 +51,10 @@ class Value:
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
 
+    def there(self, log_alpha: np.ndarray) -> "Evidence":
+        """Return the value with where it is."""
+        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined)
+
 
 NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
 
@@ -196,7 +200,7 @@ def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
         )
         point, inside = best, not stopped.any()
     value = seen.get(point.tobytes()) or model.at(point)
-    return Evidence(value.log_evidence, point, value.noise, value.determined)
+    return value.there(point)
 
 
 @lru_cache(maxsize=256)

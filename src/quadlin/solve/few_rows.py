@@ -98,10 +98,18 @@ def fit_from_few(
     del largest, few  # all rows need the memory
     if stage is None or not stage.clear:
         return None
-    worthless = min(ERROR, PER_TOL * options.tol) * dof / n
+    worthless = final_error(options, dof / n)
     problem = Problem(rows, units, options, np.random.default_rng(seed), worthless)
-    white = _sharp(stage.white, problem, options.alpha[0] / tally.weight)
+    white = sharp_whitener(stage.white, problem, options.alpha[0] / tally.weight)
     return follow(problem, polish(problem, white, stage.model(units), near=True), on_step), white
+
+
+def final_error(options: Options, error: float) -> float:
+    """Return the gain, as a fraction of the objective, that is not worth a step on all rows.
+
+    `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
+    """
+    return min(ERROR, PER_TOL * options.tol) * error
 
 
 def effective_rows(tally: Tally) -> float:
@@ -123,7 +131,7 @@ def _fit_sample(
     rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
     problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
     if before is not None and before.clear:
-        white = _sharp(before.white, problem, ridge)
+        white = sharp_whitener(before.white, problem, ridge)
         solution = follow(problem, polish(problem, white, before.model(units), near=True))
     else:
         white = whitener(few, units, options.whiten, ridge, rng)
@@ -131,7 +139,7 @@ def _fit_sample(
     return Stage(solution, white, _is_clear(solution, white, options, error))
 
 
-def _sharp(white: Whitener, problem: Problem, ridge: float) -> Whitener:
+def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
     """Return a whitener of more rows: that of a sample, unless it knows each pair of features."""
     if isinstance(white, Full):
         white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)

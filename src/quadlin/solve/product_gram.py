@@ -56,8 +56,10 @@ class ProductGram:
 
     def tangent(self, U: np.ndarray, weight: float) -> Gram:
         """Return the linear model on the tangent space at the span of U (d, k), in units z/ρ."""
-        T = self._directions(U)
         d, G = self.d, self.centred
+        if U.shape[1] == d:
+            return self._unrestricted(weight)
+        T = self._directions(U)
         p, q = d + T.shape[1], G.shape[0] - 1
         products, right = np.empty((p, p)), np.empty(p)
         across = G[:q, d:q] @ T
@@ -68,6 +70,15 @@ class ProductGram:
         unit = np.repeat([1.0, 2.0], sizes)  # α₁|w|² + 2α₂|M|²
         groups = [size for size in sizes if size]
         return Gram(products, right, float(G[-1, -1]), weight, groups, unit)
+
+    def _unrestricted(self, weight: float) -> Gram:
+        """Return the linear model of rank d: its directions are the products, at length 1."""
+        length = np.where(self.i == self.j, 1.0, sqrt(2))
+        scale = np.concatenate([np.ones(self.d), length, [1.0]])
+        G = scale[:, None] * self.centred * scale
+        sizes = [self.d, len(length)]
+        unit = np.repeat([1.0, 2.0], sizes)
+        return Gram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, unit)
 
     def _directions(self, U: np.ndarray) -> np.ndarray:
         """Return T (pairs, size): the coefficients of all products in the directions of a basis."""
@@ -83,6 +94,8 @@ class ProductGram:
         return np.asarray(twice * np.concatenate(columns, axis=1))
 
     def _basis(self, U: np.ndarray) -> np.ndarray:
+        if U.shape[1] == self.d:
+            return np.eye(self.d)
         return np.asarray(np.linalg.qr(U, mode="complete")[0])
 
     def lifted(self, U: np.ndarray, gram: Gram, alpha: Alpha) -> np.ndarray:
