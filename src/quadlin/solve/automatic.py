@@ -1,67 +1,33 @@
-"""The fit that chooses rank and penalties by itself, by their evidence on all rows.
+"""The fit that chooses rank and penalties by itself, by their evidence.
 
 Candidates are ridge regression (rank 0), all products (rank d, where a matrix of them fits) and
-low ranks: from a moderate one down or up as long as the evidence rises. Each starts from a
-neighbour, and its penalties from theirs. Every sum is over all rows: nothing is held out, and the
-order of the rows does not matter.
+low ranks: from a moderate one down or up as long as the evidence rises. Nothing is held out. Where
+there are more than 40 rows per parameter, a sample of them chooses: it is drawn by what the rows
+hold, so that their order does not matter.
 """
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import inf, log, sqrt
+from dataclasses import dataclass, replace
+from math import inf, sqrt
 
-import numpy as np
-
-from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Candidates
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Gram, log_volume, maximised
-from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.sample import sample_of
-from quadlin.solve.tangent_gram import product_kernel, tangent_gram
-from quadlin.solve.types import Options, Problem, Solution
-from quadlin.solve.whitening import Whitener, whitener
+from quadlin.solve.types import Options, Solution
+from quadlin.solve.whitening import Whitener
 
 FIRST_RANK, MOST_RANK = 4, 16
-CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
-KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
-KERNEL_START = 250  # rows that find penalties to begin with
-FAR_BEHIND = 3.0  # of log α: no peak is further away from there
-ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
-LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
-LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
-BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
-FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
-MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
 TIE = 0.1  # of what is closer the lowest rank is taken
-NEAR = 10.0  # penalties within this factor share a whitener
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rank with its best penalties."""
-
-    rank: int
-    evidence: float
-    alpha: Alpha
-    noise: float  # σ², of the standardised target
-    model: Model | None = None  # where it was fitted to get there
-
-    @property
-    def merit(self) -> float:
-        """Return the evidence, less what a quadratic part must have in advance."""
-        return self.evidence - MARGIN * (self.rank > 0)
 
 
 @dataclass(frozen=True)
@@ -84,7 +50,6 @@ def choose(
     seed: int,
     rank: int | None = None,
     on_step: OnStep = None,
-    total_rows: int | None = None,
 ) -> Choice:
     """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
 
@@ -106,15 +71,13 @@ def choose(
         The rank, if only penalties are to be chosen.
     on_step : callable or None
         For the driver of the last fit.
-    total_rows : int or None
-        How many rows there are, whatever their weight; None where all are counted in `n_rows`.
 
     Returns
     -------
     Choice
         Without any penalty where there is no noise.
     """
-    whole = Search(rows, units, options, n_rows, weight, seed, total_rows or n_rows)
+    whole = Search(rows, units, options, n_rows, weight, seed)
     given = None if rank is None else min(rank, whole.d)
     k = FIRST_RANK if given is None else given
     while True:
@@ -128,20 +91,8 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-@dataclass
-class Search:
-    """The candidates so far, and the fits that they came from."""
-
-    rows: Rows
-    units: Units
-    options: Options
-    n_rows: int
-    weight: float
-    seed: int
-    total_rows: int  # with those of weight zero, and those that stand several times
-    tried: dict[int, Candidate | None] = field(default_factory=dict)
-    white: Whitener | None = None
-    white_ridge: float = 0.0  # that the whitener was made for
+class Search(Candidates):
+    """The way to the candidate of largest evidence."""
 
     def sampled(self, k: int) -> "Search":
         """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
@@ -152,40 +103,11 @@ class Search:
         size = max(size, KERNEL_ROWS + 1)
         if LEAST_RATIO * size > self.n_rows or self.few_features or size * self.d > EXACT_ENTRIES:
             return self
-        few = sample_of(self.rows, size / self.n_rows, self.total_rows)
+        few = sample_of(self.rows, size / self.n_rows, None)
+        if few.engine.source.rows < size / 2:  # too many rows are equal
+            return self
         weight = survey(few).tally.weight
-        return Search(few, self.units, self.options, round(weight), weight, self.seed, 0)
-
-    @property
-    def few_features(self) -> bool:
-        """Tell whether one walk for all products is cheap."""
-        columns = self.d * (self.d + 3) // 2
-        few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
-        return few and self.d > 0 and self.options.fit_linear and self.options.fit_intercept
-
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.units.scale.shape[0])
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether rank d is linear in its parameters."""
-        return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
-
-    @cached_property
-    def products(self) -> ProductGram | None:
-        """Take the walk that all ranks of few features need; None where features are many."""
-        if not self.few_features:
-            return None
-        gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
-        return ProductGram(to_numpy(gram), self.units, self.options.psd)
-
-    def linear_model(self, U: Array) -> Gram:
-        """Return the linear model on the tangent space at the span of U (d, k)."""
-        if self.products is None:
-            return tangent_gram(self.rows, self.units, self.options, U, self.weight)
-        return self.products.tangent(self.products.rho[:, None] * to_numpy(U), self.weight - 1)
+        return Search(few, self.units, self.options, round(weight), weight, self.seed)
 
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
@@ -224,10 +146,6 @@ class Search:
         candidate = self.candidate(k)
         return -inf if candidate is None else candidate.evidence
 
-    def candidates(self) -> list[Candidate]:
-        """Return what was tried."""
-        return [c for c in self.tried.values() if c is not None]
-
     def most(self) -> int:
         """Return the largest low rank: as many parameters as rows, in a matrix that fits.
 
@@ -236,116 +154,6 @@ class Search:
         ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
         dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
         return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
-
-    def candidate(self, k: int) -> Candidate | None:
-        """Return a rank with its best penalties, or None where no matrix of it fits."""
-        if k not in self.tried:
-            ways = {0: self.ridge, self.d: self.all_products}
-            self.tried[k] = ways[k]() if k in ways else self.low_rank(k)
-        return self.tried[k]
-
-    def ridge(self) -> Candidate:
-        """Return ridge regression."""
-        if 0 not in self.tried:
-            U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = self.linear_model(U)
-            self.tried[0] = self.noted(0, maximised(gram, [(a,) for a in FIRST]), None)
-        ridge = self.tried[0]
-        assert ridge is not None
-        return ridge
-
-    def all_products(self) -> Candidate | None:
-        """Return ridge regression on all products, by the smaller of two matrices."""
-        d, xp = self.d, namespace(self.units.scale)
-        first = log(self.ridge().alpha[0] / self.weight) - 1
-        starts = [(first, second) for second in SECOND]
-        if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
-            U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            return self.noted(d, maximised(self.linear_model(U), starts), None)
-        if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
-            return None
-        kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
-        if self.n_rows > KERNEL_START:
-            # Which rows begin is told by the rows themselves, not by their order.
-            direction = np.random.default_rng(self.seed).standard_normal(d)
-            key = np.sin(1e3 * (to_numpy(Z) @ direction))
-            few = kernel.some(np.argsort(key)[:KERNEL_START])
-            begin = maximised(few, starts).log_alpha - log(few.weight)
-            starts = [(float(begin[0]), float(begin[1]))]
-            here = begin + log(kernel.weight)
-            value = kernel.at(here)
-            most = value.log_evidence + FAR_BEHIND * float(np.abs(value.gradient).sum())
-            if most < max(c.evidence for c in self.candidates()):  # not worth the climb
-                return self.noted(d, value.there(here), None)
-        return self.noted(d, maximised(kernel, starts), None)
-
-    def low_rank(self, k: int) -> Candidate:
-        """Fit a low rank and find its penalties, by turns."""
-        model, alpha = self.start(k)
-        dof = degrees_of_freedom(self.d, k, **self.options.parts)
-        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
-        options = replace(self.options, tol=tol, max_iter=LOOSE_STEPS)
-        more = () if model else (BEGIN, BEGIN / 50)
-        for _ in range(ROUNDS):
-            model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
-            gram = self.linear_model(model.U)
-            before = np.log(alpha[-len(gram.sizes) :])
-            begin = (before - log(gram.weight)).tolist()
-            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
-            candidate = self.noted(k, best, model)
-            alpha, more = candidate.alpha, ()
-            if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
-                break
-        return candidate
-
-    def near_optimum(self, options: Options, warm: Model | None) -> Model:
-        """Fit a rank well enough to compare its evidence."""
-        gram, alpha, weight = self.products, options.alpha, self.weight - 1
-        if gram is None:
-            return self.fit(options, warm)[0].model
-        if warm is None and self.d <= FEW:
-            return best_start(self.problem(options), gram.gram, quick=True)
-        start = gram.of(warm, alpha) if warm else gram.leading(options.rank, alpha, weight)
-        p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
-        return gram.model(p, alpha)
-
-    def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
-        """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
-        share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
-        cost = share * log_volume(self.d, k)
-        first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
-        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, model)
-
-    def start(self, k: int) -> tuple[Model | None, Alpha]:
-        """Return a model and penalties to begin with: those of the next higher rank, if any."""
-        low = [c for c in self.candidates() if 0 < c.rank < self.d]
-        higher = min((c for c in low if c.rank > k), key=lambda c: c.rank, default=None)
-        if higher is not None and higher.model is not None:
-            first, second = higher.alpha  # the same |M|² by fewer parameters
-            return with_rank(higher.model, k), (first, second * k / higher.rank)
-        if low:
-            return None, max(low, key=lambda c: c.rank).alpha
-        ends = self.tried.get(self.d) or self.ridge()
-        second = ends.alpha[1] / self.weight if ends.rank else inf
-        second = min(max(second, BEGIN / 50), BEGIN)
-        return None, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
-
-    def fit(
-        self, options: Options, warm: Model | None, on_step: OnStep = None
-    ) -> tuple[Solution, Whitener]:
-        """Fit a rank with given penalties."""
-        rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
-        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
-        if self.white is None or not near:
-            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
-            self.white_ridge = ridge
-        problem = self.problem(options)
-        return follow(problem, polish(problem, self.white, warm), on_step), self.white
-
-    def problem(self, options: Options, worthless: float = 0.0) -> Problem:
-        """Return the problem of a rank with given penalties."""
-        rng = np.random.default_rng(self.seed)
-        return Problem(self.rows, self.units, options, rng, worthless)
 
     def fitted(self, best: Candidate, search: "Search", on_step: OnStep = None) -> Choice:
         """Fit the best candidate of a search to the end; without noise, without penalty."""

@@ -84,8 +84,7 @@ def fit_choosing(
         if share != 1:
             counted = rows.reweighted(moved(np.full(surveyed.tally.rows, share), units.scale))
         watched = None if on_step is None else hook
-        total = surveyed.tally.rows
-        choice = choose(counted, units, options, n_rows, float(n_rows), seed, given, watched, total)
+        choice = choose(counted, units, options, n_rows, float(n_rows), seed, given, watched)
         first, second = choice.options.alpha
         given_alpha = replace(choice.options, alpha=(first / share, second / share))
         choice = replace(choice, options=given_alpha)

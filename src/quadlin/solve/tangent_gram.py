@@ -20,6 +20,8 @@ from quadlin.solve.evidence import Gram, Kernel
 from quadlin.solve.exact import EXACT_ENTRIES, Exact, dense, rows_of
 from quadlin.solve.types import Options
 
+CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -74,7 +76,8 @@ class Products(Additive):
 def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
     """Sum over one chunk, in float64."""
     n, d = chunk.X.shape
-    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + basis.size))
+    columns = d + 2 + basis.size
+    step = max(1, min(EXACT_ENTRIES // 8 // columns, max(CACHED_ENTRIES // columns, 2 * columns)))
     if n > step:
         parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
         return folded(products, parts, (units, options, basis))[0]  # type: ignore[return-value]
