@@ -211,4 +211,4 @@ class Candidates:
     def problem(self, options: Options, worthless: float = 0.0) -> Problem:
         """Return the problem of a rank with given penalties."""
         rng = np.random.default_rng(self.seed)
-        return Problem(self.rows, self.units, options, rng, worthless)
+        return Problem(self.rows, self.units, options, rng, worthless, self.rows.share == 1)

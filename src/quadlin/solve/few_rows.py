@@ -33,7 +33,7 @@ GROWTH = 8  # from one sample to the next
 LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
 ENTRIES = 1 << 25  # of a sample
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
-SAMPLE_ERROR = 0.03  # of the statistical error of a sample: nearer to its optimum is wasted
+SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
 ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
 
 

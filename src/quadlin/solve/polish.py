@@ -42,8 +42,7 @@ def spectral_start(task: GaussNewton, rank: int) -> Point:
     """Take the leading directions of the target's moment matrix, scaled by least squares."""
     options, units = task.options, task.units
     centre = constant_model(units, 1, units.target.centre)
-    if task.problem.rows.share < 1 or task.problem.rows.values is not None:
-        # Some of the rows have another mean, which no direction must be taken for.
+    if not task.problem.centred:  # else a mean would be taken for directions
         sums = task.problem.sums(centre, squares=False)
         centre = replace(centre, c=centre.c - float(sums.p0[0]) / sums.weight)
     U, s, v = leading_directions(task, centre, rank)

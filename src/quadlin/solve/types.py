@@ -102,6 +102,7 @@ class Problem:
     options: Options
     rng: np.random.Generator
     worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
+    centred: bool = True  # the units are those of these rows, so that the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one walk for the sums of the residual."""
