@@ -9,7 +9,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -37,7 +37,9 @@ def gram_of(A, y, unit, sizes=(3, 4)):
 def kernel_of(A, y, unit, sizes=(3, 4)):
     p = sizes[0]
     groups = [(A[:, :p], unit[:p]), (A[:, p:], unit[p:])]
-    return Kernel([(G / r) @ G.T for G, r in groups], y, len(y) - 1, sizes)
+    return Kernel(
+        [(G / r) @ G.T for G, r in groups], y, np.full(len(y), 1 / len(y)), len(y) - 1, sizes
+    )
 
 
 @pytest.mark.parametrize("log_alpha", [(0.0, 0.0), (-2.0, 3.0), (4.0, -1.0)])

@@ -38,16 +38,16 @@ def problem(**options):
 
 
 def product_gram(p):
-    return ProductGram(products_of(p), p.units, p.options.psd)
+    return ProductGram(products_of(p), p.units, p.options)
 
 
 @pytest.mark.parametrize("k", [0, K, D])
 def test_the_linear_model_of_a_tangent_space_is_that_of_a_walk(k):
     p = problem()
     U = np.linalg.qr(p.rng.standard_normal((D, D)))[0][:, :k] if k < D else np.eye(D)
-    one = tangent_gram(p.rows, p.units, p.options, U, float(N))
+    one = tangent_gram(p.rows, p.units, p.options, U).centred(float(N))
     gram = product_gram(p)
-    other = gram.tangent(gram.rho[:, None] * U, N - 1.0)
+    other = gram.tangent(gram.rho[:, None] * U).centred(float(N))
     assert list(one.sizes) == list(other.sizes)
     for log_alpha in ([0.0, 1.0], [-3.0, 4.0]):
         a, b = (g.at(np.array(log_alpha[: len(g.sizes)])) for g in (one, other))
@@ -61,7 +61,7 @@ def test_a_model_from_the_products_has_the_objective_that_the_rows_give_it(psd):
     gram, task = product_gram(p), GaussNewton(p, Identity())
     M = p.rng.standard_normal((D, D))
     start = gram.point(M + M.T, K, ALPHA)
-    reached = gram.descended(start, ALPHA, N - 1.0, 50, 1e-9)
+    reached = gram.descended(start, ALPHA, float(N), 50, 1e-9)
     assert reached.objective < start.objective
     for point in (start, reached):
         model = gram.model(point, ALPHA)
@@ -73,8 +73,8 @@ def test_its_optimum_is_that_of_the_fit():
     p = problem()
     best = follow(p, polish(p, Identity())).history[-1].loss / p.units.target.scale**2
     gram = product_gram(p)
-    start = gram.leading(K, ALPHA, N - 1.0)
-    assert gram.descended(start, ALPHA, N - 1.0, 100, 1e-12).objective == pytest.approx(best, 1e-4)
+    start = gram.leading(K, ALPHA, float(N))
+    assert gram.descended(start, ALPHA, float(N), 100, 1e-12).objective == pytest.approx(best, 1e-4)
 
 
 def test_no_penalty_and_columns_that_depend_on_each_other_are_no_obstacle():
@@ -85,7 +85,7 @@ def test_no_penalty_and_columns_that_depend_on_each_other_are_no_obstacle():
     maker = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(D + 2)])
     q = Problem(rows, maker(surveyed.features, surveyed.target), Options(rank=K), p.rng)
     gram = product_gram(q)
-    point = gram.descended(gram.leading(K, (0.0, 0.0), N - 1.0), (0.0, 0.0), N - 1.0, 20, 1e-6)
+    point = gram.descended(gram.leading(K, (0.0, 0.0), float(N)), (0.0, 0.0), float(N), 20, 1e-6)
     assert np.isfinite(point.objective)
     assert point.objective < 0.3
 

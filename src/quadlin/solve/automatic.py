@@ -26,6 +26,7 @@ from quadlin.solve.whitening import Whitener
 FIRST_RANK, MOST_RANK = 4, 16
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
+MANY_ROWS = 20  # per parameter: with so many no few rows carry a fit
 TIE = 0.1  # of what is closer the lowest rank is taken
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
@@ -119,8 +120,26 @@ class Search(Candidates):
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
             self.candidate(self.d)
+        return next(c for c in self.by_merit() if c.rank == 0 or self.predicts_better(c))
+
+    def by_merit(self) -> list[Candidate]:
+        """Return the candidates, the best first; of those that tie with it, the lowest rank."""
         top = max(c.merit for c in self.candidates())
-        return min((c for c in self.candidates() if c.merit >= top - TIE), key=lambda c: c.rank)
+        return sorted(
+            self.candidates(),
+            key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
+        )
+
+    def predicts_better(self, candidate: Candidate) -> bool:
+        """Tell whether rows left out one at a time are predicted at least as well as by a ridge.
+
+        The evidence believes that the noise is Gaussian and the model true; a few extreme rows
+        may carry a quadratic part that says nothing about the others.
+        """
+        few = self.n_rows < MANY_ROWS * candidate.parameters
+        if not few or candidate.noise <= NO_NOISE:
+            return True
+        return self.left_out(candidate) <= self.left_out(self.ridge())
 
     def climb(self, k: int, most: int) -> None:
         """Go up by doubles where one more is better, and down by ones while the evidence rises."""

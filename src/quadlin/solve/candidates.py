@@ -16,12 +16,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Gram, log_volume, maximised
+from quadlin.solve.evidence import Evidence, Kernel, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start
-from quadlin.solve.tangent_gram import product_kernel, tangent_gram
+from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
@@ -46,7 +47,15 @@ class Candidate:
     evidence: float
     alpha: Alpha
     noise: float  # σ², of the standardised target
+    gram: TangentGram | Kernel  # that the evidence came from
     model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters but the intercept."""
+        if isinstance(self.gram, Kernel):
+            return sum(self.gram.sizes)
+        return sum(size for size, _ in self.gram.groups)
 
     @property
     def merit(self) -> float:
@@ -65,6 +74,7 @@ class Candidates:
     weight: float
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)  # of rows left out, by rank
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
 
@@ -91,13 +101,24 @@ class Candidates:
         if not self.few_features:
             return None
         gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
-        return ProductGram(to_numpy(gram), self.units, self.options.psd)
+        return ProductGram(to_numpy(gram), self.units, self.options)
 
-    def linear_model(self, U: Array) -> Gram:
+    def linear_model(self, U: Array) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k)."""
         if self.products is None:
-            return tangent_gram(self.rows, self.units, self.options, U, self.weight)
-        return self.products.tangent(self.products.rho[:, None] * to_numpy(U), self.weight - 1)
+            return tangent_gram(self.rows, self.units, self.options, U)
+        return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
+
+    def left_out(self, candidate: Candidate) -> float:
+        """Return the mean squared error of rows left out one at a time."""
+        if candidate.rank not in self.errors:
+            gram, alpha = candidate.gram, candidate.alpha
+            self.errors[candidate.rank] = (
+                left_out_error_by_rows(gram, alpha)
+                if isinstance(gram, Kernel)
+                else left_out_error(self.rows, self.units, gram, alpha, self.weight)
+            )
+        return self.errors[candidate.rank]
 
     def candidates(self) -> list[Candidate]:
         """Return what was tried."""
@@ -115,7 +136,8 @@ class Candidates:
         if 0 not in self.tried:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
             gram = self.linear_model(U)
-            self.tried[0] = self.noted(0, maximised(gram, [(a,) for a in FIRST]), None)
+            best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
+            self.tried[0] = self.noted(0, best, None, gram)
         ridge = self.tried[0]
         assert ridge is not None
         return ridge
@@ -127,7 +149,8 @@ class Candidates:
         starts = [(first, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            return self.noted(d, maximised(self.linear_model(U), starts), None)
+            gram = self.linear_model(U)
+            return self.noted(d, maximised(gram.centred(self.weight), starts), None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
@@ -142,8 +165,8 @@ class Candidates:
             value = kernel.at(here)
             most = value.log_evidence + FAR_BEHIND * float(np.abs(value.gradient).sum())
             if most < max(c.evidence for c in self.candidates()):  # not worth the climb
-                return self.noted(d, value.there(here), None)
-        return self.noted(d, maximised(kernel, starts), None)
+                return self.noted(d, value.there(here), None, kernel)
+        return self.noted(d, maximised(kernel, starts), None, kernel)
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
@@ -154,11 +177,12 @@ class Candidates:
         more = () if model else (BEGIN, BEGIN / 50)
         for _ in range(ROUNDS):
             model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
-            gram = self.linear_model(model.U)
+            tangent = self.linear_model(model.U)
+            gram = tangent.centred(self.weight)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
-            candidate = self.noted(k, best, model)
+            candidate = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
@@ -166,7 +190,7 @@ class Candidates:
 
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
-        gram, alpha, weight = self.products, options.alpha, self.weight - 1
+        gram, alpha, weight = self.products, options.alpha, self.weight
         if gram is None:
             return self.fit(options, warm)[0].model
         if warm is None and self.d <= FEW:
@@ -175,12 +199,14 @@ class Candidates:
         p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
         return gram.model(p, alpha)
 
-    def noted(self, k: int, best: Evidence, model: Model | None) -> Candidate:
+    def noted(
+        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | Kernel
+    ) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
         first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
-        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, model)
+        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
         """Return a model and penalties to begin with: those of the next higher rank, if any."""

@@ -124,6 +124,7 @@ class Kernel:
 
     kernels: Sequence[np.ndarray]  # (n, n), Ω^½ Φ_g r⁻¹ Φ_gᵀ Ω^½ of centred columns
     y: np.ndarray  # (n,), Ω^½ y, centred
+    shares: np.ndarray  # (n,), ω/Σω
     weight: float
     sizes: Sequence[int]
 
@@ -148,7 +149,7 @@ class Kernel:
         """Return the model of some of the rows: its penalties are about the same, for less."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
-        return Kernel(kernels, self.y[rows], weight, self.sizes)
+        return Kernel(kernels, self.y[rows], self.shares[rows], weight, self.sizes)
 
 
 def _log_noise(S: float, weight: float) -> float:

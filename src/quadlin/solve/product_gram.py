@@ -11,12 +11,14 @@ from math import sqrt
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from quadlin.core.arrays import Array, lead, namespace, to_numpy
+from quadlin.core.arrays import Array, lead, moved, namespace, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.units import Units
 from quadlin.solve.evidence import Gram
 from quadlin.solve.exact import Alpha
 from quadlin.solve.tangent import orthonormalised
+from quadlin.solve.tangent_gram import Basis, TangentGram
+from quadlin.solve.types import Options
 
 SHARES = (1.0, 0.3, 0.1, 0.03)  # of a step
 ROUNDING = 1e-12  # of the mean of a diagonal: keeps matrices of rank less than full in order
@@ -39,8 +41,8 @@ class Symmetric:
 class ProductGram:
     """What one walk over few features says of all models with a linear part and an intercept."""
 
-    def __init__(self, gram: np.ndarray, units: Units, psd: bool) -> None:
-        self.units, self.psd, self.gram = units, psd, gram
+    def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
+        self.units, self.options, self.gram = units, options, gram
         rho = to_numpy(units.penalty_scale).astype(np.float64)
         self.d = d = len(rho)
         self.i, self.j = np.triu_indices(d)
@@ -54,35 +56,25 @@ class ProductGram:
         G = self.G - np.outer(self.G[0], self.G[0]) / self.weight
         return np.asarray(G[1:, 1:])
 
-    def tangent(self, U: np.ndarray, weight: float) -> Gram:
+    def tangent(self, U: np.ndarray) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k), in units z/ρ."""
-        d, G = self.d, self.centred
-        if U.shape[1] == d:
-            return self._unrestricted(weight)
-        T = self._directions(U)
-        p, q = d + T.shape[1], G.shape[0] - 1
-        products, right = np.empty((p, p)), np.empty(p)
-        across = G[:q, d:q] @ T
-        products[:d, :d], products[:d, d:] = G[:d, :d], across[:d]
-        products[d:, :d], products[d:, d:] = across[:d].T, T.T @ across[d:]
-        right[:d], right[d:] = G[:d, -1], T.T @ G[d:q, -1]
-        sizes = [d, T.shape[1]]
-        unit = np.repeat([1.0, 2.0], sizes)  # α₁|w|² + 2α₂|M|²
-        groups = [size for size in sizes if size]
-        return Gram(products, right, float(G[-1, -1]), weight, groups, unit)
+        G, q, W = self.G, self.d + 1, self._basis(U)
+        basis = Basis(moved(W, self.units.scale), U.shape[1])
+        if U.shape[1] == self.d:  # the directions are the products, at length 1
+            length = np.where(self.i == self.j, 1.0, sqrt(2))
+            scale = np.concatenate([np.ones(q), length, [1.0]])
+            return TangentGram(basis, scale[:, None] * G * scale, self.options)
+        T = self._directions(W, U.shape[1])
+        p = q + T.shape[1]
+        products, across = np.empty((p + 1, p + 1)), G[:, q:-1] @ T
+        products[:q, :q], products[:q, q:p] = G[:q, :q], across[:q]
+        products[q:p, :q], products[q:p, q:p] = across[:q].T, T.T @ across[q:-1]
+        products[p, :q], products[p, q:p], products[p, p] = G[-1, :q], across[-1], G[-1, -1]
+        products[:p, p] = products[p, :p]
+        return TangentGram(basis, products, self.options)
 
-    def _unrestricted(self, weight: float) -> Gram:
-        """Return the linear model of rank d: its directions are the products, at length 1."""
-        length = np.where(self.i == self.j, 1.0, sqrt(2))
-        scale = np.concatenate([np.ones(self.d), length, [1.0]])
-        G = scale[:, None] * self.centred * scale
-        sizes = [self.d, len(length)]
-        unit = np.repeat([1.0, 2.0], sizes)
-        return Gram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, unit)
-
-    def _directions(self, U: np.ndarray) -> np.ndarray:
+    def _directions(self, W: np.ndarray, k: int) -> np.ndarray:
         """Return T (pairs, size): the coefficients of all products in the directions of a basis."""
-        W, k = self._basis(U), U.shape[1]
         if k == 0:
             return np.zeros((len(self.i), 0))
         A, B = W[self.i], W[self.j]
@@ -111,7 +103,7 @@ class ProductGram:
 
     def point(self, M: np.ndarray, rank: int, alpha: Alpha) -> Symmetric:
         """Return the rank-k part of M, and its objective with the best linear part."""
-        s, U = lead(M, rank, self.psd)
+        s, U = lead(M, rank, self.options.psd)
         M = (U * s) @ U.T
         beta = self._beta(M)
         d, G = self.d, self.centred
@@ -136,7 +128,7 @@ class ProductGram:
         p = self.point(p.M, rank, alpha)
         for _ in range(steps):
             M, before = p.M, p.objective
-            step = self.lifted(p.U, self.tangent(p.U, weight), alpha) - M
+            step = self.lifted(p.U, self.tangent(p.U).centred(weight), alpha) - M
             tries = (self.point(M + share * step, rank, alpha) for share in SHARES)
             p = next((q for q in tries if q.objective < before), p)
             if before - p.objective <= tol * before:
@@ -163,7 +155,9 @@ class ProductGram:
     def leading(self, rank: int, alpha: Alpha, weight: float) -> Symmetric:
         """Return the rank-k part of the best M of any rank."""
         whole = np.eye(self.d)
-        return self.point(self.lifted(whole, self.tangent(whole, weight), alpha), rank, alpha)
+        return self.point(
+            self.lifted(whole, self.tangent(whole).centred(weight), alpha), rank, alpha
+        )
 
     def of(self, model: Model, alpha: Alpha) -> Symmetric:
         """Return the M of a model."""

@@ -5,8 +5,10 @@ holds M itself, so on it the model is linear in its parameters. With k = 0 it is
 and with k = d ridge regression on all products of two features.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,9 +19,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.evidence import Gram, Kernel
-from quadlin.solve.exact import EXACT_ENTRIES, Exact, dense, rows_of
+from quadlin.solve.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
 from quadlin.solve.types import Options
 
+Part = TypeVar("Part", bound=Additive)
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
 
 
@@ -75,20 +78,31 @@ class Products(Additive):
 
 def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
     """Sum over one chunk, in float64."""
+    return in_parts(_products, chunk, units, options, basis)
+
+
+def in_parts(
+    fn: Callable[..., Part], chunk: Chunk, units: Units, options: Options, basis: Basis, *more: Any
+) -> Part:
+    """Sum over one chunk in parts whose columns stay small: they are many more than features."""
     n, d = chunk.X.shape
-    columns = d + 2 + basis.size
-    step = max(1, min(EXACT_ENTRIES // 8 // columns, max(CACHED_ENTRIES // columns, 2 * columns)))
-    if n > step:
-        parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
-        return folded(products, parts, (units, options, basis))[0]  # type: ignore[return-value]
-    A = _columns(chunk, units, options, basis)
+    size, params = d + 2 + basis.size, (units, options, basis, *more)
+    step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
+    if n <= step:
+        return fn(chunk, *params)
+    parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+    return folded(fn, parts, params)[0]  # type: ignore[return-value]
+
+
+def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
+    A = columns(chunk, units, options, basis)
     if chunk.weight is not None:
         xp = namespace(A)
         A = xp.sqrt(xp.astype(chunk.weight, xp.float64))[:, None] * A
     return Products(A.T @ A)
 
 
-def _columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
+def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
     """Return φ of the rows, with the parts that are tied to others.
 
     Without a linear part M is of z + ν, the features about their own zero; without an intercept
@@ -98,26 +112,53 @@ def _columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Arra
     xp = namespace(Z)
     nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
     fixed = units.free == 0
-    columns = [xp.ones_like(Z[:, :1])]
+    parts = [xp.ones_like(Z[:, :1])]
     if options.fit_linear:
-        columns.append((Z if options.fit_intercept else Z + nu) / rho)
+        parts.append((Z if options.fit_intercept else Z + nu) / rho)
     quadratic = basis.quadratic((Z if options.fit_linear else Z + nu) / rho, fixed)
     if options.fit_linear and not options.fit_intercept:
         quadratic = quadratic - basis.quadratic((nu / rho)[None, :], fixed)
     y = xp.astype(standardised_target(chunk, units), xp.float64)
-    return xp.concat([*columns, quadratic, y[:, None]], axis=1)
+    return xp.concat([*parts, quadratic, y[:, None]], axis=1)
 
 
-def tangent_gram(rows: Rows, units: Units, options: Options, U: Array, weight: float) -> Gram:
+@dataclass(frozen=True)
+class TangentGram:
+    """The linear model on the tangent space: the products of (1, z, directions, y)."""
+
+    basis: Basis
+    products: np.ndarray  # (p + 2, p + 2), or (p + 1, p + 1) without an intercept
+    options: Options
+
+    @property
+    def groups(self) -> list[tuple[int, float]]:
+        """Return how many parameters w and M have, and their r: α₁|w|² + 2α₂|M|²."""
+        return [(self.basis.W.shape[0] * self.options.fit_linear, 1.0), (self.basis.size, 2.0)]
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Return r of each parameter but the intercept."""
+        return np.repeat([r for _, r in self.groups], [size for size, _ in self.groups])
+
+    def penalty(self, alpha: Alpha) -> np.ndarray:
+        """Return the ridge of each parameter, the intercept's first."""
+        first = np.zeros(int(self.options.fit_intercept))
+        return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
+
+    def centred(self, weight: float) -> Gram:
+        """Return what the evidence needs, the intercept taken out."""
+        G = self.products
+        if self.options.fit_intercept:
+            G, weight = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0], weight - 1
+        sizes = [size for size, _ in self.groups if size] or [0]
+        return Gram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
+
+
+def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> TangentGram:
     """Return the linear model on the tangent space at the span of U: one pass, O(p²) memory."""
     basis = Basis.at(U, units)
     G = to_numpy(rows.reduce(products, units, options, basis).gram)
-    if options.fit_intercept:
-        G, weight = G - np.outer(G[0], G[0]) / G[0, 0], weight - 1
-    groups = [(U.shape[0] * options.fit_linear, 1.0), (basis.size, 2.0)]  # α₁|w|² + 2α₂|M|²
-    sizes = [size for size, _ in groups if size] or [0]
-    unit = np.repeat([r for _, r in groups], [size for size, _ in groups])
-    return Gram(G[1:-1, 1:-1], G[1:-1, -1], float(G[-1, -1]), weight, sizes, unit)
+    return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options)
 
 
 def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[Kernel, Array]:
@@ -125,4 +166,5 @@ def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tupl
     exact, d = Exact(rows, units, n_rows, linear=False), units.scale.shape[0]
     y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
     kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
-    return Kernel(kernels, y, weight - 1, [d, d * (d + 1) // 2]), exact.Z
+    shares = to_numpy(exact.share)
+    return Kernel(kernels, y, shares, weight - 1, [d, d * (d + 1) // 2]), exact.Z
