@@ -207,7 +207,7 @@ def polish(
 
     Where `warm` is `near` the optimum, the whitener is expected to be sharp already.
 
-    Passes: about 50 with 30kd rows, 80 with 4kd, 150 with 1.6 times as many rows as parameters.
+    Passes: about 30 with 30kd rows, 70 with 4kd, 170 with 1.6 times as many rows as parameters.
     With at most 25 features about 6, of which one is dear: it sums the products of all products.
     Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
     """

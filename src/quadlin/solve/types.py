@@ -49,7 +49,7 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # over the rows, so far, whatever they were for
+    passes: int  # over the rows, so far, whatever for; those over samples in part, rounded up
     loss: float  # mean squared error plus the penalty, in the user's units
 
 
