@@ -83,7 +83,7 @@ class Candidates:
         """Tell whether one walk for all products is cheap."""
         columns = self.d * (self.d + 3) // 2
         few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
-        return few and self.d > 0 and self.options.fit_linear and self.options.fit_intercept
+        return few and self.d > 0 and self.plain
 
     @property
     def d(self) -> int:

@@ -39,7 +39,7 @@ class Symmetric:
 
 
 class ProductGram:
-    """What one walk over few features says of all models with a linear part and an intercept."""
+    """What one walk says of all models of few features: with w and b, and M of either sign."""
 
     def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
         self.units, self.options, self.gram = units, options, gram
@@ -103,7 +103,7 @@ class ProductGram:
 
     def point(self, M: np.ndarray, rank: int, alpha: Alpha) -> Symmetric:
         """Return the rank-k part of M, and its objective with the best linear part."""
-        s, U = lead(M, rank, self.options.psd)
+        s, U = lead(M, rank)
         M = (U * s) @ U.T
         beta = self._beta(M)
         d, G = self.d, self.centred
