@@ -18,7 +18,7 @@ from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.restarts import FEW, best_start
+from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
 from quadlin.solve.types import Options, Solution
 from quadlin.solve.whitening import Whitener
@@ -182,7 +182,7 @@ class Search(Candidates):
         elif best.rank in (0, self.d) and self.plain:
             warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
-        if self.products is not None and 0 < best.rank < self.d <= FEW:
+        if self.products is not None and 0 < best.rank < self.d:
             warm = best_start(self.problem(options), self.products.gram)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)

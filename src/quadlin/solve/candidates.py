@@ -80,10 +80,8 @@ class Candidates:
 
     @property
     def few_features(self) -> bool:
-        """Tell whether one walk for all products is cheap."""
-        columns = self.d * (self.d + 3) // 2
-        few = self.d <= FEW or columns <= min(self.n_rows, CHEAP_COLUMNS)
-        return few and self.d > 0 and self.plain
+        """Tell whether one walk for all products costs less than the walks that it saves."""
+        return 0 < self.d <= FEW and self.plain
 
     @property
     def d(self) -> int:
@@ -193,9 +191,9 @@ class Candidates:
         gram, alpha, weight = self.products, options.alpha, self.weight
         if gram is None:
             return self.fit(options, warm)[0].model
-        if warm is None and self.d <= FEW:
+        if warm is None:
             return best_start(self.problem(options), gram.gram, quick=True)
-        start = gram.of(warm, alpha) if warm else gram.leading(options.rank, alpha, weight)
+        start = gram.of(warm, alpha)
         p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
         return gram.model(p, alpha)
 

@@ -152,13 +152,6 @@ class ProductGram:
             Model(array(E), array(p.s), array(w / self.rho), float(c), units.free)
         )
 
-    def leading(self, rank: int, alpha: Alpha, weight: float) -> Symmetric:
-        """Return the rank-k part of the best M of any rank."""
-        whole = np.eye(self.d)
-        return self.point(
-            self.lifted(whole, self.tangent(whole).centred(weight), alpha), rank, alpha
-        )
-
     def of(self, model: Model, alpha: Alpha) -> Symmetric:
         """Return the M of a model."""
         E = self.rho[:, None] * to_numpy(model.U).astype(np.float64)
