@@ -13,7 +13,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Candidates
+from quadlin.solve.candidates import KERNEL_ROWS, Candidate, Candidates
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
@@ -114,8 +114,8 @@ class Search(Candidates):
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         self.ridge()
         most, products = self.most(), self.plain and self.d > 0
-        if products and self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS):
-            self.candidate(self.d)
+        if self.few_features and self.d * (self.d + 3) // 2 <= self.n_rows:
+            self.candidate(self.d)  # it costs little, and tells the others where to begin
         if most > 0:
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:

@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Kernel, log_volume, maximised
+from quadlin.solve.evidence import Evidence, Kernel, far_behind, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
 from quadlin.solve.polish import OnStep, polish
@@ -26,10 +26,8 @@ from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
-CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
 KERNEL_START = 250  # rows that find penalties to begin with
-FAR_BEHIND = 3.0  # of log α: no peak is further away from there
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
 LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
@@ -148,7 +146,12 @@ class Candidates:
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
             gram = self.linear_model(U)
-            return self.noted(d, maximised(gram.centred(self.weight), starts), None, gram)
+            linear, low = gram.centred(self.weight), self.best_low_rank()
+            behind = None
+            if low is not None:  # the same |M|² by more parameters
+                second = low.alpha[1] * gram.basis.size / low.parameters
+                behind = far_behind(linear, np.log([low.alpha[0], second]), low.evidence)
+            return self.noted(d, behind or maximised(linear, starts), None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
@@ -159,12 +162,16 @@ class Candidates:
             few = kernel.some(np.argsort(key)[:KERNEL_START])
             begin = maximised(few, starts).log_alpha - log(few.weight)
             starts = [(float(begin[0]), float(begin[1]))]
-            here = begin + log(kernel.weight)
-            value = kernel.at(here)
-            most = value.log_evidence + FAR_BEHIND * float(np.abs(value.gradient).sum())
-            if most < max(c.evidence for c in self.candidates()):  # not worth the climb
-                return self.noted(d, value.there(here), None, kernel)
+            least = max(c.evidence for c in self.candidates())
+            behind = far_behind(kernel, begin + log(kernel.weight), least)
+            if behind is not None:
+                return self.noted(d, behind, None, kernel)
         return self.noted(d, maximised(kernel, starts), None, kernel)
+
+    def best_low_rank(self) -> Candidate | None:
+        """Return the low rank of largest evidence so far."""
+        low = [c for c in self.candidates() if 0 < c.rank < self.d]
+        return max(low, key=lambda c: c.evidence, default=None)
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""

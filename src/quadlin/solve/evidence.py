@@ -180,6 +180,18 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
         return _climbed(model, points[0], shift)
 
 
+def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
+    """Return the evidence at some penalties if no peak near by can reach `least`, else None.
+
+    It is about concave near its peak, so that it rises by less than its slope promises.
+    """
+    with one_blas_thread():
+        value = model.at(log_alpha)
+    if value.log_evidence + STEP * float(np.abs(value.gradient).sum()) >= least:
+        return None
+    return value.there(log_alpha)
+
+
 def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
     """Return the peak near a point."""
     seen: dict[bytes, Value] = {}
