@@ -9,7 +9,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/pairs.md", "docs/special_cases.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/pairs.md",
+        "docs/reading_a_model.md",
+        "docs/signals.md",
+        "docs/special_cases.md",
+    ],
+)
 def test_examples_print_what_is_written_below_them(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text, names = (ROOT / page).read_text(), {}

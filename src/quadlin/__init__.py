@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from quadlin.data import open_source
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
+    from quadlin.estimators.phase import PhaseRetriever
     from quadlin.estimators.regressor import SecondOrderRegressor
+    from quadlin.estimators.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
     from quadlin.export import load, save, to_onnx
     from quadlin.solve.types import Status
@@ -17,7 +19,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FactorizationMachineRegressor",
+    "MatrixSensing",
     "Moments",
+    "PhaseRetriever",
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
     "Status",
@@ -31,7 +35,9 @@ __all__ = [
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
     "FactorizationMachineRegressor": "quadlin.estimators.factorization",
+    "MatrixSensing": "quadlin.estimators.sensing",
     "Moments": "quadlin.core.moments",
+    "PhaseRetriever": "quadlin.estimators.phase",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.types",

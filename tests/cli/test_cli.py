@@ -458,6 +458,21 @@ def test_the_bars_of_a_page_grow_to_their_own_side(quadlin):
     assert "lowers the prediction" in page
 
 
+def test_a_model_is_inspected_with_rows_that_it_has_not_seen(quadlin):
+    rows = "F/model.safetensors F/gaps.csv --target price --missing drop"
+    seen = json.loads(quadlin("inspect F/model.safetensors --json"))
+    content = json.loads(quadlin(f"inspect {rows} --json --html page.html"))
+    assert content["r2"] == pytest.approx(json.loads(quadlin(f"evaluate {rows} --json"))["r2"])
+    assert content["r2_of"] == "on the rows given"
+    assert seen["r2_of"] == "on the fitted rows (training)"
+    assert "rows given" in content["effects"]["rows"]
+    page = Path("page.html").read_text()
+    assert "price = b + xᵀw + xᵀMx" in page
+    assert page.count("data:image/png") == 3
+    assert "Name the target" in quadlin("inspect F/model.safetensors F/gaps.csv", 2)
+    assert "is an input" in quadlin(f"inspect {rows} --html F/gaps.csv", 2)
+
+
 def test_a_page_of_a_model_stands_alone_and_escapes_names(quadlin):
     evil = "<script>alert(1)</script>&"
     table = frame(300)

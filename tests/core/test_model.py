@@ -91,7 +91,7 @@ def test_entries_of_m_survive_units_far_apart_and_orthonormal_components_do_not(
     for exponent in (3, 12):
         unit = 10.0 ** (exponent * np.array([-1, 1, -1, 1]))
         model = SecondOrderRegressor(rank=4, alpha=0, random_state=0).fit(Z * unit, y)
-        entries = np.array([model.interactions_.row(j) for j in range(4)])
+        entries = model.interactions_.matrix()
         np.testing.assert_allclose(entries * np.outer(unit, unit), truth, atol=1e-8)
         M = (model.components_.T * model.eigenvalues_) @ model.components_
         assert np.abs(M - entries).max() <= 1e-14 / unit.min() ** 2

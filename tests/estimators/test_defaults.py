@@ -218,3 +218,15 @@ def test_the_diagnosis_of_a_linear_model_speaks_of_no_components():
     X = rng.standard_normal((100, 4))
     model = SecondOrderRegressor(rank=0, random_state=0).fit(X, X[:, 0] + rng.standard_normal(100))
     assert "rank: 0, a linear model." in model.diagnose()
+
+
+@pytest.mark.parametrize("rank", [3, "auto"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_all_products_are_tried_without_a_linear_part_too(rank, intercept):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    y = np.sum(X**2, axis=1) + 0.1 * rng.standard_normal(40)  # of full rank
+    options = {"fit_linear": False, "fit_intercept": intercept, "random_state": 0}
+    model = SecondOrderRegressor(rank=rank, **options).fit(X, y)
+    assert model.rank_ == 3
+    assert model.score(X, y) > 0.99

@@ -1,3 +1,5 @@
+import re
+
 import matplotlib
 import numpy as np
 import pytest
@@ -34,8 +36,11 @@ def test_the_demo_runs_and_leaves_a_picture(tmp_path, monkeypatch, capsys):
     # The demo's environment has no pandas: scikit-learn must not be asked for a frame.
     monkeypatch.setattr("sklearn.datasets._base.check_pandas_support", missing)
     demo.main()
-    assert (tmp_path / demo.PICTURE).stat().st_size > 10_000
+    for name in (demo.CONVERGENCE, demo.INTERACTIONS):
+        assert (tmp_path / demo.FOLDER / name).stat().st_size > 10_000
     out = capsys.readouterr().out
+    linear, quadratic = map(float, re.findall(r"(0\.\d+) (?:by|with)", out))
+    assert quadratic > linear + 0.05  # the demo shows a case where interactions matter
     assert "+1.000, +1.000, -1.000" in out
     assert "cross-validated" in out
 

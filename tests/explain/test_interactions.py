@@ -3,6 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quadlin import SecondOrderRegressor
+from quadlin.datasets import make_second_order
 from quadlin.explain.interactions import Interactions
 
 
@@ -32,9 +34,11 @@ def test_the_strongest_pairs_are_those_of_the_whole_matrix(seed, count, squares)
 
 def test_entries_rows_and_names_agree():
     interactions, M, _ = view(0)
-    np.testing.assert_allclose(interactions.row("f3"), M[3])
-    assert interactions["f3", "f5"] == pytest.approx(M[3, 5])
-    assert interactions[3, -1] == pytest.approx(M[3, 11])
+    twice = M * (2 - np.eye(12))  # M_ij and M_ji are both in xᵀMx
+    np.testing.assert_allclose(interactions.matrix(), M)
+    np.testing.assert_allclose(interactions.row("f3"), twice[3])
+    assert interactions["f3", "f5"] == pytest.approx(twice[3, 5])
+    assert interactions[3, -1] == pytest.approx(twice[3, 11])
     np.testing.assert_allclose([interactions[j, j] for j in range(12)], np.diag(M))
 
 
@@ -63,10 +67,50 @@ def test_a_view_shows_the_strongest_in_a_line():
     assert text.count("×") == 3
 
 
-def test_the_strongest_are_listed_by_what_their_product_adds_to_y():
-    interactions, _, _ = view(0)
+def test_everything_that_names_a_pair_speaks_of_the_coefficient_of_the_product():
+    interactions, M, _ = view(0)
     pairs = interactions.top(40, squares=True)
-    assert {a == b for a, b, _, _ in pairs} == {True, False}
-    for first, second, coefficient, _ in pairs:
-        times = 1 if first == second else 2
-        assert coefficient == pytest.approx(times * interactions[first, second])
+    assert {a == b for a, b, *_ in pairs} == {True, False}
+    x = np.random.default_rng(1).standard_normal(12)
+    names, by_pair = interactions.names, 0.0
+    for pair in interactions.top(200, squares=True):
+        i, j = names.index(pair.first), names.index(pair.second)
+        by_pair += pair.coefficient * x[i] * x[j]
+        assert pair.coefficient == interactions[i, j]
+        assert pair.coefficient == pytest.approx(interactions.row(i)[j])
+    assert by_pair == pytest.approx(x @ M @ x)
+
+
+def test_a_frame_has_every_pair_and_its_error():
+    data = make_second_order(400, 4, rank=1, noise=0.5, random_state=0)
+    model = SecondOrderRegressor(1, random_state=0, alpha=0.0)
+    frame = model.fit(data.X, data.y).interactions_.to_frame()
+    assert len(frame) == 10
+    assert frame["std_error"].isna().all()
+    frame = model.set_params(uncertainty=True).fit(data.X, data.y).interactions_.to_frame(3)
+    assert list(frame) == ["first", "second", "coefficient", "strength", "std_error"]
+    assert len(frame) == 3
+    assert (frame["std_error"] > 0).all()
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (2, 2)])
+def test_coefficient_and_error_of_a_pair_are_of_the_same_thing(pair):
+    # Rank d is a linear model of all products: its errors are those of least squares.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X[:, 0] * X[:, 1] - X[:, 2] ** 2 + rng.standard_normal(200)
+    model = SecondOrderRegressor(3, alpha=0.0, tol=1e-12, uncertainty=True, random_state=0)
+    model.fit(X, y)
+    i, j = np.triu_indices(3)
+    design = np.column_stack([np.ones(200), X, X[:, i] * X[:, j]])
+    beta, loss = np.linalg.lstsq(design, y, rcond=None)[:2]
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * loss[0] / (200 - 10))
+    at = 4 + list(zip(i.tolist(), j.tolist(), strict=True)).index(pair)
+    top = {(p.first, p.second): p for p in model.interactions_.top(6, squares=True)}
+    told = top[f"x{pair[0]}", f"x{pair[1]}"]
+    for coefficient, error in (
+        (model.interaction(*pair), model.interaction_std(*pair)),
+        (told.coefficient, told.std_error),
+    ):
+        assert coefficient == pytest.approx(beta[at], rel=1e-5)
+        assert error == pytest.approx(errors[at], rel=1e-4)

@@ -4,10 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from quadlin.cli.options import WHOLE, OutputOptions
+from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions, UsageError
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
-from quadlin.cli.reading import check_output, load_model
-from quadlin.explain.page import describe, model_page, product_name
+from quadlin.cli.reading import check_output, load_model, open_rows_for
+from quadlin.explain.page import model_page
+from quadlin.explain.pictures import pictures_of
+from quadlin.explain.report import describe
+from quadlin.explain.summary import LEVELS_ARE
+from quadlin.explain.tables import product_name
 from quadlin.storage.atomic import atomic_write
 
 SHOWN = 8  # lines of the history
@@ -16,36 +20,52 @@ EIGENVALUES = 16  # shown of them
 
 def inspect(
     model: Path,
+    data: str | None = None,
     *,
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
-    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
+    read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show what a model has learned.
 
-    Prints the eigenvalues, the strongest interactions and linear terms, the history of
-    the fit and a diagnosis. A strength is the effect of one standard deviation of each
-    feature, so that features of different units can be compared.
+    Prints R², the eigenvalues, columns and pairs of columns by how much they move the
+    prediction, the strongest interactions and linear terms, the history of the fit and a
+    diagnosis. The coefficient of a pair is that of the product of its two features. A
+    strength is the effect of one standard deviation of each feature, so that features of
+    different units can be compared.
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html
+      quadlin inspect model.safetensors new.csv --target price --html model.html
 
     Parameters
     ----------
     model
         A model file written by quadlin fit.
+    data
+        Rows with a target, from which R² and the strengths of columns are computed. Best are rows
+        that the model has not seen. Without them, R² is that of the fitted rows.
     top
         Number of interactions and linear terms to show.
     html
-        Also write a self-contained HTML page, which replaces an existing file.
+        Also write a self-contained HTML page with pictures, which replaces an existing file.
     """
     if html is not None:
-        check_output(html, model)
-    content = {"model": str(model), **describe(load_model(model), max(0, top))}
-    content["advice"] = message_text(content["advice"])
+        check_output(html, model, *([] if data is None else [data]))
+    fitted, rows = load_model(model), None
+    if data is not None:
+        rows = open_rows_for(fitted, data, read, answer, need_target=True)
+        if not rows.again:
+            raise UsageError("inspect reads its rows several times: give a file.")
+    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, read.target)}
+    for name in ("advice", "r2_of"):
+        content[name] = message_text(content[name])
     content["diagnosis"] = message_lines(content["diagnosis"])
     if html is not None:
-        page = model_page(f"quadlin model {model}", content)
+        page = model_page(
+            f"quadlin model {model}", content, pictures_of(fitted, rows, content["target"])
+        )
         with atomic_write(html) as file:
             file.write(page.encode())
     print_answer(content, [] if answer.quiet else _lines(content), answer.json)
@@ -53,19 +73,37 @@ def inspect(
 
 def _lines(content: dict[str, Any]) -> list[str]:
     c = content
-    head = [f"{c['model']}: {c['class']}, {c['rows']:,} rows, {c['features']:,} features"]
+    lines = [f"{c['model']}: {c['class']}, {c['rows']:,} rows, {c['features']:,} features"]
+    score = "" if c["r2"] is None else f"{'at least ' * c['r2_is_bound']}{number(c['r2'])} "
+    lines += [f"{c['score']} {score}{c['r2_of']}"]
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:EIGENVALUES])
     more = f" and {c['rank'] - EIGENVALUES} more" if c["rank"] > EIGENVALUES else ""
     values = values or "none, a linear model"
-    head += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
+    lines += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
     if c["noise"] is not None:
-        head += [f"standard deviation of the noise {number(c['noise'])}"]
-    lines = [*head, "", "strongest interactions"]
-    lines += _terms(c["interactions"], product_name) or ["  none"]
+        lines += [f"standard deviation of the noise {number(c['noise'])}"]
+    lines += _effects(c["effects"]) if c["effects"] is not None else []
+    lines += ["", "strongest interactions (coefficients of products x_i·x_j)"]
+    lines += _terms(c["interactions"], _product) or ["  none"]
     lines += ["", "strongest linear terms (of raw features)"]
     lines += _terms(c["linear"], lambda term: str(term["feature"])) or ["  none"]
+    if c["effects"] is not None and c["effects"]["levels"]:
+        lines += [f"  {LEVELS_ARE}"]
     lines += ["", "history", *_history(c["history"])]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]
+
+
+def _effects(effects: dict[str, Any]) -> list[str]:
+    """Return the strongest columns and pairs of columns, each by one number."""
+    rows = [[term["column"], number(term["strength"])] for term in effects["columns"]]
+    rows += [[_product(term), number(term["strength"])] for term in effects["pairs"]]
+    lines = ["", "columns as wholes: standard deviation of what they add to the prediction"]
+    lines += aligned(rows) or ["  none"]
+    return [*lines, f"  Over {effects['rows']}; measured from {effects['reference']}."]
+
+
+def _product(pair: dict[str, Any]) -> str:
+    return product_name(pair["first"], pair["second"])
 
 
 def _history(history: list[dict[str, Any]]) -> list[str]:

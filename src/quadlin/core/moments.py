@@ -1,7 +1,8 @@
 """Mean, variance, skewness κ and kurtosis φ of each feature; the moments of two halves add."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class Moments:
     var: Array  # (d,)
     kappa: Array  # (d,)
     phi: Array  # (d,)
+    low: Array | None = None  # (d,), the smallest value of a row that counts; None in old files
+    high: Array | None = None  # (d,), and the largest
 
     @classmethod
     @unflagged  # whoever uses them looks for infinities
@@ -70,7 +73,14 @@ class Moments:
             + p * q * (4 * t * (b**3 * other.kappa - a**3 * self.kappa))
             + p * q * (6 * t**2 * (p * b**2 + q * a**2) + (p * p - p * q + q * q) * t**4)
         )
-        return Moments(total, self.mean + q * gap, var, kappa, xp.where(var > 0, phi, 1.0))
+        phi = xp.where(var > 0, phi, 1.0)
+        return Moments(total, self.mean + q * gap, var, kappa, phi, *self._joint_range(other))
+
+    def _joint_range(self, other: "Moments") -> tuple[Array | None, Array | None]:
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return None, None
+        xp = namespace(self.low)
+        return xp.minimum(self.low, other.low), xp.maximum(self.high, other.high)
 
     @property
     def tau(self) -> Array:
@@ -103,12 +113,15 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     else:
         total = float(xp.sum(xp.astype(weight, xp.float64)))
         share = xp.astype(weight, xp.float64) / (total if total > 0 else 1.0)
+    counted = x if weight is None else x[weight > 0, :]
+    low, high = _extremes(counted)
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first
     x = x - mean
     var = share @ x**2
     x = x * _inverse_root(var)
-    return _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
+    shape = _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
+    return replace(shape, low=low, high=high)
 
 
 def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
@@ -132,7 +145,22 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     size = _inverse_root(var)
     z, nu = centred * size[X.indices], mean * size
     third, fourth = (column_sums(share * z**p) + zeros * (-nu) ** p for p in (3, 4))
-    return _whole(total, mean, var, third, fourth)
+    counted = X if weight is None else X[omega > 0]
+    low, high = _extremes(counted)
+    return replace(_whole(total, mean, var, third, fourth), low=low, high=high)
+
+
+def _extremes(X: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest value of each column; infinities without a row."""
+    if not X.shape[0]:
+        xp = np if issparse(X) else namespace(X)
+        device = {} if issparse(X) else {"device": X.device}
+        nothing = xp.full((X.shape[1],), inf, dtype=xp.float64, **device)
+        return nothing, -nothing
+    if issparse(X):
+        return tuple(a.toarray().ravel().astype(np.float64) for a in (X.min(axis=0), X.max(axis=0)))
+    xp = namespace(X)
+    return xp.min(X, axis=0), xp.max(X, axis=0)
 
 
 def _inverse_root(var: Array) -> Array:

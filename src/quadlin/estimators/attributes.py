@@ -5,7 +5,7 @@ from sklearn.exceptions import NotFittedError
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.moments import Moments
 from quadlin.data.encoder import TableEncoder
-from quadlin.data.names import Name, position_of
+from quadlin.data.names import Name
 from quadlin.estimators.fitted import Fitted
 from quadlin.explain.interactions import Interactions
 from quadlin.solve.types import Record, Status
@@ -19,20 +19,21 @@ class FittedAttributes:
     n_features_in_: int
 
     def interaction(self, first: Name, second: Name) -> float:
-        """Return M_ij for two features, by position or name.
+        """Return the coefficient of x_i·x_j in y, for two features by position or name.
 
-        x_i·x_j has coefficient 2 M_ij, which is what ``interactions_.top()`` lists.
+        It is 2 M_ij for two features and M_ii for a square, as in ``interactions_.top()``.
         """
         return self.interactions_[first, second]
 
     def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of M_ij; that of the coefficient of x_i·x_j is twice it.
+        """Return the standard error of `interaction`, the coefficient of x_i·x_j in y.
 
         Needs ``uncertainty=True``.
         """
-        law, names = self._law(), self.fitted_.names
-        i, j = position_of(names, first), position_of(names, second)
-        return 0.0 if self.interactions_.vanishes(i, j) else law.interaction_std(i, j)
+        self._law()
+        error = self.interactions_.std_error(first, second)
+        assert error is not None
+        return error
 
     @property
     def noise_(self) -> float:
@@ -122,7 +123,7 @@ class FittedAttributes:
 
     @property
     def interactions_(self) -> Interactions:
-        """Return a view of M in the user's units."""
+        """Return a view of M as coefficients of products, in the user's units."""
         return self._fitted("interactions_").interactions()
 
     @property

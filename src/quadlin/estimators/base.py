@@ -20,7 +20,6 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
-from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
     NO_TARGET,
@@ -29,8 +28,10 @@ from quadlin.estimators.columns import (
     blocks_to_predict,
     check_weights,
     opened,
+    warn_outside,
     warn_unseen,
 )
+from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
@@ -44,8 +45,10 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
+
+    extrapolation: str = "free"  # of subclasses without the parameter
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -164,12 +167,15 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         if return_std:
             self._require_spread()
         xp = namespace(fitted.state.model.U)
-        y, std = [], []
+        y, std, outside = [], [], 0
         for X_block in blocks_to_predict(self, X, fitted.columns):
             block = fitted.at_home(X_block, f"{type(self).__name__}.predict")
-            y.append(fitted.predict(block))
+            inside, changed = self._trusted(block)
+            y.append(fitted.predict(inside, clip=False))
+            outside += changed
             if return_std:
                 std.append(fitted.predict_std(block))
+        warn_outside(outside)
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
 
     def predict_chunks(
@@ -194,11 +200,41 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, FittedAttributes, B
         if return_std:
             self._require_spread()
         fitted.columns.check_source(source)
+        outside = 0
         for chunk in Rows.of(source).walk():
             X = fitted.at_home(chunk.X, f"{type(self).__name__}.predict")
-            yield chunk, fitted.predict(X), fitted.predict_std(X) if return_std else None
+            inside, changed = self._trusted(X)
+            outside += changed
+            y = fitted.predict(inside, clip=False)
+            yield chunk, y, fitted.predict_std(X) if return_std else None
+        warn_outside(outside)
         if source.unseen:
             warn_unseen(source.unseen)
+
+    def extrapolates(self, X: Any) -> Array:
+        """Tell which rows lie far outside the training rows, where no model should be trusted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array of bool (n_samples,)
+            Whether some feature is further from its training range than that range is wide. Those
+            are the rows that ``extrapolation="clip"`` changes before it predicts them.
+        """
+        check_is_fitted(self)
+        fitted, marks = self.fitted_, []
+        for X_block in blocks_to_predict(self, X, fitted.columns):
+            block = fitted.at_home(X_block, f"{type(self).__name__}.extrapolates")
+            marks.append(fitted.outside(block))
+        return namespace(marks[0]).concat(marks)
+
+    def _trusted(self, X: Array) -> tuple[Array, int]:
+        """Return rows as they are predicted, and how many of them are held at a bound."""
+        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that is predicted.

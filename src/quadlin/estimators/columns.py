@@ -189,6 +189,21 @@ def encoded(
     return X
 
 
+def warn_outside(count: int) -> None:
+    """Warn of rows whose features are held at a bound, if there are any."""
+    if count:
+        warn(
+            Message(
+                "{count} {rows} far outside the range of the training rows; the features in "
+                "question are held one training range beyond it. `extrapolates` tells which rows, "
+                "and {free} predicts them as they are.",
+                count=count,
+                rows="row lies" if count == 1 else "rows lie",
+                free=Option("extrapolation", "free"),
+            )
+        )
+
+
 def check_weights(tally: Tally, dtype: Any) -> None:
     """Refuse weights so large or so small that sums of that dtype would be lost."""
     mean = tally.weight / max(1, tally.counting)

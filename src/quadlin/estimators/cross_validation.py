@@ -330,8 +330,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     scoring : str, callable or None, default=None
         A scorer; None is minus the mean squared error, weighted. A callable is called with a
         fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
-    diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, uncertainty, \
-    random_state
+    diagonal, fields, fit_linear, fit_intercept, psd, whiten, max_iter, tol, extrapolation, \
+    uncertainty, random_state
         As for :class:`SecondOrderRegressor`.
 
     Attributes
@@ -386,6 +386,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         whiten: str = "auto",
         max_iter: int = 50,
         tol: float = 1e-6,
+        extrapolation: str = "clip",
         uncertainty: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -401,6 +402,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.whiten = whiten
         self.max_iter = max_iter
         self.tol = tol
+        self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.random_state = random_state
 

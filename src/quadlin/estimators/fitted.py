@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import predict
+from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
@@ -61,10 +62,51 @@ class Fitted:
         named = {} if columns.names_in is None else {"feature_names_in_": columns.names_in}
         return {"fitted_": self, "n_features_in_": columns.n_features_in, **named}
 
+    @property
+    def bounds(self) -> tuple[Array, Array] | None:
+        """Return how far features are trusted: one training range beyond the training range.
+
+        None for a model of an old file, which does not know its range.
+        """
+        low, high = self.state.features.low, self.state.features.high
+        if low is None or high is None:
+            return None
+        return low - (high - low), high + (high - low)
+
     @unflagged
-    def predict(self, X: Array) -> Array:
-        """Return the predictions of rows as `at_home` returns them."""
+    def outside(self, X: Array) -> Array:
+        """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
+        xp, n = namespace(X), X.shape[0]
+        if self.bounds is None:
+            device = None if issparse(X) else X.device
+            return xp.zeros(n, dtype=xp.bool, device=device)
+        low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
+        if not issparse(X):
+            return xp.any((low > X) | (high < X), axis=1)
+        beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
+        return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+
+    @unflagged
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many rows had to be changed."""
+        if self.bounds is None or not X.shape[0]:
+            return X, 0
+        xp = namespace(X)
+        low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
+        if issparse(X):
+            data = np.clip(X.data, low[X.indices], high[X.indices])
+            same = np.array_equal(data, X.data)
+            return (X, 0) if same else (with_data(X, data), int(self.outside(X).sum()))
+        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
+            return X, 0
+        changed = int(xp.count_nonzero(self.outside(X)))
+        return xp.minimum(xp.maximum(X, low), high), changed
+
+    @unflagged
+    def predict(self, X: Array, clip: bool = True) -> Array:
+        """Return the predictions of rows as `at_home` returns them, by default `clipped`."""
         state, xp = self.state, namespace(X)
+        X = self.clipped(X)[0] if clip else X
         if self.draws is not None:
             return np.asarray(self.draws.predict(X), dtype=state.units.scale.dtype)
         target = state.units.target
@@ -98,6 +140,7 @@ class Fitted:
             field_numbers(self.fields, len(scale)),
             np.sqrt(to_numpy(state.features.var)),
             self.names,
+            None if self.law is None else self.law.interaction_std,
         )
 
     def at_home(self, X: Array, caller: str) -> Array:

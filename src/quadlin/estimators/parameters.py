@@ -98,6 +98,7 @@ def check_options(estimator: Any) -> None:
         "diagonal": ("auto", "free", "zero"),
         "whiten": ("auto", "full", "lowrank", "none"),
         "loss": ("squared", "huber"),
+        "extrapolation": ("clip", "free"),
         "fields": ("auto",),
     }
     diagonal = estimator.diagonal

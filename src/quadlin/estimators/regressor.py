@@ -76,6 +76,10 @@ class SecondOrderRegressor(SecondOrderModel):
         Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
         first batch while noise hides the quadratic part in it.
+    extrapolation : {"clip", "free"}, default="clip"
+        What `predict` does with rows far outside the training rows, where squares and products
+        grow without bound: "clip" holds each feature at one training range beyond its training
+        range, with a warning; "free" takes rows as they are. Nothing else is changed.
     uncertainty : bool, default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
@@ -104,9 +108,9 @@ class SecondOrderRegressor(SecondOrderModel):
     has_diagonal_ : array of bool (n_features,)
         Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
     interactions_ : Interactions
-        A view of M: ``interactions_["a", "b"]`` and ``interactions_.row("a")`` are entries M_ij,
-        as are `interaction` and `interaction_std`; ``interactions_.top(10)`` lists the strongest
-        by the coefficient that x_i·x_j has in y, which is 2 M_ij.
+        A view of M. ``interactions_["a", "b"]``, ``interactions_.row("a")`` and
+        ``interactions_.top(10)`` speak of the coefficient of x_i·x_j in y, as do `interaction` and
+        `interaction_std`: it is 2 M_ij, or M_ii for a square. ``interactions_.matrix()`` is M.
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
     target_moments_ : Moments
@@ -175,6 +179,7 @@ class SecondOrderRegressor(SecondOrderModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        extrapolation: str = "clip",
         uncertainty: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
@@ -193,6 +198,7 @@ class SecondOrderRegressor(SecondOrderModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state

@@ -1,6 +1,7 @@
 """What a fitted model says, and which features interact: words, tables, displays, pages of HTML.
 
 Imports `data`, `stream`, `solve` and `core`.
-Gives the estimators `Interactions` and the diagnosis, users `find_pairs` and the displays of
-`quadlin.plot`, and the command line and the paper's report their pages.
+Gives the estimators `Interactions`, summaries, effects, contributions and the diagnosis, users
+`find_pairs` and the displays of `quadlin.plot`, and the command line and the paper's report their
+pages.
 """

@@ -1,8 +1,4 @@
-"""Displays: computed once from plain numbers, drawn when asked.
-
-Colours are those of Okabe and Ito, with a marker and a line style each, so that a picture can be
-read in grey and by the colour-blind.
-"""
+"""Displays of measurements: computed once from plain numbers, drawn when asked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,250 +6,19 @@ from typing import Any, Self
 
 import numpy as np
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^v<P"
-LINES = ("-", "--", "-.", ":")
-TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
-MAX_TICKS = 7  # distinct x values that each get a tick of their own
-Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
-Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
+from quadlin.explain.convergence_display import ConvergenceDisplay
+from quadlin.explain.drawing import (
+    Points,
+    Styles,
+    finish,
+    grouped,
+    hollow,
+    new_axes,
+    style_of,
+    tick_values,
+)
 
-
-def _axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:  # pragma: no cover
-        raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
-    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
-
-
-def _style(number: int, name: str, styles: Styles) -> dict[str, Any]:
-    """Return how to draw a series: as `styles` says, or by its number."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
-        "markersize": 4.5,
-        "linewidth": 1.4,
-        **styles.get(name, {}),
-    }
-
-
-def _hollow(style: dict[str, Any]) -> dict[str, Any]:
-    """Return the style with markers one can see through, so that none hides another."""
-    return {**style, "markerfacecolor": "none", "markersize": 6}
-
-
-def _finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool = True) -> None:
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(y_label)
-    if title:
-        ax.set_title(title)
-    ax.grid(True, which="major", alpha=0.3)
-    for axis in (ax.xaxis, ax.yaxis):
-        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
-            _tick(axis)
-    if not legend:
-        return
-    labels = ax.get_legend_handles_labels()[1]
-    if len(labels) > 4:  # below the picture, where they hide nothing
-        columns = max(1, min(3, 70 // max(map(len, labels))))
-        from matplotlib.transforms import ScaledTranslation
-
-        below = ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)  # inches: under the label
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
-        place["bbox_transform"] = ax.transAxes + below
-        ax.legend(frameon=False, fontsize="small", **place)
-    elif labels:
-        ax.legend(frameon=False, fontsize="small")
-
-
-def _tick(axis: Any) -> None:
-    """Give a logarithmic axis at least a few ticks with numbers."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
-    low, high = sorted(axis.get_view_interval())
-    between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
-    axis.set_major_formatter(lambda value, _: _short(value))
-    axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
-    if high < 8 * low and not isinstance(axis.get_major_locator(), FixedLocator):
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
-def _tick_values(ax: Any, points: Points) -> None:
-    """Put a tick at every x that was measured, where they are few and far enough apart."""
-    from matplotlib.ticker import NullLocator
-
-    columns = [np.asarray(x) for x, _ in points.values()]
-    if not columns or any(x.dtype.kind not in "iuf" for x in columns):
-        return
-    values = np.unique(np.concatenate(columns).astype(float))
-    if not 0 < len(values) <= MAX_TICKS or values[0] <= 0:
-        return
-    if len(values) == 1 or np.min(values[1:] / values[:-1]) > 1.3:
-        ax.set_xticks(values)
-        ax.xaxis.set_minor_locator(NullLocator())
-
-
-def _short(value: float, first: str = "123456789") -> str:
-    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
-    if f"{value:.0e}"[0] not in first:
-        return ""
-    if 0.01 <= value < 100_000:
-        return f"{value:g}"
-    digits, power = f"{value:.0e}".split("e")
-    return f"{digits}e{int(power)}"
-
-
-def _grouped(
-    x: Any, y: Any, geometric: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct x, in order of appearance if they are words, with y's mean, min, max."""
-    x, y = np.asarray(x), np.asarray(y, dtype=float)
-    keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
-    parts = [y[x == key] for key in keys]
-
-    def mean_of(part: np.ndarray) -> float:
-        if geometric and (part > 0).all():
-            return float(np.exp(np.log(part).mean()))
-        return float(part.mean())
-
-    rows = [(mean_of(part), part.min(), part.max()) for part in parts]
-    mean, low, high = np.array(rows).reshape(-1, 3).T
-    return keys, mean, low, high
-
-
-@dataclass
-class ConvergenceDisplay:
-    """An error against the passes over the rows, iterations or seconds, on a logarithmic scale.
-
-    Parameters
-    ----------
-    curves : mapping of str to (x, y)
-        One curve each.
-    bands : mapping of str to (low, high), optional
-        What lies around a curve, such as the least and the largest of several trials.
-    x_label, y_label, title : str
-        Words on the axes and above.
-    limits : (float, float), optional
-        Least and largest y shown: what diverges leaves the picture instead of flattening it.
-    styles : mapping of str to keywords of matplotlib, optional
-        How to draw the curve of a name, such as ``{"color": "black", "marker": "o"}``.
-    stepwise : bool
-        Whether a value holds until the next one, as an error does between two iterations.
-
-    Examples
-    --------
-    >>> from quadlin import SecondOrderRegressor
-    >>> from quadlin.datasets import make_second_order
-    >>> data = make_second_order(1000, 5, rank=1, random_state=0)
-    >>> model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
-    >>> display = ConvergenceDisplay.from_estimators({"guarded": model})
-    >>> bool(display.curves["guarded"][1][-1] < 1e-12)
-    True
-    >>> trials = {"halving": [([0, 1, 2], [1, 0.5, 0.25]), ([0, 1], [4, 2])]}
-    >>> ConvergenceDisplay.from_trials(trials).curves["halving"][1].tolist()
-    [2.0, 1.0, 0.7071067811865476]
-    """
-
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    ax_: Any = None
-    figure_: Any = None
-    bands: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None
-    x_label: str = "passes over the rows"
-    y_label: str = "training loss / loss of the constant"
-    title: str | None = None
-    limits: tuple[float | None, float | None] = (None, None)
-    styles: Styles = field(default_factory=dict)
-    stepwise: bool = False
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, name: str | None = None) -> Self:
-        """Take the history of one fitted estimator."""
-        return cls.from_estimators({name or type(estimator).__name__: estimator})
-
-    @classmethod
-    def from_estimators(cls, estimators: Mapping[str, Any]) -> Self:
-        """Take the histories of fitted estimators, by name."""
-
-        def curve(history: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-            first = history[0].loss or 1.0
-            passes = np.array([record.passes for record in history])
-            return passes, np.array([record.loss for record in history]) / first
-
-        return cls({name: curve(e.history_) for name, e in estimators.items()})
-
-    @classmethod
-    def from_trials(
-        cls,
-        trials: Mapping[str, Sequence[tuple[Any, Any]]],
-        x_label: str = "iteration",
-        y_label: str = "test NMSE",
-        title: str | None = None,
-        limits: tuple[float | None, float | None] = (None, None),
-        styles: Styles | None = None,
-        stepwise: bool = False,
-    ) -> Self:
-        """Take the geometric mean over several (x, y) per name, and the least and the largest.
-
-        The entries of a trial are its steps. One that ended early keeps its last value; x is the
-        median over the trials that came as far.
-        """
-        curves, bands = {}, {}
-        for name, runs in trials.items():
-            longest = max(len(x) for x, _ in runs)
-            x = np.full((len(runs), longest), np.nan)
-            y = np.empty((len(runs), longest))
-            for row, (xs, ys) in enumerate(runs):
-                x[row, : len(xs)] = xs
-                y[row, : len(ys)], y[row, len(ys) :] = ys, ys[-1]
-            logs = np.log(np.clip(y, TINY, 1 / TINY))
-            curves[name] = (np.nanmedian(x, axis=0), np.exp(logs.mean(axis=0)))
-            bands[name] = (y.min(axis=0), y.max(axis=0))
-        return cls(
-            curves,
-            bands=bands,
-            x_label=x_label,
-            y_label=y_label,
-            title=title,
-            limits=limits,
-            styles=styles or {},
-            stepwise=stepwise,
-        )
-
-    def plot(self, ax: Any = None) -> Self:
-        """Draw the curves on a logarithmic scale."""
-        ax = _axes(ax)
-        for number, (name, (x, y)) in enumerate(self.curves.items()):
-            style = _style(number, name, self.styles)
-            if self.stepwise:
-                style["drawstyle"] = "steps-post"
-            every = max(1, len(x) // 12)
-            # Each curve has its markers in other places, so that none hides another.
-            where = (number % every, every)
-            ax.semilogy(x, np.clip(y, TINY, 1 / TINY), label=name, markevery=where, **style)
-            if self.bands is not None and name in self.bands:
-                low, high = (np.clip(b, TINY, 1 / TINY) for b in self.bands[name])
-                step = "post" if self.stepwise else None
-                fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-                ax.fill_between(x, low, high, step=step, **fill)
-        _limit(ax, self.curves, self.limits)
-        _finish(ax, self.x_label, self.y_label, self.title)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
-
-
-def _limit(ax: Any, curves: Mapping[str, Any], limits: tuple[float | None, float | None]) -> None:
-    """Keep to the limits where the curves go beyond them."""
-    low, high = limits
-    values = np.concatenate([np.ravel(y) for _, y in curves.values()])
-    values = values[np.isfinite(values)]
-    if low is not None and len(values) and values.min() < low:
-        ax.set_ylim(bottom=low)
-    if high is not None and len(values) and values.max() > high:
-        ax.set_ylim(top=high)
+__all__ = ["ConvergenceDisplay", "LevelDisplay", "PhaseTransitionDisplay", "ScalingDisplay"]
 
 
 @dataclass
@@ -299,7 +64,7 @@ class PhaseTransitionDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the table as a heat map with its shares written in it."""
-        ax = _axes(
+        ax = new_axes(
             ax,
             (
                 max(4.8 if self.y_names is None else 6.4, 1.6 + 0.62 * len(self.x)),
@@ -322,7 +87,7 @@ class PhaseTransitionDisplay:
         numbers = [f"{v:g}" for v in self.y]
         ax.set_yticks(range(len(self.y)), numbers if self.y_names is None else self.y_names)
         ax.figure.colorbar(image, ax=ax, label="share recovered")
-        _finish(ax, self.x_label, self.y_label, self.title, legend=False)
+        finish(ax, self.x_label, self.y_label, self.title, legend=False)
         ax.grid(False)
         self.ax_, self.figure_ = ax, ax.figure
         return self
@@ -374,9 +139,9 @@ class ScalingDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the points and the lines, with the exponents in the legend."""
-        ax = _axes(ax)
+        ax = new_axes(ax)
         for number, (name, (x, y)) in enumerate(self.points.items()):
-            style = _hollow(_style(number, name, self.styles))
+            style = hollow(style_of(number, name, self.styles))
             x = np.asarray(x, dtype=float)
             line = style.pop("linestyle")
             label = f"{name}: slope {self.laws[name][1]:.2f}" if name in self.laws else name
@@ -386,8 +151,8 @@ class ScalingDisplay:
                 a, power = self.laws[name]
                 ends = np.array([x.min(), x.max()])
                 ax.loglog(ends, a * ends**power, color=style["color"], linestyle=line)
-        _tick_values(ax, self.points)
-        _finish(ax, self.x_label, self.y_label, self.title)
+        tick_values(ax, self.points)
+        finish(ax, self.x_label, self.y_label, self.title)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -427,14 +192,14 @@ class LevelDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the mean of each x with bars to the least and the largest, and the level."""
-        ax = _axes(ax)
+        ax = new_axes(ax)
         entries = [key for x, _ in self.points.values() for key in np.asarray(x).tolist()]
         words = list(dict.fromkeys(key for key in entries if isinstance(key, str)))
         if words:
             ax.set_xticks(range(len(words)), words)
         for number, (name, (x, y)) in enumerate(self.points.items()):
-            keys, mean, low, high = _grouped(x, y, self.log_y)
-            style = _hollow(_style(number, name, self.styles))
+            keys, mean, low, high = grouped(x, y, self.log_y)
+            style = hollow(style_of(number, name, self.styles))
             if keys.dtype.kind not in "iuf":
                 style["linestyle"] = "none"  # there is nothing between two words
                 places = np.array([words.index(key) for key in keys.tolist()])
@@ -448,9 +213,9 @@ class LevelDisplay:
             ax.axhline(self.level, color="#666666", linewidth=1, label=self.level_label)
         if self.log_x:
             ax.set_xscale("log")
-            _tick_values(ax, self.points)
+            tick_values(ax, self.points)
         if self.log_y:
             ax.set_yscale("log")
-        _finish(ax, self.x_label, self.y_label, self.title)
+        finish(ax, self.x_label, self.y_label, self.title)
         self.ax_, self.figure_ = ax, ax.figure
         return self

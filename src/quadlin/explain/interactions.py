@@ -1,6 +1,6 @@
-"""Which features interact: entries of M in the user's units, never the whole of it."""
+"""Which features interact: coefficients of products in the user's units, by pair."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import numpy as np
 
 from quadlin.core.arrays import unflagged
 from quadlin.data.names import Name, position_of
+from quadlin.explain.tables import frame_of
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
 
@@ -20,14 +21,16 @@ class Interaction(NamedTuple):
     second: str
     coefficient: float  # of x_i·x_j in y: 2 M_ij, or M_ii for a square
     strength: float  # the same for standardised features: comparable between pairs
+    std_error: float | None = None  # of the coefficient; None where it is not known
 
 
 @dataclass(frozen=True, repr=False)
 class Interactions:
-    """A view of M = A diag(s) Aᵀ, less the diagonals not modelled: any entry, row or the strongest.
+    """A view of M = A diag(s) Aᵀ, less the diagonals not modelled, as coefficients of products.
 
-    ``view[i, j]`` and ``view.row(i)`` are entries of M. In y the product x_i·x_j has twice that,
-    since M_ij and M_ji are both there: `top` lists these coefficients, 2 M_ij (M_ii for squares).
+    ``view[i, j]``, ``view.row(i)``, ``view.std_error(i, j)`` and ``view.top()`` all speak of the
+    coefficient of x_i·x_j in y. That is 2 M_ij for two features, since M_ij and M_ji both count,
+    and M_ii for a square. Only `matrix` returns M itself.
 
     Memory: the d×k factor. An entry costs O(k), a row O(kd), the strongest pairs at most O(kd²)
     time, and far less when few features carry M, because pairs are visited by falling bound.
@@ -38,10 +41,12 @@ class Interactions:
     >>> view = Interactions(np.array([[1.0], [2.0], [0.0]]), np.array([3.0]),
     ...                     np.ones(3, dtype=bool), np.full(3, -1), np.ones(3),
     ...                     ["a", "b", "c"])
-    >>> float(view["a", "b"])
-    6.0
+    >>> view["a", "b"], view["b", "b"]
+    (12.0, 12.0)
+    >>> view.matrix().tolist()
+    [[3.0, 6.0, 0.0], [6.0, 12.0, 0.0], [0.0, 0.0, 0.0]]
     >>> view.top(1)
-    [Interaction(first='a', second='b', coefficient=12.0, strength=12.0)]
+    [Interaction(first='a', second='b', coefficient=12.0, strength=12.0, std_error=None)]
     >>> view
     <Interactions of 3 features, rank 1: a × b +12>
     """
@@ -52,41 +57,96 @@ class Interactions:
     field: np.ndarray  # (d,), number of the one-hot group, −1 where there is none
     sd: np.ndarray  # (d,), of the features
     names: Sequence[str]
+    entry_std: Callable[[int, int], float] | None = None  # the standard error of M_ij
 
     def __repr__(self) -> str:
         d, k = self.factor.shape
         told = ""
         if d <= SHOWN_FEATURES:
-            strongest = [f"{a} × {b} {c:+.4g}" for a, b, c, _ in self.top(SHOWN + 1)]
+            strongest = [f"{a} × {b} {c:+.4g}" for a, b, c, *_ in self.top(SHOWN + 1)]
             told = ": " + ", ".join(strongest[:SHOWN]) if strongest else ": none"
             told += ", …" if strongest[SHOWN:] else ""
         return f"<Interactions of {d:,} features, rank {k}{told}>"
 
     @unflagged
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
-        """Return M_ij by position or name; the product x_i·x_j has coefficient 2 M_ij."""
+        """Return the coefficient of x_i·x_j in y, for features by position or name."""
         i, j = (self._position(feature) for feature in pair)
         if self.vanishes(i, j):
             return 0.0
-        return float(self.factor[i] * self.signs @ self.factor[j])
+        return _times(i, j) * float(self.factor[i] * self.signs @ self.factor[j])
+
+    def std_error(self, first: Name, second: Name) -> float | None:
+        """Return the standard error of the coefficient of x_i·x_j; None where it is not known."""
+        if self.entry_std is None:
+            return None
+        i, j = self._position(first), self._position(second)
+        return 0.0 if self.vanishes(i, j) else _times(i, j) * self.entry_std(i, j)
 
     def vanishes(self, i: int, j: int) -> bool:
-        """Tell whether M has no entry for two features, by position."""
+        """Tell whether the model has no product of two features, by position."""
         return bool(not self.has_diagonal[i] if i == j else self._together(i, j))
 
     @unflagged
     def row(self, feature: Name) -> np.ndarray:
-        """Return the row of M that belongs to one feature."""
+        """Return the coefficients of the products of one feature with each feature."""
         i = self._position(feature)
-        entries = self.factor @ (self.signs * self.factor[i])
-        own = entries[i] * self.has_diagonal[i]
-        entries[self._together(i, slice(None))] = 0.0  # one of them is always zero
-        entries[i] = own
-        return np.asarray(entries)
+        coefficients = 2 * (self.factor @ (self.signs * self.factor[i]))
+        square = coefficients[i] / 2 * self.has_diagonal[i]
+        coefficients[self._together(i, slice(None))] = 0.0  # one of them is always zero
+        coefficients[i] = square
+        return np.asarray(coefficients)
+
+    @unflagged
+    def matrix(self) -> np.ndarray:
+        """Return M, symmetric (d, d): half of the coefficient of x_i·x_j off its diagonal."""
+        M = (self.factor * self.signs) @ self.factor.T
+        diagonal = np.diag(M) * self.has_diagonal
+        M[(self.field[:, None] == self.field) & (self.field >= 0)] = 0.0
+        np.fill_diagonal(M, diagonal)
+        return np.asarray(M)
+
+    def to_frame(self, count: int | None = None, squares: bool = True) -> Any:
+        """Return the strongest pairs as a pandas frame, or as a dict of columns without pandas.
+
+        Parameters
+        ----------
+        count : int or None, default=None
+            How many; None takes all pairs whose coefficient is not zero.
+        squares : bool, default=True
+            Whether the square of a feature counts as a pair.
+
+        Returns
+        -------
+        frame
+            `first`, `second`, the `coefficient` of their product in y, its `strength` for
+            standardised features, and its `std_error` (NaN where it is not known).
+        """
+        d = len(self.names)
+        pairs = self.top(d * (d + 1) // 2 if count is None else count, squares)
+        columns = {name: [getattr(p, name) for p in pairs] for name in Interaction._fields}
+        unknown = float("nan")
+        columns["std_error"] = [unknown if e is None else e for e in columns["std_error"]]
+        return frame_of(columns)
 
     @unflagged
     def top(self, count: int = 10, squares: bool = False) -> list[Interaction]:
-        """Return the strongest interactions, by the size they have for standardised features."""
+        """Return the strongest interactions, by the size they have for standardised features.
+
+        Parameters
+        ----------
+        count : int, default=10
+            How many at most.
+        squares : bool, default=False
+            Whether the square of a feature counts as a pair.
+
+        Returns
+        -------
+        list of Interaction
+            `first`, `second`, the `coefficient` of x_i·x_j in y, its `strength` (the same for
+            standardised features) and its `std_error`, which is None without
+            ``uncertainty=True``.
+        """
         if count < 1:
             return []
         A = self.factor * self.sd[:, None] * np.sqrt(np.abs(self.signs))
@@ -121,9 +181,15 @@ class Interactions:
         return (self.field[others] == self.field[i]) & (self.field[i] >= 0)
 
     def _interaction(self, i: int, j: int) -> Interaction:
-        coefficient = self[i, j] * (1 if i == j else 2)
+        coefficient = self[i, j]
         strength = coefficient * float(self.sd[i] * self.sd[j])
-        return Interaction(self.names[i], self.names[j], coefficient, strength)
+        error = self.std_error(i, j)
+        return Interaction(self.names[i], self.names[j], coefficient, strength, error)
 
     def _position(self, feature: Name) -> int:
         return position_of(self.names, feature)
+
+
+def _times(i: int, j: int) -> int:
+    """Return how often the entry of a pair is in xᵀMx."""
+    return 1 if i == j else 2

@@ -1,12 +1,12 @@
-"""What a fitted model has learned, as data and as a page of HTML."""
+"""The page of a model: what is known about it as HTML, readable on a telephone."""
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from quadlin.core.arrays import to_numpy
 from quadlin.explain.html import html_page
+from quadlin.explain.pictures import Picture
+from quadlin.explain.summary import LEVELS_ARE
+from quadlin.explain.tables import product_name
 
 STYLE = """
 h2 { margin-top: 2rem; }
@@ -24,6 +24,17 @@ th.number { white-space: normal; }
 .bar { position: absolute; top: 0; bottom: 0; }
 .positive { left: 50%; background: #2c7fb8; }
 .negative { right: 50%; background: #d95f0e; }
+.wholes { table-layout: fixed; margin-bottom: 1.2rem; }
+.wholes .number { width: 6rem; }
+.size { left: 0; background: #5b7083; }
+.track.unsigned::before { left: 0; }
+.formula { font-size: 1.1rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
+  gap: 1.5rem; }
+figure { margin: 0; min-width: 0; }
+figure img { display: block; width: 100%; max-width: 38rem; height: auto; background: #fff;
+  border-radius: .3rem; }
+figcaption, .note { font-size: .85rem; margin: .4rem 0; }
 .legend { font-size: .85rem; margin: .4rem 0; }
 .key { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .8rem; }
 .legend .key:first-child { margin-left: 0; }
@@ -39,10 +50,17 @@ th.number { white-space: normal; }
 }
 """
 TEMPLATE = """
-{% macro bar(value, largest) %}
+{% macro size(value, largest) %}
+<td class="bars"><div class="track unsigned">
+{%- if largest and value %}
+<div class="bar size" style="width: {{ "%.2f"|format(100 * value / largest) }}%"></div>
+{%- endif %}
+</div></td>
+{% endmacro %}
+{% macro bar(value, largest, kind="") %}
 <td class="bars"><div class="track">
 {%- if largest and value %}
-<div class="bar {{ "positive" if value > 0 else "negative" }}"
+<div class="bar {{ kind }}{{ "positive" if value > 0 else "negative" }}"
  style="width: {{ "%.2f"|format(50 * (value|abs) / largest) }}%"></div>
 {%- endif %}
 </div></td>
@@ -51,9 +69,10 @@ TEMPLATE = """
 <p class="legend"><span class="key" style="background: #d95f0e"></span>{{ below }}
 <span class="key" style="background: #2c7fb8"></span>{{ above }}</p>
 {% endmacro %}
-{% macro terms(heading, head, rows) %}
+{% macro terms(heading, head, rows, about) %}
 <h2>{{ heading }}</h2>
 {% if rows %}
+<p class="note">{{ about }}{{ words.levels if effects and effects.levels }}</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 <table class="terms">
 <thead><tr><th>{{ head }}</th><th class="number">coefficient</th>
@@ -78,20 +97,77 @@ TEMPLATE = """
 {% endif %}
 {% endmacro %}
 <h1>{{ title }}</h1>
-<p>y = b + xᵀw + xᵀMx, with M of low rank. A strength is the effect of one standard deviation of
-each feature, so that features of different units can be compared.</p>
+<p class="formula">{{ model.formula }}</p>
 <dl>
+{% if model.target %}
+<dt>target</dt><dd>{{ model.target }}</dd>
+{% endif %}
+<dt>{{ model.score }}</dt><dd>
+{%- if model.r2 is not none %}
+{{ "at least " if model.r2_is_bound }}{{ "%.4f"|format(model.r2) }} {% endif %}
+{{ model.r2_of }}</dd>
 <dt>rows</dt><dd>{{ "{:,}".format(model.rows) }}</dd>
 <dt>features</dt><dd>{{ "{:,}".format(model.features) }}</dd>
-<dt>rank of M</dt><dd>{{ model.rank }}</dd>
+<dt>rank of M</dt><dd>{{ model.rank }}{{ ", a linear model" if not model.rank }}</dd>
+<dt>penalty</dt><dd>
+{%- if model.alpha[0] or model.alpha[1] %}{{ "%.3g for w, %.3g for M"|format(*model.alpha) }}
+{%- else %}none{% endif %}</dd>
 <dt>intercept</dt><dd>{{ "%.4g"|format(model.intercept) }}</dd>
 {% if model.noise is not none %}
 <dt>noise (sd)</dt><dd>{{ "%.4g"|format(model.noise) }}</dd>
 {% endif %}
 <dt>status</dt><dd>{{ model.status }}. {{ model.advice }}</dd>
+<dt>made by</dt><dd>quadlin {{ model.version }}, {{ model.class }}</dd>
 </dl>
-{{ terms("Strongest interactions", "product", interactions) }}
-{{ terms("Strongest linear terms", "feature", linear) }}
+{% if pictures %}
+<div class="pictures">
+{% for picture in pictures %}
+<figure><h2>{{ picture.heading }}</h2>
+<img src="{{ picture.source }}" alt="{{ picture.words }}">
+<figcaption>{{ picture.words }}</figcaption></figure>
+{% endfor %}
+</div>
+{% else %}
+<p class="note">Pictures need matplotlib: pip install "quadlin[plot]".</p>
+{% endif %}
+{% if effects %}
+<h2>Columns as wholes</h2>
+<p class="note">The strength of a column, or of a pair of columns, is the standard deviation of what
+it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effects.reference }}.</p>
+{% for head, rows in wholes if rows %}
+<table class="wholes">
+<thead><tr><th>{{ head }}</th><th class="number">strength</th><th class="bars"></th></tr></thead>
+<tbody>
+{% set largest = rows|map(attribute="strength")|max %}
+{% for row in rows %}
+<tr><td>{{ row.name }}</td><td class="number">{{ "%.4g"|format(row.strength) }}</td>
+{{ size(row.strength, largest) }}</tr>
+{% endfor %}
+</tbody>
+</table>
+{% endfor %}
+{% if effects.levels %}
+<h2>Levels of text columns</h2>
+<p class="note">What a level adds alone, measured from {{ effects.reference }}, with the share of
+the fitted rows that have it.</p>
+{{ legend("raises the prediction", "lowers the prediction") }}
+<table class="terms">
+<thead><tr><th>level</th><th class="number">effect</th><th class="number">of rows</th>
+<th class="bars"></th></tr></thead>
+<tbody>
+{% set largest = effects.levels|map(attribute="effect")|map("abs")|max %}
+{% for row in effects.levels %}
+<tr><td>{{ row.column }}={{ row.level }}</td>
+<td class="number">{{ "%+.4g"|format(row.effect) }}</td>
+<td class="number">{{ "%.1f%%"|format(100 * row.share) }}</td>
+{{ bar(row.effect, largest, "level ") }}</tr>
+{% endfor %}
+</tbody>
+</table>
+{% endif %}
+{% endif %}
+{{ terms("Strongest interactions", "product", interactions, words.pairs) }}
+{{ terms("Strongest linear terms", "feature", linear, words.linear) }}
 <h2>Eigenvalues of the low-rank part of M</h2>
 {% if model.eigenvalues %}
 {{ legend("positive", "negative") }}
@@ -131,88 +207,35 @@ each feature, so that features of different units can be compared.</p>
 </details>
 """
 
-
-def describe(model: Any, top: int) -> dict[str, Any]:
-    """Return what a fitted model has learned, as plain data.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        Its public attributes are read.
-    top : int
-        How many interactions and linear terms to list, the strongest first.
-
-    Returns
-    -------
-    dict
-        `advice` and the lines of `diagnosis` may be a `Message`, which the command line renders
-        its own way.
-    """
-    noise = float(getattr(model, "noise_", math.nan))
-    with_std = math.isfinite(noise)
-    names, sd = model.interactions_.names, np.sqrt(to_numpy(model.moments_.var))
-    coef = to_numpy(model.coef_).astype(float)
-    errors = to_numpy(model.coef_std_) if with_std else None
-    strength = coef * sd
-    order = np.argsort(-np.abs(strength), kind="stable")[:top]
-    linear = [
-        {
-            "feature": names[j],
-            "coefficient": float(coef[j]),
-            "strength": float(strength[j]),
-            "std_error": None if errors is None else float(errors[j]),
-        }
-        for j in order.tolist()
-        if coef[j] != 0
-    ]
-    interactions = []
-    for first, second, coefficient, size in model.interactions_.top(top, squares=True):
-        times = 1 if first == second else 2  # x_i·x_j has coefficient 2 M_ij
-        interactions.append(
-            {
-                "first": first,
-                "second": second,
-                "coefficient": coefficient,
-                "strength": size,
-                "std_error": times * model.interaction_std(first, second) if with_std else None,
-            }
-        )
-    return {
-        "class": type(model).__name__,
-        "rows": model.n_samples_seen_,
-        "features": len(names),
-        "rank": model.rank_,
-        "intercept": float(model.intercept_),
-        "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
-        "noise": noise if with_std else None,
-        "status": model.status_.name,
-        "advice": model.status_.value,
-        "interactions": interactions,
-        "linear": linear,
-        "history": [
-            {"step": r.step, "passes": r.passes, "loss": float(r.loss)} for r in model.history_
-        ],
-        "diagnosis": model.diagnose(),
-    }
+WORDS = {
+    "pairs": (
+        "A coefficient is that of the product x_i·x_j in the prediction. Its strength is the same "
+        "for features of standard deviation 1, so that features of different units can be compared."
+    ),
+    "linear": "A coefficient is the slope where all other features are zero.",
+    "levels": f" {LEVELS_ARE}",
+}
 
 
-def product_name(pair: dict[str, Any]) -> str:
-    """Return the name of a product of features.
-
-    Examples
-    --------
-    >>> product_name({"first": "a", "second": "b"}), product_name({"first": "a", "second": "a"})
-    ('a × b', 'a²')
-    """
-    first, second = pair["first"], pair["second"]
-    return f"{first}²" if first == second else f"{first} × {second}"
-
-
-def model_page(title: str, content: dict[str, Any]) -> str:
+def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] = ()) -> str:
     """Return a page of what `describe` says about a model, its diagnosis as a list of lines."""
+    effects = content["effects"] or {"columns": [], "pairs": [], "levels": []}
     values = {
         "model": content,
-        "interactions": [{**pair, "name": product_name(pair)} for pair in content["interactions"]],
+        "interactions": [
+            {**pair, "name": product_name(pair["first"], pair["second"])}
+            for pair in content["interactions"]
+        ],
         "linear": [{**term, "name": term["feature"]} for term in content["linear"]],
+        "effects": content["effects"],
+        "wholes": [
+            ("column alone", [{**e, "name": e["column"]} for e in effects["columns"]]),
+            (
+                "pair of columns",
+                [{**e, "name": product_name(e["first"], e["second"])} for e in effects["pairs"]],
+            ),
+        ],
+        "pictures": pictures,
+        "words": WORDS,
     }
     return html_page(title, STYLE, TEMPLATE, values)

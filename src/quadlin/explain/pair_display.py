@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from quadlin.explain.displays import COLOURS, _axes, _finish
+from quadlin.explain.drawing import COLOURS, finish, new_axes, plain
 
 
 @dataclass
@@ -37,15 +37,15 @@ class PairPathDisplay:
     def plot(self, ax: Any = None) -> Self:
         """Draw one line per step."""
         places = range(len(self.labels))
-        ax = _axes(ax, (6.4, 1.4 + 0.3 * len(places)))
+        ax = new_axes(ax, (6.4, 1.4 + 0.3 * len(places)))
         ax.plot(self.criterion, places, color=COLOURS[0], marker="o", markersize=5, linewidth=1.4)
         for place, value, r2 in zip(places, self.criterion, self.r2, strict=True):
             ax.annotate(
                 f"R² {r2:.3f}", (value, place), (6, -2), textcoords="offset points", va="top"
             )
-        ax.set_yticks(places, self.labels)
+        ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()
         ax.margins(x=0.22, y=0.2)
-        _finish(ax, self.x_label, "", self.title, legend=False)
+        finish(ax, self.x_label, "", self.title, legend=False)
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import printable
 from quadlin.explain.pair_display import PairPathDisplay
+from quadlin.explain.tables import frame_of, p_value
 from quadlin.solve.pair_fit import PairFit
 from quadlin.solve.pairs import PairSearch
 
@@ -22,7 +23,7 @@ class Pair(NamedTuple):
 
     first: str
     second: str
-    coefficient: float  # of the product of the two features, in the user's units
+    coefficient: float  # of x_i·x_j in y, in the user's units
     std_error: float  # robust (HC3)
     t: float  # coefficient / std_error
     p: float  # two-sided, of Student's distribution
@@ -82,12 +83,7 @@ class PairReport:
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
-        values = {name: [getattr(p, name) for p in self.pairs] for name in Pair._fields}
-        try:
-            import pandas
-        except ImportError:
-            return values
-        return pandas.DataFrame(values)
+        return frame_of({name: [getattr(p, name) for p in self.pairs] for name in Pair._fields})
 
     def plot(self, ax: Any = None) -> PairPathDisplay:
         """Draw the criterion against the pairs in the order of entry."""
@@ -124,7 +120,7 @@ class PairReport:
         for name, p in zip(names, shown, strict=True):
             lines.append(
                 f"{p.order:>3} {name:{width}} {p.coefficient:>+11.4g} {p.std_error:>10.2g} "
-                f"{p.t:>7.1f} {_p_value(p.p):>8} {p.share:>5.1%}"
+                f"{p.t:>7.1f} {p_value(p.p):>8} {p.share:>5.1%}"
             )
         if len(self.pairs) > SHOWN:
             lines.append(f"    and {len(self.pairs) - SHOWN} more")
@@ -148,10 +144,6 @@ class PairReport:
                 "SecondOrderRegressor learns such a quadratic part of low rank."
             )
         return notes
-
-
-def _p_value(p: float) -> str:
-    return "<1e-16" if p < 1e-16 else f"{p:.1g}" if p < 0.001 else f"{p:.3f}"
 
 
 def report_of(

@@ -93,7 +93,10 @@ def to_onnx(
         X = X if fill is None else graph.filled(X, [fill[name] for name in names])
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
-    y = _predicted(graph, graph.cast(X, np.dtype(np.float64)), state)
+    X = graph.cast(X, np.dtype(np.float64))
+    if estimator.extrapolation == "clip" and fitted.bounds is not None:
+        X = graph.clipped(X, *map(to_numpy, fitted.bounds))
+    y = _predicted(graph, X, state)
     model = graph.model(graph.cast(graph.cast(y, precision), kind, "y"), kind)
     model.producer_name, model.producer_version = "quadlin", version("quadlin")
     about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
@@ -176,6 +179,13 @@ class _Graph:
     def filled(self, name: str, values: list[float]) -> str:
         """Put a value for each column where there is NaN."""
         return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+
+    def clipped(self, name: str, low: np.ndarray, high: np.ndarray) -> str:
+        """Hold each column between two bounds; NaN stays NaN."""
+        for comparison, bound in (("Less", low), ("Greater", high)):
+            constant = self.constant(bound)
+            name = self.node("Where", self.node(comparison, name, constant), constant, name)
+        return name
 
     def _row(self, values: list[float]) -> str:
         return self.constant(np.asarray(values, dtype=self.kind))

@@ -1,19 +1,22 @@
-"""The main job in one go: recover a known model, explain a real table, draw the convergence."""
+"""The main job in one go: recover a known model, explain a real table, draw both."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_wine
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import KFold, cross_val_score
 
 from quadlin.datasets import make_second_order
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ConvergenceDisplay
+from quadlin.explain.interaction_display import InteractionDisplay
+from quadlin.explain.tables import product_name
 from quadlin.metrics import nmse
 
-PICTURE = Path("demo") / "convergence.png"
+FOLDER = Path("demo")
+CONVERGENCE, INTERACTIONS = "convergence.png", "interactions.png"
 
 
 def recover() -> dict[str, SecondOrderRegressor]:
@@ -44,36 +47,42 @@ def recover() -> dict[str, SecondOrderRegressor]:
     return fits
 
 
-def explain() -> None:
-    """Fit a small real table and print which features interact."""
-    table = load_diabetes()
-    model = SecondOrderRegressor(rank=1, max_iter=500, random_state=0)
+def explain() -> InteractionDisplay:
+    """Fit a small real table, print what the products add, return the picture of them."""
+    table = load_wine()
+    target = table.feature_names.index("color_intensity")
+    names = [name for name in table.feature_names if name != "color_intensity"]
+    X, y = np.delete(table.data, target, axis=1), table.data[:, target]
+    print(f"\n2. A real table: the colour intensity of {len(y)} wines, {len(names)} other columns")
+    folds = KFold(5, shuffle=True, random_state=1)
+    model = SecondOrderRegressor(random_state=0)
+    linear = cross_val_score(LinearRegression(), X, y, cv=folds).mean()
+    quadratic = cross_val_score(model, X, y, cv=folds).mean()
     print(
-        f"\n2. A real table: diabetes, {table.data.shape[0]} rows, {table.data.shape[1]} features"
+        f"   cross-validated R²: {linear:.2f} by a linear model, {quadratic:.2f} with interactions "
+        f"(rank and penalty chosen by evidence)\n"
     )
-    quadratic = cross_val_score(model, table.data, table.target, cv=5)
-    linear = cross_val_score(LinearRegression(), table.data, table.target, cv=5)
-    print(
-        f"   cross-validated R²: {quadratic.mean():.3f} (second order, rank 1), "
-        f"{linear.mean():.3f} (linear)\n"
-    )
-    print(f"   {'strongest interactions':<24}{'effect of 1 sd × 1 sd':>24}")
-    model.fit(table.data, table.target)
-    named = replace(model.interactions_, names=table.feature_names)
-    for pair in named.top(6, squares=True):
-        name = f"{pair.first}²" if pair.first == pair.second else f"{pair.first} × {pair.second}"
-        print(f"   {name:<24}{pair.strength:>+24.2f}")
+    effects = model.fit(X, y).effects(X)
+    named = {f"x{j}": name for j, name in enumerate(names)}
+    print(f"   {'strongest pairs of columns':<44}sd of what they add")
+    for pair in effects.pairs[:6]:
+        name = product_name(named[pair.first], named[str(pair.second)])
+        print(f"   {name:<44}{pair.strength:>19.2f}")
+    display = InteractionDisplay.from_estimator(model, X, columns=8)
+    return replace(display, names=[named[name] for name in display.names])
 
 
 def main() -> None:
     """Run the demonstration."""
     fits = recover()
-    explain()
-    display = ConvergenceDisplay.from_estimators(fits).plot()
-    display.ax_.set_title("Exact recovery, d = 100, k = 3, n = 30kd")
-    PICTURE.parent.mkdir(exist_ok=True)
-    display.figure_.savefig(PICTURE, dpi=150)
-    print(f"\n3. A picture of the convergence is in {PICTURE}")
+    interactions = explain()
+    convergence = ConvergenceDisplay.from_estimators(fits)
+    convergence.title = "Exact recovery, d = 100, k = 3, n = 30kd"
+    interactions.title = "Colour intensity of wines: strength of pairs"
+    FOLDER.mkdir(exist_ok=True)
+    for display, name in ((convergence, CONVERGENCE), (interactions, INTERACTIONS)):
+        display.plot().figure_.savefig(FOLDER / name, dpi=150)
+    print(f"\n3. Pictures: {FOLDER / INTERACTIONS} (pairs of columns), {FOLDER / CONVERGENCE}")
 
 
 if __name__ == "__main__":

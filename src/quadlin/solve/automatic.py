@@ -13,7 +13,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.candidates import KERNEL_ROWS, Candidate, Candidates
+from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Candidates
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
@@ -113,8 +113,9 @@ class Search(Candidates):
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         self.ridge()
-        most, products = self.most(), self.plain and self.d > 0
-        if self.few_features and self.d * (self.d + 3) // 2 <= self.n_rows:
+        most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
+        products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
+        if products and few and (self.few_features or not self.plain):
             self.candidate(self.d)  # it costs little, and tells the others where to begin
         if most > 0:
             self.climb(min(FIRST_RANK, most), most)

@@ -26,6 +26,7 @@ from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
 
+CHEAP_COLUMNS = 1000  # as many products are a small matrix
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
 KERNEL_START = 250  # rows that find penalties to begin with
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
@@ -147,11 +148,13 @@ class Candidates:
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
             gram = self.linear_model(U)
             linear, low = gram.centred(self.weight), self.best_low_rank()
-            behind = None
+            groups, behind = len(linear.sizes), None  # without w, that of M alone
             if low is not None:  # the same |M|² by more parameters
                 second = low.alpha[1] * gram.basis.size / low.parameters
-                behind = far_behind(linear, np.log([low.alpha[0], second]), low.evidence)
-            return self.noted(d, behind or maximised(linear, starts), None, gram)
+                begin = np.log([low.alpha[0], second])[-groups:]
+                behind = far_behind(linear, begin, low.evidence)
+            best = behind or maximised(linear, [start[-groups:] for start in starts])
+            return self.noted(d, best, None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)

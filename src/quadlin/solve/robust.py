@@ -46,15 +46,15 @@ def fit_robustly(
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
-    f, far = np.full(len(y), _median(y, given)), list(FAR)
+    f, far = np.full(len(y), weighted_median(y, given)), list(FAR)
     state: FitState | None = None
     factor, weighted = np.ones(len(y)), rows  # given weights times factor
     for _ in range(ROUNDS):
         size = np.abs(y - f)
-        scale = MAD * _median(size, given)
+        scale = MAD * weighted_median(size, given)
         if scale <= nothing and state is None and np.any(given[size > nothing] > 0):
             # Most of y is one and the same value: let the others tell the scale.
-            scale = MAD * _median(size[size > nothing], given[size > nothing])
+            scale = MAD * weighted_median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
         new = _factor(size / scale, far[0])
@@ -98,7 +98,7 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     left = n - law.dof
     if not left >= 1 or weighted.values is None:
         return law
-    scale = MAD * _median(np.abs(r), given) * np.sqrt(n / left)
+    scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / left)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
     mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
@@ -130,12 +130,12 @@ def _target(chunk: Chunk) -> tuple[Array, Array]:
 
 def _typical(y: np.ndarray, weight: np.ndarray) -> float:
     """Return the size of most of y, which no gross error has a part in."""
-    middle = _median(y, weight)
+    middle = weighted_median(y, weight)
     size = np.abs(y - middle)
     other = (size > 0) & (weight > 0)
-    return max(abs(middle), _median(size[other], weight[other]) if other.any() else 0.0)
+    return max(abs(middle), weighted_median(size[other], weight[other]) if other.any() else 0.0)
 
 
-def _median(values: np.ndarray, weight: np.ndarray) -> float:
+def weighted_median(values: np.ndarray, weight: np.ndarray) -> float:
     """Return the weighted median: with whole weights, that of the rows repeated."""
     return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))

@@ -40,6 +40,11 @@ class Status(Enum):
         "Lower {rank} or add rows.",
         rank=Option("rank"),
     )
+    ambiguous = Message(
+        "No two starts of the search led to the same signal, and the best of them was kept. "
+        "Add measurements, or raise {n_starts}.",
+        n_starts=Option("n_starts"),
+    )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
 

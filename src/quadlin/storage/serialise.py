@@ -28,6 +28,7 @@ from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
+from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
@@ -59,6 +60,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Full: {"V": "dd"},
     Gram: {"matrix": "aa", "terms": "b"},
     FitState: {"target": "1"},
+    LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
     Model: {"U": "dk", "s": "k"},
     Normal: {"gram": "pp"},

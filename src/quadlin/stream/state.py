@@ -180,6 +180,8 @@ def _check_fit(state: FitState) -> None:
     _require(bool((units.penalty_scale > 0).all()), "the scale of the penalty")
     for moments in (state.features, state.target):
         _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
+        if moments.low is not None and moments.high is not None:
+            _require(bool((moments.low <= moments.high).all()), "the range")
     _require(bool((state.features.var >= 0).all()), "the variance")
 
 

@@ -1,0 +1,140 @@
+"""The display of one prediction: what raised it and what lowered it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from quadlin.explain.column_values import column_values
+from quadlin.explain.drawing import COLOURS, decimals, finish, legend_above, new_axes, plain
+
+LETTERS = 32  # of a name: two columns, or a column and its value
+
+
+@dataclass
+class ContributionDisplay:
+    """What the columns and pairs of columns add to one prediction.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The parts, strongest first.
+    values : array (len(names),)
+        What they add.
+    baseline, prediction : float
+        Where they start and what they sum to.
+    reference : str
+        Where contributions are measured from, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] + X[:, 1] * X[:, 2])
+    >>> display = ContributionDisplay.from_estimator(model, X, row=5)
+    >>> bool(np.isclose(display.baseline + display.values.sum(), model.predict(X)[5]))
+    True
+    """
+
+    names: Sequence[str]
+    values: np.ndarray
+    baseline: float
+    prediction: float
+    reference: str
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, row: int = 0, *, top: int = 10, reference: Any = "mean"
+    ) -> Self:
+        """Take one row of X apart.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : frame, array or sparse matrix
+            Rows in memory.
+        row : int, default=0
+            Which of them, by position.
+        top : int, default=10
+            How many parts to show; the others are summed.
+        reference : "mean", "zero" or mapping, default="mean"
+            As for `contributions`.
+
+        Returns
+        -------
+        ContributionDisplay
+        """
+        n = int(X.shape[0])
+        if not -n <= row < n:
+            raise IndexError(f"There is no row {row}: X has {n:,} rows.")
+        at = row % n
+        one = X.iloc[at : at + 1] if hasattr(X, "iloc") else X[at : at + 1]
+        parts = estimator.contributions(one, reference=reference)
+        columns = estimator.decomposition().columns
+        names = [f"{column.name} = {_value(one, column)}" for column in columns]
+        names += parts.pair_names
+        values = np.concatenate([parts.columns[0], parts.pairs[0]])
+        order = np.argsort(-np.abs(values), kind="stable")
+        order = order[values[order] != 0]
+        shown, rest = order[:top], order[top:]
+        names = [names[i] for i in shown]
+        if len(rest):
+            names.append(f"{len(rest)} others")
+        sizes = np.append(values[shown], [values[rest].sum()] * bool(len(rest)))
+        prediction = float(parts.prediction[0])
+        return cls(names, sizes, parts.baseline, prediction, parts.reference)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 5.6, 1.5 + 0.3 * len(self.names)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
+        ax = new_axes(ax, self.size)
+        places = np.arange(len(self.names))
+        labels = ("raises", "lowers")
+        for sign, colour, hatch, label in (
+            (1, COLOURS[0], "", labels[0]),
+            (-1, COLOURS[1], "//", labels[1]),
+        ):
+            mine = np.sign(self.values) == sign
+            style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
+            if mine.any():
+                ax.barh(places[mine], self.values[mine], **style)
+        digits = decimals(float(np.max(np.abs(self.values), initial=0.0)), digits=3)
+        for place, value in zip(places, self.values, strict=True):
+            side = "left" if value >= 0 else "right"
+            ax.annotate(
+                f"{value:+.{digits}f}",
+                (value, place),
+                (3 if value >= 0 else -3, 0),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize="small",
+            )
+        ax.axvline(0, color="black", linewidth=0.8)
+        ax.set_yticks(places, [plain(name, LETTERS) for name in self.names])
+        ax.invert_yaxis()
+        ax.margins(x=0.25)
+        ax.tick_params(axis="y", labelsize="small")
+        words = f"prediction {self.prediction:.4g} = {self.baseline:.4g} + the bars"
+        finish(ax, "added to the prediction", "", None, legend=False)
+        legend_above(ax)
+        ax.set_title(self.title or words, pad=22, fontsize="medium")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _value(row: Any, column: Any) -> str:
+    value = column_values(row, column)[0]
+    if column.levels is None:
+        return f"{value:.4g}" if np.isfinite(value) else "missing"
+    return str(column.levels[int(value)]) if value >= 0 else "unseen"

@@ -1,0 +1,260 @@
+r"""A model taken apart: a baseline, what each column adds alone, and what each pair adds.
+
+With d = z − z₀ the distance of a row from the reference, and columns c, e with features of their
+own, the model is exactly
+
+.. math:: f(x) = f_0 + \sum_c a_c(x) + \sum_{c < e} 2\, d_c^\top M_{ce}\, d_e, \qquad
+          a_c(x) = g_c^\top d_c + d_c^\top M_{cc}\, d_c, \qquad g = w + 2 M z_0
+
+where the square of a column of numbers belongs to the column itself. Of a one-hot field one feature
+is 1 and the others are 0, so that products within it vanish: there :math:`M_{cc}` moves to w, and
+:math:`a_c` is linear, the effect of a level. With M = U diag(s) Uᵀ a pair is
+:math:`2 \langle P_c, P_e \rangle_s` with :math:`P_c = U_c^\top d_c`, so that a row costs O(kd) but
+for the pairs themselves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import eye_array, issparse
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import Message, Option
+from quadlin.data.names import position_of
+from quadlin.explain.whole_columns import ZERO, WholeColumn
+from quadlin.solve.fit_state import FitState
+
+ELEMENTS = 2**22  # numbers of a block of rows
+MEAN = "the mean of the fitted rows"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where contributions are measured from."""
+
+    z: np.ndarray  # (d,), standardised
+    squares: np.ndarray  # (columns,), what the squares of a field's levels are there
+    words: str
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The model in standardised units of the features and the user's units of y."""
+
+    columns: tuple[WholeColumn, ...]
+    mean: np.ndarray  # (d,), with `scale` and `rest` as in `Units`
+    scale: np.ndarray  # (d,)
+    rest: np.ndarray  # (d,)
+    U: np.ndarray  # (d, k)
+    s: np.ndarray  # (k,)
+    w: np.ndarray  # (d,), with what products within a field come to
+    m: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ
+    free: np.ndarray  # (d,), 1 where squares are modelled
+    constant: float
+    reference: Reference
+
+    @classmethod
+    def of(cls, state: FitState, columns: Sequence[WholeColumn]) -> "Decomposition":
+        """Return the decomposition of a fitted model, measured from the mean of its rows."""
+        model, units, y = state.model, state.units, state.units.target.scale
+        given = (units.mean, units.scale, units.rest, units.free, model.U, model.s, model.w)
+        mean, scale, rest, free, U, s, w = (to_numpy(a).astype(np.float64) for a in given)
+        s, w, nu = y * s, y * w, mean * scale + rest
+        m = (U * U) @ s
+        constant = units.target.mean + y * float(model.c) - float(free @ m)
+        squares = np.zeros(len(columns))
+        for number, column in enumerate(columns):
+            if column.levels is None:
+                continue
+            c = column.features
+            within = U[c] @ (s * (nu[c] @ U[c])) - (1 - free[c]) * m[c] * nu[c]  # M_cc ν_c
+            w[c] -= 2 * within
+            constant -= float(nu[c] @ within)
+            squares[number] = np.sum(free[c] * m[c] * scale[c] * nu[c])  # Σ share · M_ll
+        origin = Reference(np.zeros(len(w)), squares, MEAN)
+        return cls(tuple(columns), mean, scale, rest, U, s, w, m, free, constant, origin)
+
+    def measured_from(self, reference: Any) -> "Decomposition":
+        """Return the same model measured from somewhere else.
+
+        Parameters
+        ----------
+        reference : "mean", "zero" or mapping
+            The mean of the fitted rows, zero in every column, or values of columns, with all
+            others at the mean.
+        """
+        if isinstance(reference, str) and reference == "mean":
+            return self
+        if isinstance(reference, str) and reference == "zero":
+            reference = dict.fromkeys((column.name for column in self.columns), ZERO)
+            words = "zero in every column"
+        elif isinstance(reference, Mapping):
+            values = ", ".join(f"{name}={value}" for name, value in reference.items())
+            words = f"{values}, and from {MEAN} elsewhere"
+        else:
+            raise ValueError(
+                Message(
+                    '{reference} must be "mean", "zero" or a mapping of columns to values, such as '
+                    "{{'city': 'Oslo'}}.",
+                    reference=Option("reference", reference),
+                )
+            )
+        z, squares = np.zeros(len(self.w)), self.reference.squares.copy()
+        names = [column.name for column in self.columns]
+        for name, value in reference.items():
+            number = position_of(names, str(name))
+            c = self.columns[number].features
+            row = self.columns[number].values_of(value)
+            z[c] = (row - self.mean[c]) * self.scale[c] - self.rest[c]
+            if self.columns[number].levels is not None:
+                squares[number] = self._within(row[None] * self.scale[c], c)[0]
+        return replace(self, reference=Reference(z, squares, words))
+
+    @cached_property
+    def fields(self) -> list[int]:
+        """Return the numbers of the columns that are one-hot fields."""
+        return [i for i, column in enumerate(self.columns) if column.levels is not None]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the columns that hold numbers."""
+        return [i for i, column in enumerate(self.columns) if column.levels is None]
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Return where each column is among the fields, or among the columns of numbers."""
+        return {n: i for kind in (self.fields, self.numbers) for i, n in enumerate(kind)}
+
+    @cached_property
+    def single(self) -> np.ndarray:
+        """Return the features of the columns that hold numbers."""
+        return np.array([int(self.columns[i].features[0]) for i in self.numbers], dtype=int)
+
+    @cached_property
+    def slope(self) -> np.ndarray:
+        """Return g = w + 2 M z₀ (d,), M without its blocks within fields."""
+        z = self.reference.z
+        Mz = self.U @ (self.s * (z @ self.U))
+        Mz[self.single] -= ((1 - self.free) * self.m * z)[self.single]
+        for number in self.fields:
+            c = self.columns[number].features
+            Mz[c] -= self.U[c] @ (self.s * (z[c] @ self.U[c]))
+        return np.asarray(self.w + 2 * Mz)
+
+    @cached_property
+    def baseline(self) -> float:
+        """Return f₀, the prediction at the reference."""
+        z = self.reference.z
+        quadratic = z @ (self.slope - self.w) / 2
+        return float(self.constant + z @ self.w + quadratic + self.reference.squares.sum())
+
+    def blocks(self, X: Any) -> Iterator["RowParts"]:
+        """Yield the parts of rows of features, some rows at a time."""
+        step = max(1, ELEMENTS // max(1, len(self.single) + len(self.columns)))
+        for start in range(0, X.shape[0], step):
+            yield self.parts(X[start : start + step])
+
+    def parts(self, X: Any) -> "RowParts":
+        """Return what rows of features (n, d), dense or sparse, are taken apart into."""
+        X = X.tocsc() if issparse(X) else to_numpy(X)
+        raw = X[:, self.single]
+        d = self._distance(raw.toarray() if issparse(raw) else raw, self.single)
+        alone = np.empty((X.shape[0], len(self.columns)))
+        alone[:, self.numbers] = self._alone(d, self.single)
+        factors = []
+        for number in self.fields:
+            alone[:, number], P = self.along(number, X[:, self.columns[number].features])
+            factors.append(P)
+        return RowParts(self, alone, d, tuple(factors))
+
+    def along(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return a_c (n,) and P_c (n, k) of one column, given its features (n, width)."""
+        c = self.columns[number].features
+        if self.columns[number].levels is None:
+            d = self._distance(x, c)
+            return self._alone(d, c)[:, 0], d * self.U[c]
+        nu = (self.mean * self.scale + self.rest + self.reference.z)[c]
+        Y = x.multiply(self.scale[c]).tocsr() if issparse(x) else x * self.scale[c]
+        linear = Y @ self.slope[c] - nu @ self.slope[c]
+        alone = linear + self._within(Y, c) - self.reference.squares[number]
+        return alone, Y @ self.U[c] - nu @ self.U[c]
+
+    def _distance(self, x: np.ndarray, j: np.ndarray) -> np.ndarray:
+        z = (x.astype(np.float64) - self.mean[j]) * self.scale[j] - self.rest[j]
+        return np.asarray(z - self.reference.z[j])
+
+    def _alone(self, d: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return np.asarray(d * self.slope[j] + (self.free * self.m)[j] * d * d)
+
+    def _within(self, Y: Any, c: np.ndarray) -> np.ndarray:
+        """Return y'M_cc y of levels y = x∘scale: zero where one is 1 and has no square."""
+        products = Y @ self.U[c]
+        squares = Y.multiply(Y).tocsr() if issparse(Y) else Y * Y
+        return np.asarray(products**2 @ self.s - squares @ ((1 - self.free) * self.m)[c])
+
+    def level_effects(self, number: int) -> np.ndarray:
+        """Return what each level of a field adds alone."""
+        return self.along(number, eye_array(len(self.columns[number].features), format="csr"))[0]
+
+
+@dataclass(frozen=True)
+class RowParts:
+    """Some rows, taken apart."""
+
+    model: Decomposition
+    alone: np.ndarray  # (n, columns), a_c
+    d: np.ndarray  # (n, number columns), their distances from the reference
+    factors: tuple[np.ndarray, ...]  # P_c (n, k) of each field
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """Return Σ_c P_c (n, k)."""
+        return np.asarray(self.d @ self.model.U[self.model.single] + sum(self.factors))
+
+    @cached_property
+    def halves(self) -> np.ndarray:
+        """Return half of all pairs of each column (n, columns), in O(kd) per row."""
+        model, half = self.model, np.empty_like(self.alone)
+        weighted = self.total * model.s
+        U = model.U[model.single]
+        half[:, model.numbers] = self.d * (weighted @ U.T) - self.d**2 * model.m[model.single]
+        for number, P in zip(model.fields, self.factors, strict=True):
+            half[:, number] = np.sum(P * (weighted - P * model.s), axis=1)
+        return half
+
+    def factor(self, number: int) -> np.ndarray:
+        """Return P_c of a column (n, k)."""
+        model, place = self.model, self.model.place[number]
+        if model.columns[number].levels is not None:
+            return self.factors[place]
+        return np.asarray(self.d[:, [place]] * model.U[model.single[place]])
+
+    def pair(self, first: int, second: int) -> np.ndarray:
+        """Return what two columns add together (n,)."""
+        return np.asarray(2 * (self.factor(first) * self.factor(second)) @ self.model.s)
+
+    def pair_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums over rows of every pair and of its square, (columns, columns) each."""
+        model, G = self.model, len(self.model.columns)
+        sums, squares = np.zeros((G, G)), np.zeros((G, G))
+        numbers = np.ix_(model.numbers, model.numbers)
+        U = model.U[model.single]
+        A = 2 * (U * model.s) @ U.T
+        sums[numbers] = A * (self.d.T @ self.d)
+        squares[numbers] = A**2 * ((self.d**2).T @ self.d**2)
+        for i, (number, P) in enumerate(zip(model.fields, self.factors, strict=True)):
+            terms = {
+                n: 2 * (P * Q) @ model.s
+                for n, Q in zip(model.fields[:i], self.factors, strict=False)
+            }
+            crossed = 2 * self.d * ((P * model.s) @ U.T)
+            terms |= dict(zip(model.numbers, crossed.T, strict=True))
+            for other, values in terms.items():
+                sums[number, other] = sums[other, number] = values.sum()
+                squares[number, other] = squares[other, number] = values @ values
+        np.fill_diagonal(sums, 0.0)
+        np.fill_diagonal(squares, 0.0)
+        return sums, squares

@@ -1,0 +1,166 @@
+"""What all displays share: axes, styles, ticks, legends, and names as plain text.
+
+Colours are those of Okabe and Ito, with a marker and a line style each, so that a picture can be
+read in grey and by the colour-blind.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.messages import printable
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^v<P"
+LINES = ("-", "--", "-.", ":")
+TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
+MAX_TICKS = 7  # distinct x values that each get a tick of their own
+Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
+Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
+
+
+def new_axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
+    """Return the axes given, or those of a new figure of that size."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:  # pragma: no cover
+        raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
+    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:
+    """Return how to draw a series: as `styles` says, or by its number."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+        "markersize": 4.5,
+        "linewidth": 1.4,
+        **styles.get(name, {}),
+    }
+
+
+def hollow(style: dict[str, Any]) -> dict[str, Any]:
+    """Return the style with markers one can see through, so that none hides another."""
+    return {**style, "markerfacecolor": "none", "markersize": 6}
+
+
+def finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool = True) -> None:
+    """Put words, a grid, ticks that can be read and a legend on the axes."""
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    if title:
+        ax.set_title(title)
+    ax.grid(True, which="major", alpha=0.3)
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
+            _tick(axis)
+    if not legend:
+        return
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) > 4:  # below the picture, where they hide nothing
+        columns = max(1, min(3, 70 // max(map(len, labels))))
+        from matplotlib.transforms import ScaledTranslation
+
+        below = ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)  # inches: under the label
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+        place["bbox_transform"] = ax.transAxes + below
+        ax.legend(frameon=False, fontsize="small", **place)
+    elif labels:
+        ax.legend(frameon=False, fontsize="small")
+
+
+def _tick(axis: Any) -> None:
+    """Give a logarithmic axis at least a few ticks with numbers."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
+    axis.set_major_formatter(lambda value, _: _short(value))
+    axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+    if high < 8 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def tick_values(ax: Any, points: Points) -> None:
+    """Put a tick at every x that was measured, where they are few and far enough apart."""
+    from matplotlib.ticker import NullLocator
+
+    columns = [np.asarray(x) for x, _ in points.values()]
+    if not columns or any(x.dtype.kind not in "iuf" for x in columns):
+        return
+    values = np.unique(np.concatenate(columns).astype(float))
+    if not 0 < len(values) <= MAX_TICKS or values[0] <= 0:
+        return
+    if len(values) == 1 or np.min(values[1:] / values[:-1]) > 1.3:
+        ax.set_xticks(values)
+        ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _short(value: float, first: str = "123456789") -> str:
+    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
+    if f"{value:.0e}"[0] not in first:
+        return ""
+    if 0.01 <= value < 100_000:
+        return f"{value:g}"
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def grouped(
+    x: Any, y: Any, geometric: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct x, in order of appearance if they are words, with y's mean, min, max."""
+    x, y = np.asarray(x), np.asarray(y, dtype=float)
+    keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
+    parts = [y[x == key] for key in keys]
+
+    def mean_of(part: np.ndarray) -> float:
+        if geometric and (part > 0).all():
+            return float(np.exp(np.log(part).mean()))
+        return float(part.mean())
+
+    rows = [(mean_of(part), part.min(), part.max()) for part in parts]
+    mean, low, high = np.array(rows).reshape(-1, 3).T
+    return keys, mean, low, high
+
+
+def plain(name: str, most: int = 28) -> str:
+    r"""Return a name that matplotlib draws as it is: no formula between dollars, no controls.
+
+    Of a name with more than `most` letters the middle is left out.
+
+    Examples
+    --------
+    >>> print(plain("cost in $ per $"))
+    cost in \$ per \$
+    >>> plain("the number of rooms in the building")
+    'the number of room… building'
+    """
+    name = printable(name)
+    if len(name) > most:
+        start = 2 * most // 3
+        name = f"{name[:start]}…{name[start + 1 - most :]}"
+    return name.replace("$", r"\$")
+
+
+def legend_above(ax: Any) -> None:
+    """Put the legend between the title and the picture, where it hides nothing."""
+    handles, labels = ax.get_legend_handles_labels()
+    if labels:
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(labels)}
+        ax.legend(handles, labels, frameon=False, fontsize="small", borderaxespad=0.2, **above)
+
+
+def decimals(largest: float, digits: int = 2) -> int:
+    """Return how many decimals show that many digits of the largest of some numbers.
+
+    Examples
+    --------
+    >>> decimals(0.76), decimals(12.0), decimals(3400.0), decimals(0.76, digits=3)
+    (2, 0, 0, 3)
+    """
+    return max(0, digits - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0

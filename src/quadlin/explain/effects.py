@@ -1,0 +1,204 @@
+"""Columns as wholes: how much each column, and each pair of columns, moves the prediction."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.explain.decomposition import Decomposition
+from quadlin.explain.tables import frame_of, product_name, text_table
+from quadlin.solve.fit_state import FitState
+
+SHOWN = 10  # lines of a printed table
+MOST_COLUMNS = 1000  # which have half a million pairs
+INDEPENDENT = "rows like those fitted, if the columns were independent"
+
+
+class Effect(NamedTuple):
+    """A column, or a pair of columns, and how much it moves the prediction."""
+
+    first: str
+    second: str | None  # None for a column alone
+    strength: float  # standard deviation over rows of what it contributes, in units of y
+
+
+class LevelEffect(NamedTuple):
+    """What a level of a text column adds alone."""
+
+    column: str
+    level: str
+    effect: float  # in units of y, measured from the reference
+    share: float  # of the fitted rows
+
+
+@dataclass(frozen=True, repr=False)
+class Effects:
+    """How much each column and each pair of columns moves the prediction.
+
+    The strength of a column, or of a pair of columns, is the standard deviation over rows of what
+    it contributes to the prediction, as `contributions` returns it.
+
+    Attributes
+    ----------
+    columns : list of Effect
+        Each column alone, strongest first.
+    pairs : list of Effect
+        Each pair of columns, strongest first.
+    levels : list of LevelEffect
+        What each level of the text columns adds alone, measured from the reference.
+    reference : str
+        Where contributions are measured from, in words.
+    rows : str
+        Which rows the standard deviations are of, in words.
+    """
+
+    columns: list[Effect]
+    pairs: list[Effect]
+    levels: list[LevelEffect]
+    reference: str
+    rows: str
+
+    def to_frame(self) -> Any:
+        """Return columns and pairs as a pandas frame, or as a dict of columns without pandas.
+
+        `second` is an empty text for a column alone.
+        """
+        effects = [*self.columns, *self.pairs]
+        return frame_of(
+            {
+                "first": [effect.first for effect in effects],
+                "second": [effect.second or "" for effect in effects],
+                "strength": [effect.strength for effect in effects],
+            }
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        lines = [
+            "How much columns move the prediction: the standard deviation, over",
+            f"{self.rows}, of what they contribute,",
+            f"measured from {self.reference}.",
+        ]
+        for heading, effects in (("column alone", self.columns), ("pair", self.pairs)):
+            rows = [[effect_name(e), f"{e.strength:.4g}"] for e in effects[:SHOWN]]
+            lines += ["", *text_table([heading, "strength"], rows)] if rows else []
+            more = len(effects) - SHOWN
+            lines += [f"and {more:,} more"] if more > 0 else []
+        if self.levels:
+            strongest = sorted(self.levels, key=lambda level: -abs(level.effect))[:SHOWN]
+            rows = [
+                [f"{e.column}={e.level}", f"{e.effect:+.4g}", f"{e.share:.1%}"] for e in strongest
+            ]
+            lines += ["", *text_table(["level", "effect", "of rows"], rows)]
+            lines += [f"Effects of levels are measured from {self.reference}."]
+        return "\n".join(lines)
+
+
+def effect_name(effect: Effect) -> str:
+    """Return the name of a column or of a pair of columns."""
+    return effect.first if effect.second is None else product_name(effect.first, effect.second)
+
+
+def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | None) -> Effects:
+    """Measure a model over blocks of rows, or over independent columns without rows.
+
+    Cost: O(nk·columns + n·columns²) with rows, O(k²·columns²) without.
+    """
+    if len(model.columns) > MOST_COLUMNS:
+        raise ValueError(
+            f"There are {len(model.columns):,} columns, and a table of their pairs is made for at "
+            f"most {MOST_COLUMNS:,}. Use interactions_.top() for the strongest pairs."
+        )
+    if blocks is None:
+        alone, pairs, rows = *independent_strengths(model, state), INDEPENDENT
+    else:
+        alone, pairs, count = measured_strengths(model, blocks)
+        rows = f"the {count:,} rows given"
+    names = [column.name for column in model.columns]
+    order = np.argsort(-alone, kind="stable").tolist()
+    i, j = np.triu_indices(len(names), 1)
+    ranked = np.argsort(-pairs[i, j], kind="stable")
+    ranked = ranked[pairs[i, j][ranked] > 0]
+    shares = to_numpy(state.features.mean)
+    levels = [
+        LevelEffect(model.columns[n].name, level, float(effect), float(shares[feature]))
+        for n in model.fields
+        for level, effect, feature in zip(
+            model.columns[n].levels or (),
+            model.level_effects(n),
+            model.columns[n].features,
+            strict=True,
+        )
+    ]
+    return Effects(
+        [Effect(names[c], None, float(alone[c])) for c in order],
+        [
+            Effect(names[a], names[b], float(pairs[a, b]))
+            for a, b in zip(i[ranked], j[ranked], strict=True)
+        ],
+        levels,
+        model.reference.words,
+        rows,
+    )
+
+
+def measured_strengths(
+    model: Decomposition, blocks: Iterable[Any]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the deviations of columns (G,) and of pairs (G, G) over rows, and their number."""
+    G, count = len(model.columns), 0
+    # Deviations from the first row, so that a large mean does not round the variance away.
+    start: np.ndarray | None = None
+    sums, squares = np.zeros(G), np.zeros(G)
+    pair_sums, pair_squares = np.zeros((G, G)), np.zeros((G, G))
+    for X in blocks:
+        for parts in model.blocks(X):
+            start = parts.alone[0].copy() if start is None else start
+            centred = parts.alone - start
+            sums, squares = sums + centred.sum(axis=0), squares + np.sum(centred**2, axis=0)
+            first, second = parts.pair_sums()
+            pair_sums, pair_squares = pair_sums + first, pair_squares + second
+            count += len(centred)
+    if not count:
+        raise ValueError("There are no rows to measure the effects over. Give at least one.")
+
+    def deviation(total: np.ndarray, square: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.maximum(square / count - (total / count) ** 2, 0.0))
+
+    return deviation(sums, squares), deviation(pair_sums, pair_squares), count
+
+
+def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return the deviations of columns (G,) and of pairs (G, G) if columns were independent.
+
+    The variance of a pair is then :math:`4\,\mathrm{tr}\,K_c S K_e S` with
+    :math:`K_c = U_c^\top \mathrm{cov}(z_c)\, U_c`.
+    """
+    k, G = len(model.s), len(model.columns)
+    alone, K = np.zeros(G), np.zeros((G, k, k))
+    kappa, phi, share = (
+        to_numpy(a).astype(np.float64)
+        for a in (state.units.kappa, state.units.phi, state.features.mean)
+    )
+    g, square = model.slope, model.free * model.m
+    variance = g**2 + 2 * g * square * kappa + square**2 * (phi - 1)
+    varies = model.scale > 0
+    for number, column in enumerate(model.columns):
+        c = column.features
+        if column.levels is None:
+            alone[number] = np.sqrt(max(0.0, float(variance[c[0]]) * varies[c[0]]))
+            K[number] = np.outer(model.U[c[0]], model.U[c[0]]) * varies[c[0]]
+            continue
+        effect, p = model.level_effects(number), share[c]
+        alone[number] = np.sqrt(max(0.0, p @ effect**2 - (p @ effect) ** 2))
+        V = model.scale[c, None] * model.U[c]
+        K[number] = (V * p[:, None]).T @ V - np.outer(p @ V, p @ V)
+    KS = (K * model.s).reshape(G, k * k)
+    swapped = np.swapaxes(K * model.s, 1, 2).reshape(G, k * k)
+    pairs = 2 * np.sqrt(np.maximum(KS @ swapped.T, 0.0))
+    np.fill_diagonal(pairs, 0.0)
+    return alone, pairs

@@ -1,0 +1,120 @@
+"""The display of interactions: a heat map of the columns that interact most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from quadlin.explain.drawing import decimals, finish, new_axes, plain
+from quadlin.explain.effects import Effects
+
+INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
+WIDE = 1e5  # numbers from there on do not fit into a cell
+LETTERS = 20  # of a name
+
+
+@dataclass
+class InteractionDisplay:
+    """How strongly the columns that interact most do so, in units of y.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns.
+    strength : array (len(names), len(names))
+        Strength of each pair, the standard deviation over rows of what it contributes. The diagonal
+        is that of each column alone.
+    signs : array (len(names), len(names))
+        Sign of the coefficient of a product of two columns of numbers; 0 where there is none.
+    rows : str
+        Which rows the standard deviations are over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 4))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] - 2 * X[:, 1] * X[:, 3])
+    >>> display = InteractionDisplay.from_estimator(model, X, columns=2)
+    >>> display.names, float(display.signs[0, 1])
+    (['x1', 'x3'], -1.0)
+    """
+
+    names: Sequence[str]
+    strength: np.ndarray
+    signs: np.ndarray
+    rows: str
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 10) -> Self:
+        """Take the columns of a fitted estimator whose pairs are strongest.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : rows or None
+            As for `effects`: the rows that the standard deviations are over.
+        columns : int, default=10
+            How many columns to show at most.
+
+        Returns
+        -------
+        InteractionDisplay
+        """
+        effects: Effects = estimator.effects(X)
+        size = {effect.first: 0.0 for effect in effects.columns}
+        for first, second, strength in effects.pairs:
+            for name in (first, str(second)):
+                size[name] += strength**2
+        strongest = set(sorted(size, key=lambda name: -size[name])[:columns])
+        whole = [c for c in estimator.decomposition().columns if c.name in strongest]
+        place = {column.name: i for i, column in enumerate(whole)}
+        table, signs = (np.zeros((len(whole), len(whole))) for _ in range(2))
+        numbers = {c.name: int(c.features[0]) for c in whole if c.levels is None}
+        view = estimator.interactions_
+        for first, second, strength in [*effects.columns, *effects.pairs]:
+            if first not in place or (second or first) not in place:
+                continue
+            i, j = place[first], place[second or first]
+            table[i, j] = table[j, i] = strength
+            if second is not None and first in numbers and second in numbers:
+                coefficient = view[numbers[first], numbers[second]]
+                signs[i, j] = signs[j, i] = np.sign(coefficient)
+        return cls([column.name for column in whole], table, signs, effects.rows)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 2.6 + 0.55 * len(self.names), 1.8 + 0.5 * len(self.names)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the pairs as a heat map; the diagonal is written but not coloured."""
+        count = len(self.names)
+        ax = new_axes(ax, self.size)
+        alone = np.eye(count, dtype=bool)
+        pairs = np.ma.masked_array(self.strength, alone)
+        largest = float(np.max(self.strength[~alone], initial=0.0))
+        image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0)
+        ax.set_facecolor("#eeeeee")
+        digits = decimals(largest)
+        for (i, j), strength in np.ndenumerate(self.strength):
+            dark = i != j and largest and strength > INK_ABOVE * largest
+            sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
+            ink = "white" if dark else "#666666" if i == j else "black"
+            size = f"{strength:.{digits}f}" if largest < WIDE else f"{strength:.1g}"
+            text = f"{sign if float(size) else ''}{size}"
+            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
+        labels = [plain(name, LETTERS) for name in self.names]
+        ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
+        ax.set_yticks(range(count), labels)
+        ax.tick_params(labelsize="small")
+        ax.figure.colorbar(image, ax=ax, label="strength (units of the prediction)", shrink=0.8)
+        finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
+        ax.grid(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

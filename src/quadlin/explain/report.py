@@ -1,0 +1,131 @@
+"""The report of a model: what it has learned, as plain data and as a page of HTML."""
+
+import math
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.explain.effects import MOST_COLUMNS, Effects
+from quadlin.explain.page import model_page
+from quadlin.explain.pictures import pictures_of
+from quadlin.explain.quality import quality_of
+from quadlin.explain.summary import found_pairs, left_side
+
+
+def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
+    """Return the page of a fitted estimator; see `SecondOrderRegressor.report`."""
+    name = target or getattr(y, "name", None)
+    content = describe(model, max(0, top), X, y, None if name is None else str(name))
+    content["diagnosis"] = content["diagnosis"].splitlines()
+    about = f" about {content['target']}" if content["target"] else ""
+    title = f"What the model says{about}"
+    return model_page(title, content, pictures_of(model, X, content["target"]))
+
+
+def describe(
+    model: Any, top: int, X: Any = None, y: Any = None, target: str | None = None
+) -> dict[str, Any]:
+    """Return what a fitted model has learned, as plain data.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Its public attributes are read.
+    top : int
+        How many interactions, linear terms and columns to list, the strongest first.
+    X, y : rows and targets, or None
+        Rows to measure R² and effects with.
+    target : str or None
+        Name of the target; by default that of the column it was read from, where that is known.
+
+    Returns
+    -------
+    dict
+        `advice`, the lines of `diagnosis` and `r2_of` may be a `Message`, which the command line
+        renders its own way.
+    """
+    law, view = model.fitted_.law, model.interactions_
+    names, sd = view.names, np.sqrt(to_numpy(model.moments_.var))
+    coef = to_numpy(model.coef_).astype(float)
+    errors = None if law is None or math.isnan(law.noise) else to_numpy(model.coef_std_)
+    strength = coef * sd
+    order = np.argsort(-np.abs(strength), kind="stable")[:top]
+    linear = [
+        {
+            "feature": names[j],
+            "coefficient": float(coef[j]),
+            "strength": float(strength[j]),
+            "std_error": None if errors is None else float(errors[j]),
+        }
+        for j in order.tolist()
+        if coef[j] != 0
+    ]
+    interactions = [
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "coefficient": pair.coefficient,
+            "strength": pair.strength,
+            "std_error": None if errors is None else pair.std_error,
+        }
+        for pair in view.top(top, squares=True)
+    ]
+    quality = quality_of(model, X, y)
+    target = target or getattr(model.fitted_.columns, "target", None)
+    noise = float(getattr(model, "noise_", math.nan))
+    return {
+        "class": type(model).__name__,
+        "version": _version(),
+        "target": target,
+        "formula": f"{left_side(model, target)} = b + xᵀw + xᵀMx",
+        "rows": model.n_samples_seen_,
+        "features": len(names),
+        "rank": model.rank_,
+        "alpha": list(model.alpha_),
+        "intercept": float(model.intercept_),
+        "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
+        "noise": noise if math.isfinite(noise) else None,
+        "score": quality.name,
+        "r2": quality.value,
+        "r2_of": quality.how,
+        "r2_is_bound": quality.bound,
+        "status": model.status_.name,
+        "advice": model.status_.value,
+        "interactions": interactions,
+        "linear": linear,
+        "found_pairs": [
+            {"first": pair.first, "second": pair.second, "coefficient": pair.coefficient}
+            for pair in found_pairs(model)
+        ],
+        "effects": _effects(model, top, X),
+        "history": [
+            {"step": r.step, "passes": r.passes, "loss": float(r.loss)} for r in model.history_
+        ],
+        "diagnosis": model.diagnose(),
+    }
+
+
+def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
+    if len(model.decomposition().columns) > MOST_COLUMNS:
+        return None
+    effects: Effects = model.effects(X)
+    levels = sorted(effects.levels, key=lambda level: -abs(level.effect))[:top]
+    return {
+        "rows": effects.rows,
+        "reference": effects.reference,
+        "columns": [{"column": e.first, "strength": e.strength} for e in effects.columns[:top]],
+        "pairs": [
+            {"first": e.first, "second": e.second, "strength": e.strength}
+            for e in effects.pairs[:top]
+        ],
+        "levels": [level._asdict() for level in levels],
+    }
+
+
+def _version() -> str:
+    try:
+        return version("quadlin")
+    except PackageNotFoundError:  # a checkout that was not installed
+        return "unknown"

@@ -1,0 +1,80 @@
+"""The display of a spectrum: the eigenvalues of the low-rank part, beside what noise would be."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from quadlin.core.arrays import to_numpy
+from quadlin.explain.drawing import COLOURS, finish, legend_above, new_axes
+
+LEAST = 4  # places along the axis, so that a bar alone is not a wall
+
+
+@dataclass
+class SpectrumDisplay:
+    """The signed eigenvalues of the low-rank part of M for standardised features, in units of y.
+
+    Parameters
+    ----------
+    eigenvalues : array (rank,)
+        By falling size.
+    noise : float
+        About how large the largest eigenvalue of noise alone would be; NaN where that is not
+        known.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(1000, 5, rank=2, noise=0.1, random_state=0)
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(data.X, data.y)
+    >>> display = SpectrumDisplay.from_estimator(model)
+    >>> bool(abs(display.eigenvalues).min() > 10 * display.noise)
+    True
+    """
+
+    eigenvalues: np.ndarray
+    noise: float
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_estimator(cls, estimator: Any) -> Self:
+        """Take the eigenvalues of a fitted estimator, for features of standard deviation 1."""
+        state = estimator.fitted_.state
+        values = to_numpy(state.model.s).astype(float) * state.units.target.scale
+        d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
+        error = float("nan") if is_classifier(estimator) else estimator.history_[-1].loss ** 0.5
+        noise = float(error) * (d / n) ** 0.5
+        return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 5.6, 3.2
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw a bar per eigenvalue, and the size of noise as a band."""
+        ax = new_axes(ax, self.size)
+        places = np.arange(1, len(self.eigenvalues) + 1)
+        if np.isfinite(self.noise):
+            label = "noise alone"
+            ax.axhspan(-self.noise, self.noise, color="#999999", alpha=0.3, lw=0, label=label)
+        for sign, colour, label in ((1, COLOURS[0], "positive"), (-1, COLOURS[1], "negative")):
+            mine = np.sign(self.eigenvalues) == sign
+            if mine.any():
+                hatch = "" if sign > 0 else "//"
+                style = {"color": colour, "label": label, "hatch": hatch, "edgecolor": "white"}
+                ax.bar(places[mine], self.eigenvalues[mine], width=0.7, **style)
+        ax.axhline(0, color="black", linewidth=0.8)
+        if len(places) <= 20:
+            ax.set_xticks(places)
+        ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
+        finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
+        legend_above(ax)
+        ax.set_title(self.title or "", pad=22)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

@@ -1,0 +1,212 @@
+"""The summary of a model: estimates, how sure they are, and how the fit went."""
+
+from dataclasses import dataclass
+from math import isclose, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+from sklearn.base import is_classifier
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import Message, Option, printable
+from quadlin.explain.pair_report import Pair
+from quadlin.explain.quality import Quality, quality_of
+from quadlin.explain.tables import frame_of, p_value, product_name, text_table
+
+SHOWN = 25  # linear terms of a printed table
+PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
+LEVELS_ARE = (
+    "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
+    "rows."
+)
+FOUND_PAIRS_ARE = (
+    "Some pairs were found by a search because they fit these rows, so that their p-values are too "
+    "small: see pairs_."
+)
+
+
+class Term(NamedTuple):
+    """One term of the model; what is not known is NaN."""
+
+    term: str
+    kind: str  # "intercept", "linear", "pair" of the low-rank part, or "found pair"
+    first: str  # the feature, or the first of a pair
+    second: str  # the second of a pair
+    estimate: float
+    std_error: float
+    t: float
+    p: float  # two-sided, of Student's distribution
+    low: float  # of the interval
+    high: float
+
+
+@dataclass(frozen=True, repr=False)
+class ModelSummary:
+    """Estimates with standard errors, t, p and intervals; printing it shows a table.
+
+    Attributes
+    ----------
+    terms : list of Term
+        The intercept, the linear terms and the strongest pairs.
+    facts : dict of str to str
+        How the fit went: rows, R², rank, penalties, noise and status, in words.
+    quality : Quality
+        R² as a number, and which rows it is of.
+    notes : list of str
+        How to read the table.
+    level : float
+        Probability of the intervals.
+    """
+
+    terms: list[Term]
+    facts: dict[str, str]
+    quality: Quality
+    notes: list[str]
+    level: float
+
+    def to_frame(self) -> Any:
+        """Return the terms as a pandas frame, or as a dict of columns without pandas."""
+        return frame_of({name: [getattr(t, name) for t in self.terms] for name in Term._fields})
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.facts))
+        lines = [f"{name:<{width}}  {printable(fact)}" for name, fact in self.facts.items()]
+        return "\n".join([*lines, "", *self._table(), "", *self.notes])
+
+    def _table(self) -> list[str]:
+        sure = any(np.isfinite(term.std_error) for term in self.terms)
+        linear = [term for term in self.terms if term.kind == "linear"]
+        hidden = {id(term) for term in linear[SHOWN:]}
+        shown = [term for term in self.terms if id(term) not in hidden]
+        tail = f"{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}"
+        head = ["", "estimate", *(["std error", "t", "p", f"[{tail[0]}", f"{tail[1]}]"] * sure)]
+        rows = []
+        for a in shown:
+            cells = [
+                f"{a.std_error:.3g}",
+                f"{a.t:.2f}",
+                p_value(a.p),
+                f"{a.low:.4g}",
+                f"{a.high:.4g}",
+            ]
+            rows.append([a.term, f"{a.estimate:+.4g}", *(cells if sure else [])])
+        lines = text_table(head, rows)
+        if hidden:
+            lines.append(f"and {len(hidden):,} weaker linear terms; to_frame() has all of them")
+        return lines
+
+
+def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -> ModelSummary:
+    """Return the summary of a fitted estimator; see `SecondOrderRegressor.summary`."""
+    if not 0 < level < 1:
+        raise ValueError(Message("{level} must lie between 0 and 1.", level=Option("level", level)))
+    law, names = model.fitted_.law, model.interactions_.names
+    left = float(model.n_samples_seen_) if law is None else max(law.left, 1.0)
+    tests = _Tests(left, level)
+    b_std = nan if law is None else float(model.intercept_std_)
+    w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
+    terms = []
+    if model.fitted_.options.fit_intercept:
+        terms.append(tests.term("intercept", "intercept", "", "", float(model.intercept_), b_std))
+    coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
+    order = np.arange(len(coef))
+    if len(coef) > SHOWN:
+        order = np.argsort(-np.abs(coef * sd), kind="stable")
+    terms += [
+        tests.term(names[j], "linear", names[j], "", coef[j], float(w_std[j]))
+        for j in order.tolist()
+        if model.fitted_.options.fit_linear
+    ]
+    terms += _pairs(model, top, tests)
+    quality = quality_of(model, *rows)
+    return ModelSummary(terms, _facts(model, quality), quality, _notes(model, terms), level)
+
+
+def found_pairs(model: Any) -> list[Pair]:
+    """Return the pairs that an estimator searched for and keeps, if it does."""
+    report = getattr(model, "pairs_", None)
+    return [] if report is None else list(report.pairs)
+
+
+def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
+    """Return the strongest pairs and all found ones, by the coefficient they have in y."""
+    view, found = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
+    strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
+    terms = []
+    for pair in dict.fromkeys([*strongest, *found]):
+        coefficient, error = view[pair], view.std_error(*pair)
+        kind = "found pair" if pair in found else "pair"
+        if error is None and kind == "found pair" and isclose(coefficient, found[pair].coefficient):
+            error = found[pair].std_error  # nothing but the search speaks of this product
+        name = product_name(*pair)
+        terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
+    return terms
+
+
+class _Tests(NamedTuple):
+    left: float  # degrees of freedom
+    level: float
+
+    def term(
+        self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
+    ) -> Term:
+        if not std_error > 0:
+            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
+        t = estimate / std_error
+        p = 2 * float(student.sf(abs(t), self.left))
+        reach = float(student.ppf((1 + self.level) / 2, self.left)) * std_error
+        return Term(
+            name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
+        )
+
+
+def _facts(model: Any, quality: Quality) -> dict[str, str]:
+    first, second = model.alpha_
+    noise = getattr(model, "noise_", None)
+    facts = {
+        "model": f"{type(model).__name__}, {left_side(model)} = b + xᵀw + xᵀMx",
+        "rows": f"{model.n_samples_seen_:,}",
+        "features": f"{len(model.interactions_.names):,}",
+        quality.name: str(quality),
+        "rank": f"{model.rank_}" if model.rank_ else "0, a linear model",
+        "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
+    }
+    if not is_classifier(model):
+        facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
+    return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
+
+
+def left_side(model: Any, target: str | None = None) -> str:
+    """Return what the formula is of: the target, or the log-odds of a class."""
+    return "log-odds" if is_classifier(model) else target or "y"
+
+
+def _notes(model: Any, terms: list[Term]) -> list[str]:
+    notes: list[str] = []
+    if any(term.kind in ("pair", "found pair") for term in terms):
+        notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else "y"))
+    if len(model.fitted_.fields):
+        notes.append(LEVELS_ARE)
+    if any(term.kind == "found pair" for term in terms):
+        notes.append(FOUND_PAIRS_ARE)
+    law = model.fitted_.law
+    if law is None:
+        advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))
+        if "uncertainty" not in model.get_params(deep=False):
+            advice = Message("this estimator does not compute them.")
+        notes.append(Message.joined(["Standard errors, t, p and intervals:", advice]))
+        return notes
+    if any(model.alpha_):
+        notes.append(
+            "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
+            "that."
+        )
+    if not law.exact:
+        notes.append("Standard errors come from draws and are themselves uncertain by about 9%.")
+    if model.rank_:
+        notes.append("Tests and intervals take the rank and the penalty as given.")
+    return notes

@@ -1,0 +1,203 @@
+"""The display of two columns: the prediction over both of them, with the data over it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from quadlin.data.names import position_of
+from quadlin.explain.column_values import column_values
+from quadlin.explain.decomposition import Decomposition
+from quadlin.explain.drawing import finish, new_axes, plain, style_of
+from quadlin.explain.whole_columns import WholeColumn
+
+GRID = 41  # points along a column of numbers
+POINTS = 1000  # rows that are drawn
+LEVELS_SHOWN = 8  # of a text column, the most frequent ones
+TAILS = (1, 99)  # percent of the rows that the grid reaches between
+
+
+@dataclass
+class PairDisplay:
+    """The prediction over two columns, all others at the reference, with the data over it.
+
+    Two columns of numbers make a surface, a column of numbers and a text column a line per level,
+    and two text columns a table.
+
+    Parameters
+    ----------
+    names : (str, str)
+        The two columns; a text column comes second.
+    x, y : arrays of numbers or names of levels
+        The values of the two columns.
+    prediction : array (len(y), len(x))
+        The prediction for each pair of values.
+    points : array (n_points, 2)
+        Values of the two columns in the data; of a text column, the position in `x` or `y`.
+    reference : str
+        Where all other columns are, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] + X[:, 1] * X[:, 2])
+    >>> display = PairDisplay.from_estimator(model, X)
+    >>> display.names, display.prediction.shape, display.points.shape
+    (('x1', 'x2'), (41, 41), (300, 2))
+    """
+
+    names: tuple[str, str]
+    x: np.ndarray | Sequence[str]
+    y: np.ndarray | Sequence[str]
+    prediction: np.ndarray
+    points: np.ndarray
+    reference: str
+    target: str = "prediction"
+    title: str | None = None
+    ax_: Any = None
+    figure_: Any = None
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        columns: tuple[str, str] | None = None,
+        *,
+        reference: Any = "mean",
+    ) -> Self:
+        """Take the prediction of a fitted estimator over two columns.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : frame, array, sparse matrix or None
+            Rows in memory, of which up to 1,000 are drawn. Without them the surface reaches two
+            standard deviations to each side of the mean of the fitted rows.
+        columns : (str, str) or None
+            Names of the two columns; None takes the strongest pair by `effects`.
+        reference : "mean", "zero" or mapping, default="mean"
+            Where all other columns are, as for `contributions`.
+
+        Returns
+        -------
+        PairDisplay
+        """
+        model: Decomposition = estimator.decomposition(reference)
+        if columns is None:
+            pairs = estimator.effects(X).pairs
+            if not pairs:
+                raise ValueError("The model has no interactions. Name two columns to look at.")
+            columns = (pairs[0].first, pairs[0].second)
+        numbers = [_number_of(model, name) for name in columns]
+        numbers.sort(key=lambda i: model.columns[i].levels is not None)  # a text column second
+        first, second = (model.columns[i] for i in numbers)
+        if X is not None:
+            points = np.stack([column_values(X, column) for column in (first, second)], axis=1)
+        else:
+            points = np.empty((0, 2))
+        if first.levels is None:  # a table counts all rows
+            points = points[:: max(1, -(-len(points) // POINTS))]
+        x, y = (Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
+        (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
+        surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
+        points = np.stack([x.points, y.points], axis=1)
+        words = model.reference.words
+        return cls((first.name, second.name), x.values, y.values, surface, points, words)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 5.6, 4.2
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the surface, the lines or the table."""
+        ax = new_axes(ax, self.size)
+        words = [isinstance(axis[0], str) for axis in (self.x, self.y)]
+        (self._table if all(words) else self._lines if any(words) else self._surface)(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _surface(self, ax: Any) -> None:
+        image = ax.contourf(self.x, self.y, self.prediction, levels=14, cmap="viridis")
+        ax.figure.colorbar(image, ax=ax, label=plain(self.target))
+        if len(self.points):
+            dots = {"s": 9, "facecolor": "white", "edgecolor": "black", "linewidth": 0.4}
+            ax.scatter(*self.points.T, alpha=0.6, label="data", **dots)
+            ax.set_xlim(self.x[0], self.x[-1])
+            ax.set_ylim(self.y[0], self.y[-1])
+        self._finish(ax, self.names[1])
+
+    def _lines(self, ax: Any) -> None:
+        for i in range(len(self.y)):
+            style = style_of(i, "", {})
+            marker, size = style.pop("marker"), style.pop("markersize")
+            ax.plot(self.x, self.prediction[i], label=plain(str(self.y[i])), **style)
+            here = self.points[self.points[:, 1] == i, 0]
+            here = here[(here >= self.x[0]) & (here <= self.x[-1])]
+            values = np.interp(here, np.asarray(self.x), self.prediction[i])
+            dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
+            ax.plot(here, values, color=style["color"], **dots)
+        self._finish(ax, self.target)
+        ax.legend(title=plain(self.names[1]), frameon=False, fontsize="small")
+
+    def _table(self, ax: Any) -> None:
+        image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
+        middle = (self.prediction.min() + self.prediction.max()) / 2
+        for (i, j), value in np.ndenumerate(self.prediction):
+            ink = "black" if value > middle else "white"
+            text = f"{value:.3g}"
+            if len(self.points):
+                text += f"\n({np.sum((self.points == (j, i)).all(axis=1))})"
+            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
+        ax.set_xticks(range(len(self.x)), [plain(str(v)) for v in self.x], rotation=30, ha="right")
+        ax.set_yticks(range(len(self.y)), [plain(str(v)) for v in self.y])
+        words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
+        ax.figure.colorbar(image, ax=ax, label=words)
+        self._finish(ax, self.names[1])
+        ax.grid(False)
+
+    def _finish(self, ax: Any, y_label: str) -> None:
+        title = self.title or f"all other columns at {self.reference}"
+        finish(ax, plain(self.names[0]), plain(y_label), None, legend=False)
+        ax.set_title(plain(title, 70), fontsize="small")
+
+
+def _number_of(model: Decomposition, name: str) -> int:
+    names = [column.name for column in model.columns]
+    return position_of(names, name)
+
+
+class Axis(NamedTuple):
+    """The values along a column, their features, and where the data are among them."""
+
+    number: int  # of the column
+    values: np.ndarray | Sequence[str]
+    rows: np.ndarray  # (len(values), features of the column)
+    points: np.ndarray  # numbers, or positions of levels, −1 for levels that are not shown
+
+    @classmethod
+    def of(cls, model: Decomposition, number: int, points: np.ndarray) -> "Axis":
+        """Return the axis of a column whose values in the data are `points`."""
+        column: WholeColumn = model.columns[number]
+        if column.levels is not None:
+            share = model.mean[column.features]
+            shown = np.sort(np.argsort(-share, kind="stable")[:LEVELS_SHOWN])
+            rows = (shown[:, None] == np.arange(len(share))).astype(float)
+            place = np.full(len(share) + 1, -1)  # the last is for levels never seen
+            place[shown] = np.arange(len(shown))
+            names = [column.levels[i] for i in shown]
+            return cls(number, names, rows, place[points.astype(int)])
+        j = int(column.features[0])
+        present = points[np.isfinite(points)]  # a missing value is nowhere
+        if len(present):
+            low, high = np.percentile(present, TAILS)
+        else:
+            sd = 1 / model.scale[j] if model.scale[j] else 1.0
+            low, high = model.mean[j] - 2 * sd, model.mean[j] + 2 * sd
+        grid = np.linspace(low, high if high > low else low + 1.0, GRID)
+        return cls(number, grid, grid[:, None], points)

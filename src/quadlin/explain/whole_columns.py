@@ -1,0 +1,95 @@
+"""Features gathered into the columns that people know: the levels of a text column are one."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.names import shortened
+
+ZERO = object()  # the value of a column whose features are all zero
+ENDS = "_=:.- /"  # what may stand between the name of a column and that of a level
+
+
+class WholeColumn(NamedTuple):
+    """A column as it was given: one feature, or the levels of a text column or one-hot group."""
+
+    name: str
+    features: np.ndarray  # positions
+    levels: tuple[str, ...] | None  # None for a column of numbers
+
+    def values_of(self, value: Any) -> np.ndarray:
+        """Return the features of a value of the column: a number, or one of its levels."""
+        if value is ZERO:
+            return np.zeros(len(self.features))
+        if self.levels is not None:
+            if str(value) not in self.levels:
+                raise ValueError(
+                    f"{value!r} is not a level of {self.name!r}. Its levels are "
+                    f"{shortened(self.levels)}."
+                )
+            return np.array([float(level == str(value)) for level in self.levels])
+        try:
+            return np.array([float(value)])
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{self.name!r} holds numbers, but its reference is {value!r}. Give a number."
+            ) from None
+
+
+def whole_columns(
+    names: Sequence[str], fields: Sequence[np.ndarray], encoder: TableEncoder | None
+) -> tuple[WholeColumn, ...]:
+    """Gather the features of each field.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the features.
+    fields : sequence of arrays
+        The positions of the features of each one-hot group.
+    encoder : TableEncoder or None
+        Of the text columns, which knows their names; other groups are named after their features.
+
+    Returns
+    -------
+    tuple of WholeColumn
+        In the order of their first features.
+
+    Examples
+    --------
+    >>> columns = whole_columns(["age", "city_Oslo", "city_Rome"], [np.array([1, 2])], None)
+    >>> [(column.name, column.levels) for column in columns]
+    [('age', None), ('city', ('Oslo', 'Rome'))]
+    """
+    of_field = {int(j) for field in fields for j in field}
+    columns = [
+        WholeColumn(str(name), np.array([j]), None)
+        for j, name in enumerate(names)
+        if j not in of_field
+    ]
+    if encoder is not None:
+        text = [n for n, levels in zip(encoder.input_names, encoder.levels, strict=True) if levels]
+        for name, field in zip(text, fields, strict=True):
+            labels = tuple(str(names[j])[len(name) + 1 :] for j in field)
+            columns.append(WholeColumn(name, np.asarray(field), labels))
+    else:
+        taken = {column.name for column in columns}
+        columns += [
+            _group([str(names[j]) for j in field], np.asarray(field), taken) for field in fields
+        ]
+    return tuple(sorted(columns, key=lambda column: int(column.features[0])))
+
+
+def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
+    """Name a one-hot group by what the names of its features begin with, if that is a name."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    start = "".join(letters[0] for letters in same)
+    start = start[: max(start.rfind(end) for end in ENDS) + 1]
+    name = start.rstrip(ENDS)
+    if not name or name in taken:
+        return WholeColumn(f"{names[0]} … {names[-1]}", field, tuple(names))
+    taken.add(name)
+    return WholeColumn(name, field, tuple(level[len(start) :] for level in names))

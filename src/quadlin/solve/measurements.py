@@ -1,0 +1,144 @@
+"""Measurement vectors as an operator: products with A and Aᴴ, counted and conditioned."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
+
+from quadlin.core.rows import Walks
+
+MOST_WHITENED = 2000  # columns of which a d×d matrix is formed
+BLOCK_ELEMENTS = 1 << 20
+POWER_STEPS = 20
+PROBES = 10  # random signs that estimate the sizes of columns
+LEAST_COLUMN = 1e-2  # of the mean: columns that are smaller may be hardly measured
+
+
+@dataclass(frozen=True)
+class Measurements:
+    r"""Rows aᵢ behind new unknowns v, :math:`z = Bv`, such that √Ω·AB has singular values about 1.
+
+    B is a d×r matrix, which makes them 1, or a diagonal one (d,), which makes the largest 1.
+    """
+
+    A: Any  # (n, d): array, sparse matrix or LinearOperator
+    B: np.ndarray
+    is_real: bool  # whether the signal is
+    counter: Walks = field(default_factory=Walks)
+
+    @property
+    def width(self) -> int:
+        """Return the number of unknowns."""
+        return int(self.B.shape[-1])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Return the dtype of the unknowns."""
+        return unknowns_dtype(self.A, self.is_real)
+
+    def signal(self, v: np.ndarray) -> np.ndarray:
+        """Return z = Bv."""
+        z = self.B @ v if self.B.ndim == 2 else (self.B * v.T).T
+        return np.asarray(z, dtype=self.dtype)
+
+    def forward(self, v: np.ndarray) -> np.ndarray:
+        """Return A B v: one walk over A."""
+        self.counter.count += 1
+        return np.asarray(self.A @ self.signal(v))
+
+    def adjoint(self, u: np.ndarray) -> np.ndarray:
+        """Return (AB)ᴴu, its real part where the signal is real: one walk over A."""
+        self.counter.count += 1
+        z = adjoint(self.A, u)
+        z = z.real if self.is_real else z
+        return np.asarray(self.B.conj().T @ z if self.B.ndim == 2 else (self.B * z.T).T)
+
+    def random(self, rng: np.random.Generator, columns: int | None = None) -> np.ndarray:
+        """Return unknowns (r,), or (r, columns), drawn at random; the basis B does not matter."""
+        d = int(self.A.shape[1])
+        shape = (d,) if columns is None else (d, columns)
+        z = rng.standard_normal(shape)
+        z = z if self.is_real else z + 1j * rng.standard_normal(shape)
+        if self.B.ndim == 2:
+            z = (self.B / np.linalg.norm(self.B, axis=0)).conj().T @ z
+        return np.asarray(z, dtype=self.dtype)
+
+
+def adjoint(A: Any, u: np.ndarray) -> np.ndarray:
+    """Return Aᴴu without a conjugated copy of A."""
+    if isinstance(A, LinearOperator):
+        return np.asarray(A.rmatvec(u))
+    return np.asarray(A.T @ u.conj()).conj()
+
+
+def unknowns_dtype(A: Any, is_real: bool) -> np.dtype:
+    """Return the dtype of signals, float32 staying float32."""
+    dtype = np.result_type(A.dtype, np.float32)
+    return np.empty(0, dtype=dtype).real.dtype if is_real else dtype
+
+
+def conditioned(
+    A: Any, weight: np.ndarray, is_real: bool, rng: np.random.Generator
+) -> Measurements:
+    """Return the measurements behind unknowns in which they are well conditioned.
+
+    Up to 2,000 columns of an array: by the matrix AᴴΩA, one walk, O(nd²). Otherwise, and for a
+    LinearOperator, by the size of its columns and its norm, 60 products; the columns should then be
+    about orthogonal.
+    """
+    d = int(A.shape[1])
+    if isinstance(A, LinearOperator) or d > MOST_WHITENED:
+        return _scaled(Measurements(A, np.ones(d), is_real), weight, rng)
+    gram = _gram(A, weight)
+    values, vectors = np.linalg.eigh(gram.real if is_real else gram)
+    eps = float(np.finfo(unknowns_dtype(A, is_real)).eps)
+    kept = values > d * eps * max(float(values[-1]), 0.0)
+    return Measurements(A, vectors[:, kept] / np.sqrt(values[kept]), is_real, Walks(1))
+
+
+def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -> Measurements:
+    """Scale columns to one size, estimated by E v∘(AᴴΩA v) for random signs v, and norm 1."""
+
+    def gram(measure: Measurements, v: np.ndarray) -> np.ndarray:
+        return measure.adjoint(weight * measure.forward(v))
+
+    diagonal = np.zeros(plain.width)
+    for _ in range(PROBES):
+        signs = rng.choice([-1.0, 1.0], size=plain.width).astype(plain.dtype)
+        diagonal += (signs * gram(plain, signs)).real / PROBES
+    mean = float(np.mean(diagonal))
+    if not mean > 0:
+        return plain
+    level = replace(plain, B=1 / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)))
+    return replace(level, B=level.B / np.sqrt(_norm(lambda v: gram(level, v), level.random(rng))))
+
+
+def _norm(apply: Callable[[np.ndarray], np.ndarray], v: np.ndarray) -> float:
+    """Return the largest eigenvalue of a positive operator, by power iteration."""
+    size = 0.0
+    for _ in range(POWER_STEPS):
+        v = apply(v)
+        size = float(np.linalg.norm(v))
+        if not size > 0:
+            break
+        v = v / size
+    return size
+
+
+def _gram(A: Any, weight: np.ndarray) -> np.ndarray:
+    """Return AᴴΩA, summed over blocks of rows."""
+    n, d = A.shape
+    wide = np.result_type(A.dtype, np.float64)
+    total = np.zeros((d, d), dtype=wide)
+    rows = max(1, BLOCK_ELEMENTS // max(d, 1))
+    for first in range(0, n, rows):
+        block = A[first : first + rows].astype(wide)
+        omega = weight[first : first + rows, None]
+        if issparse(block):
+            total += (block.conj().T @ block.multiply(omega)).toarray()
+        else:
+            total += block.conj().T @ (omega * block)
+    return total

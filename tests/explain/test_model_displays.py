@@ -1,0 +1,168 @@
+"""Displays of a model: computed once, drawn later, of what the model says."""
+
+import re
+
+import matplotlib
+import matplotlib.pyplot
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from quadlin import SecondOrderRegressor
+from quadlin.explain.column_values import column_values
+from quadlin.explain.pictures import pictures_of
+from quadlin.explain.surface_display import Axis
+from quadlin.plot import ContributionDisplay, InteractionDisplay, PairDisplay, SpectrumDisplay
+
+matplotlib.use("Agg")
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "city": RNG.choice(["Bonn", "Oslo", "Rome"], 300),
+        "kind": RNG.choice(["flat", "house"], 300),
+        "area": RNG.normal(70, 20, 300),
+        "cost in $ a $": RNG.uniform(0, 2, 300),
+    }
+)
+COST = FRAME["cost in $ a $"]
+Y = 0.1 * FRAME["area"] * COST - 3 * (FRAME["city"] == "Rome") * COST + (FRAME["kind"] == "flat")
+Y += RNG.standard_normal(300) * 0.3
+MODEL = SecondOrderRegressor(3, alpha=0.0, random_state=0).fit(FRAME, Y)
+LINEAR = SecondOrderRegressor(0, alpha=0.0).fit(FRAME, Y)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def drawn(display):
+    """Draw small and without a layout, which takes most of the time."""
+    _, ax = matplotlib.pyplot.subplots(dpi=20)
+    assert display.plot(ax=ax) is display
+    assert display.ax_ is ax
+    display.figure_.canvas.draw()
+    return display
+
+
+def test_a_display_makes_its_own_axes():
+    display = SpectrumDisplay.from_estimator(MODEL).plot()
+    assert display.ax_.figure is display.figure_
+    assert display.figure_.get_size_inches().tolist() == list(display.size)
+
+
+def test_the_heat_map_shows_the_strongest_columns_with_their_signs():
+    display = drawn(InteractionDisplay.from_estimator(MODEL, FRAME, columns=3))
+    effects = {(e.first, e.second): e.strength for e in MODEL.effects(FRAME).pairs}
+    assert set(display.names) == {"city", "area", "cost in $ a $"}
+    i, j = display.names.index("area"), display.names.index("cost in $ a $")
+    assert display.strength[i, j] == display.strength[j, i] == effects["area", "cost in $ a $"]
+    assert display.signs[i, j] == 1
+    assert display.signs[display.names.index("city"), j] == 0  # levels have no sign in common
+    assert display.rows == "the 300 rows given"
+    texts = [text.get_text() for text in display.ax_.texts]
+    assert len(texts) == 9
+    assert sum(text.startswith("+") for text in texts) >= 2
+
+
+def test_names_with_dollars_are_no_formulas():
+    display = drawn(InteractionDisplay.from_estimator(MODEL))
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert r"cost in \$ a \$" in labels
+
+
+@pytest.mark.parametrize("columns", [("area", "cost in $ a $"), ("city", "area"), ("kind", "city")])
+def test_the_surface_of_a_pair_is_what_the_model_predicts(columns):
+    display = drawn(PairDisplay.from_estimator(MODEL, FRAME, columns))
+    assert len(display.points) == 300
+    parts = MODEL.decomposition()
+    # A row at the mean of all other columns: what other columns add there is nothing.
+    others = [c.name for c in parts.columns if c.name not in display.names]
+    row = FRAME.iloc[:1].copy()
+    row[display.names[0]], row[display.names[1]] = display.x[1], display.y[0]
+    whole = MODEL.contributions(row).to_frame().iloc[0]
+    away = sum(v for name, v in whole.items() if any(o in name for o in others))
+    assert display.prediction[0, 1] == pytest.approx(MODEL.predict(row)[0] - away)
+
+
+def test_a_table_of_levels_counts_all_rows():
+    many = pd.concat([FRAME] * 5)
+    display = drawn(PairDisplay.from_estimator(MODEL, many, ("kind", "city")))
+    counts = [
+        int(c) for text in display.ax_.texts for c in re.findall(r"\((\d+)\)", text.get_text())
+    ]
+    assert sum(counts) == len(many) == 1500
+    assert len(PairDisplay.from_estimator(MODEL, many, ("area", "city")).points) <= 1000
+
+
+def test_the_strongest_pair_is_drawn_by_default_with_or_without_rows():
+    first = MODEL.effects(FRAME).pairs[0]
+    for rows in (FRAME, None):
+        display = drawn(PairDisplay.from_estimator(MODEL, rows))
+        assert set(display.names) == {first.first, first.second}
+    with pytest.raises(ValueError, match="no interactions"):
+        PairDisplay.from_estimator(LINEAR, FRAME)
+    with pytest.raises(KeyError, match="'town'"):
+        PairDisplay.from_estimator(MODEL, FRAME, ("town", "area"))
+
+
+def test_of_many_levels_the_most_frequent_are_drawn():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.standard_normal(400), "b": rng.geometric(0.2, 400).astype(str)})
+    model = SecondOrderRegressor(1, alpha=0.1, random_state=0).fit(frame, frame["a"])
+    display = drawn(PairDisplay.from_estimator(model, frame, ("b", "a")))
+    assert sorted(display.y) == list("12345678")
+    assert set(display.points[:, 1]) == set(range(-1, 8))
+
+
+def test_missing_values_are_not_drawn():
+    rows = FRAME.copy()
+    rows.loc[:9, "area"] = np.nan
+    column = MODEL.decomposition().columns[2]
+    assert np.isnan(column_values(rows, column)[:10]).all()
+    axis = Axis.of(MODEL.decomposition(), 2, column_values(rows, column))
+    assert np.isfinite(axis.values).all()
+
+
+def test_one_prediction_is_taken_apart():
+    display = drawn(ContributionDisplay.from_estimator(MODEL, FRAME, row=-1, top=3))
+    assert len(display.names) == 4
+    assert display.names[-1] == "7 others"
+    assert display.baseline + display.values.sum() == pytest.approx(display.prediction)
+    assert display.prediction == pytest.approx(MODEL.predict(FRAME)[-1])
+    assert any(" = " in name for name in display.names)
+    with pytest.raises(IndexError, match="X has 300 rows"):
+        ContributionDisplay.from_estimator(MODEL, FRAME, row=300)
+
+
+def test_the_spectrum_stands_beside_the_noise():
+    display = drawn(SpectrumDisplay.from_estimator(MODEL))
+    state = MODEL.fitted_.state
+    expected = np.sort(np.abs(state.model.s) * state.units.target.scale)[::-1]
+    np.testing.assert_allclose(np.abs(display.eigenvalues), expected)
+    assert 0 < display.noise < expected[0]
+
+
+def test_a_linear_model_has_displays_too():
+    drawn(InteractionDisplay.from_estimator(LINEAR, FRAME))
+    drawn(SpectrumDisplay.from_estimator(LINEAR))
+    drawn(ContributionDisplay.from_estimator(LINEAR, FRAME))
+    assert [p.heading for p in pictures_of(LINEAR, FRAME)] == ["One prediction"]
+
+
+def test_values_of_columns_come_from_frames_arrays_and_sparse_rows():
+    columns = MODEL.decomposition().columns
+    city = FRAME["city"].map({"Bonn": 0, "Oslo": 1, "Rome": 2})
+    np.testing.assert_array_equal(column_values(FRAME, columns[0]), city)
+    np.testing.assert_array_equal(column_values(FRAME, columns[2]), FRAME["area"])
+    X = np.column_stack([np.eye(3)[city], FRAME["area"]])
+    for rows in (X, sparse.csr_array(X)):
+        np.testing.assert_array_equal(column_values(rows, columns[0]), city)
+
+
+def test_pictures_of_models_without_matplotlib_are_none(monkeypatch):
+    monkeypatch.setattr("quadlin.explain.pictures.find_spec", lambda name: None)
+    assert pictures_of(MODEL, FRAME) == []
