@@ -23,6 +23,11 @@ class Walks:
 
     count: float = 0.0  # a walk over a sample counts as its share of the rows
 
+    @property
+    def rounded(self) -> int:
+        """Return the number of walks, shares of them rounded up."""
+        return ceil(self.count - ROUNDING)
+
 
 @dataclass(frozen=True)
 class RowValues:
@@ -85,7 +90,7 @@ class Rows:
     @property
     def walks(self) -> int:
         """Return how often the rows, or views of them, were walked, shares of walks rounded up."""
-        return ceil(self.counter.count - ROUNDING)
+        return self.counter.rounded
 
     def reduce(self, fn: Callable[..., T], *params: Any) -> T:
         """Return Σ fn(chunk, *params): one walk."""
