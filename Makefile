@@ -21,12 +21,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# A stamp per set of dependencies: installed again when pyproject.toml changes.
-$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+# A stamp per set of dependencies: installed again when they or the kernel that is compiled change.
+INSTALLED := pyproject.toml hatch_build.py $(wildcard src/quadlin/core/_passes*.[ch])
+
+$(VENV)/.demo: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[all]"
 	touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@ $(VENV)/.demo
 

@@ -347,6 +347,17 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
         assert not Path("p.csv").exists()
 
 
+def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(150)
+    y = np.where(np.arange(150) % 50 == 7, 1e5, x**2)
+    Path("gross.csv").write_text("\n".join(["x,y", *map("{},{}".format, x, y)]))
+    quadlin("fit gross.csv --target y --cv --loss huber -o gross.st")
+    model = load("gross.st")
+    assert model.loss == "huber"
+    assert abs(model.predict([[2.0]])[0] - 4) < 0.1
+
+
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))

@@ -15,7 +15,7 @@ from quadlin.solve.driver import follow
 from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.polish import polish
 from quadlin.solve.product_gram import ProductGram
-from quadlin.solve.restarts import best_start, products_of
+from quadlin.solve.restarts import products_of, quick_start
 from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Identity
@@ -38,7 +38,7 @@ def problem():
 
 
 def product_gram(p):
-    return ProductGram(products_of(p), p.units, p.options)
+    return ProductGram(products_of(p.rows, p.units), p.units, p.options)
 
 
 @pytest.mark.parametrize("k", [0, K, D])
@@ -72,7 +72,7 @@ def test_its_optimum_is_that_of_the_fit():
     p = problem()
     best = follow(p, polish(p, Identity())).history[-1].loss / p.units.target.scale**2
     gram = product_gram(p)
-    start = gram.of(best_start(p, quick=True), ALPHA)
+    start = gram.of(quick_start(p, gram.gram), ALPHA)
     assert gram.descended(start, ALPHA, float(N), 100, 1e-12).objective == pytest.approx(best, 1e-4)
 
 

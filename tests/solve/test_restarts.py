@@ -30,11 +30,15 @@ def problem(seed, rank=2, n=80, **options):
     return Problem(rows, units, Options(rank=rank, **options), rng)
 
 
+def landscape_of(p):
+    return Landscape(products_of(p.rows, p.units), p.units, p.options)
+
+
 @pytest.mark.parametrize("alpha", [(0.0, 0.0), (3.0, 7.0)])
 @pytest.mark.parametrize(("linear", "intercept"), PARTS)
 def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear, intercept, alpha):
     p = problem(0, fit_linear=linear, fit_intercept=intercept, alpha=alpha)
-    landscape, task = Landscape(p.units, p.options, products_of(p)), GaussNewton(p, Identity())
+    landscape, task = landscape_of(p), GaussNewton(p, Identity())
     assert p.rows.walks == 1
     for _ in range(3):
         f = landscape.factors(p.rng.standard_normal((6, 2)), np.array([1.0, -1.0]))
@@ -47,7 +51,7 @@ def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear,
 
 def test_the_slope_of_the_landscape_is_that_of_finite_differences():
     p = problem(1)
-    landscape, h = Landscape(p.units, p.options, products_of(p)), 1e-6
+    landscape, h = landscape_of(p), 1e-6
     L, signs = p.rng.standard_normal((6, 2)), np.array([1.0, -1.0])
     towards = p.rng.standard_normal((6, 2))
     slope = landscape.slope_of_loss(landscape.factors(L, signs))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Engine, Serial, paired
+from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
 
 T = TypeVar("T")
 ROUNDING = 1e-6  # of a walk, where shares add up
@@ -147,7 +147,8 @@ class Rows:
         if values is None:
             total = self.engine.carry(fn, params)
         else:
-            total = self.engine.carry(_of_replaced, (fn, *params), values)
+            replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
+            total = self.engine.carry(replaced, (fn, *params), values)
         if total is None:
             raise ValueError("There are no rows.")
         return total
@@ -161,3 +162,8 @@ def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
 def _of_replaced(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
     chunk, values = pair[1].replaced(pair[0]), pair[1]
     return fn(chunk if values.place is None else (chunk, values.place), *params)
+
+
+@in_wide_blocks
+def _of_replaced_wide(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
+    return _of_replaced(pair, fn, *params)

@@ -1,17 +1,16 @@
 """The statistics of residuals that a step needs, as sums over rows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.block import Block
+from quadlin.core.block import Block, Residuals
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import Additive, folded
-from quadlin.core.model import Model, assembly_of, columns_of, evaluate
+from quadlin.core.engine import Additive, folded, in_wide_blocks
+from quadlin.core.model import Model, assembly_of, columns_of
+from quadlin.core.response import Response
 from quadlin.core.steps import Steps
 from quadlin.core.units import Units
 
-Residuals = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 
@@ -33,6 +32,7 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
     return xp.astype((chunk.y - units.target.mean) / units.target.scale, units.scale.dtype)
 
 
+@in_wide_blocks
 def residual_sums(
     chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
 ) -> Sums:
@@ -40,20 +40,16 @@ def residual_sums(
 
     `squares=False` leaves P2 out, for those who need it for no feature.
     """
-    xp, k = namespace(model.U), model.U.shape[1]
-    y, assembly, losses = standardised_target(chunk, units)[:, None], assembly_of(model), []
-
-    def residuals(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        r = evaluate(model, assembly, products, square) - y[part, :]
-        weighted = _weighted(chunk, r, part)
-        losses.append(weighted * r)
-        return weighted, products[:, :k] if Q is None else products[:, k + 1 :]
-
-    Y = columns_of(model) if Q is None else xp.concat([columns_of(model), Q], axis=1)
-    sums = batch_sums(chunk, units, Y, residuals, assembly.left_out, squares)
-    return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
+    xp, k, Y = namespace(model.U), model.U.shape[1], columns_of(model)
+    action = slice(0, k)
+    if Q is not None:
+        Y, action = xp.concat([Y, Q], axis=1), slice(k + 1, k + 1 + Q.shape[1])
+    y = standardised_target(chunk, units)
+    response = Response(assembly_of(model), model.s, 0, action, y, chunk.weight)
+    return batch_sums(chunk, units, Y, response, response.assembly.left_out, squares)
 
 
+@in_wide_blocks
 def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
     """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
     _, m, k = steps.H.shape
@@ -61,13 +57,8 @@ def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums
     if len(pieces) > 1:
         return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
     assembly = steps.assembly(units.free)
-
-    def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        change, ZE = steps.changes(assembly, products, square)
-        return _weighted(chunk, change, part), ZE
-
-    left_out = assembly.left_out
-    return batch_sums(chunk, units, steps.columns(), changes, left_out, squares)
+    changes = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
+    return batch_sums(chunk, units, steps.columns(), changes, assembly.left_out, squares)
 
 
 def batch_sums(
@@ -81,36 +72,21 @@ def batch_sums(
     units : Units
     Y : array of shape (d, q)
     residuals : callable
-        Gets Z Y, (Z∘Z) S (None without S) and which rows they are of; returns the weighted
-        residuals (n, m) of those rows and their Z Q.
+        A `Response`, or another function of Z Y, (Z∘Z) S (None without S) and of which rows they
+        are of; returns the residuals (n, m) of those rows, weighted residuals and their Z Q.
     S : array of shape (d, p) or None
     squares : bool
         Whether anybody needs P2.
     """
-    xp, weighted = namespace(Y), []
-
-    def respond(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        r, ZQ = residuals(products, square, part)
-        weighted.append(r)
-        columns = r[:, :, None] * ZQ[:, None, :]
-        return xp.reshape(columns, (r.shape[0], r.shape[1] * ZQ.shape[1])), r
-
-    action, p1, p2 = Block(chunk.X, units).through(Y, respond, S, squares)
-    d, m = p1.shape
+    xp, passed = namespace(Y), Block(chunk.X, units).passed(Y, residuals, S, squares)
+    d, m = passed.p1.shape
     omega = float(chunk.X.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
-    p0 = xp.sum(xp.astype(xp.concat(weighted), xp.float64), axis=0)
-    p2 = xp.zeros_like(p1) if p2 is None else p2
-    return Sums(omega, 0.0, p0, p1, p2, xp.reshape(action, (d, m, action.shape[1] // m)))
+    p2 = xp.zeros_like(passed.p1) if passed.p2 is None else passed.p2
+    action = xp.reshape(passed.action, (d, m, passed.action.shape[1] // m))
+    return Sums(omega, passed.loss, passed.p0, passed.p1, p2, action)
 
 
 def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:
     """Cut a chunk so that a product with this many columns stays a block."""
     step = max(1, ELEMENTS // max(1, columns))
     return list(MemorySource(chunk.X, chunk.y, chunk.weight, step))
-
-
-def _weighted(chunk: Chunk, r: Array, part: slice) -> Array:
-    """Return ω∘r for the residuals r (n, m) of some rows."""
-    if chunk.weight is None:
-        return r
-    return namespace(r).astype(chunk.weight[part], r.dtype)[:, None] * r

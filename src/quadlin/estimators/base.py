@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, is_numpy, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -36,7 +37,8 @@ from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.estimators.scores import r2_of
-from quadlin.explain.diagnosis import diagnosis, residual_edge
+from quadlin.explain.diagnosis import diagnosis
+from quadlin.explain.row_findings import row_findings
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
@@ -77,9 +79,12 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             A weight of 2 is the same as the row given twice, 0 as the row left out.
         engine : None, "serial", "threads", int or Dask client
             What carries out the sums over rows: "serial" this thread, with the linear algebra
-            library's own threads; "threads" or their number, a thread for each part of the rows;
-            a `distributed.Client` its cluster, where the rows then stay. None is the client that
-            Dask's rows belong to, else "serial".
+            library's own threads; "threads" or their number, several threads, which add the same
+            numbers in the same order whatever their number is; a `distributed.Client` its cluster,
+            where the rows then stay. None is the client that Dask's rows belong to; else, for
+            arrays, sparse matrices and frames, as many threads as there are cores that this process
+            may use and nobody else does (one in a thread or a process that joblib or Dask started,
+            and at most OMP_NUM_THREADS); else "serial".
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
@@ -100,7 +105,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = self._task(source, columns, self._known_fields(rows, source, columns), seed)
-            fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+            with blas_between_sums(rows.engine):
+                fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
         if self.status_ is Status.interrupted:
@@ -270,22 +276,25 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         Parameters
         ----------
         X, y : rows and targets, or None
-            With rows it is also tested whether the residual holds more components, i.e. whether
-            the rank is too low: four passes.
+            With rows it also tells the error on them beside that on rows left out one at a time
+            (up to 1,500 parameters), which rows carry most of the error, which columns look like
+            identifiers, and whether the rank is too low: about ten passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, and rank.
+            Lines on status, features, correlation, rows, outliers, errors and rank.
         """
         check_is_fitted(self)
-        fitted, edge = self.fitted_, None
+        fitted, findings = self.fitted_, None
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
-            edge = residual_edge(Rows.of(source), state, options, self._seed())
+            findings = row_findings(Rows.of(source), state, options, self._seed())
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
-        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, edge)
+        columns = (fitted.names, fitted.fields)
+        how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
+        return diagnosis(state, n_rows, effective, *columns, options, findings, *how)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -25,7 +25,7 @@ from quadlin.stream.stream import FIXED, Stream
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_ALPHA = 0.02  # of the weight
-MANY_ROWS, HANDFUL = 100, 5  # fewer rows that carry a fourth moment are worth a warning
+MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,44 @@ def _fit_state(
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
-    eps = float(namespace(surveyed.features.mean).finfo(make_units.dtype).eps)
-    options = replace(task.options, tol=tighter(task.options.tol, eps))
+    options = _tight(task, surveyed)
+    if automatic:
+        # Gross errors must not choose: a fit with moderate penalties finds them first.
+        weighted = provisional_weights(task, rows, surveyed, warm, on_step)
+        warm, options = fit_choosing(weighted, options, *args)
 
     def least_squares(rows: Rows, warm: FitState | None) -> FitState:
         return fit_table(rows, options, make_units, seed, warm, on_step)
 
-    if automatic:
-        # Gross errors must not choose: a fit with moderate penalties finds them first.
-        chosen, weight = options, PROVISIONAL_ALPHA * surveyed.features.weight
-        if automatic.alpha:
-            options = replace(options, alpha=(weight, weight))
-        _, weighted = fit_robustly(rows, least_squares, warm)
-        warm, options = fit_choosing(weighted, chosen, *args)
     state, weighted = fit_robustly(rows, least_squares, warm)
     # The moments are those of the rows as they were given, for a stream that goes on from here.
     state = replace(state, features=surveyed.features, target=surveyed.target)
     return state, options, weighted
+
+
+def provisional_weights(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+) -> Rows:
+    """Return the rows with the weights of a fit by Huber's loss whose penalties are moderate."""
+    options = _tight(task, surveyed)
+    if task.automatic.alpha:
+        weight = PROVISIONAL_ALPHA * surveyed.features.weight
+        options = replace(options, alpha=(weight, weight))
+
+    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
+        return fit_table(rows, options, task.make_units, task.seed, warm, on_step)
+
+    return fit_robustly(rows, least_squares, warm)[1]
+
+
+def _tight(task: Task, surveyed: Survey) -> Options:
+    """Return the options of a reweighted fit."""
+    eps = float(namespace(surveyed.features.mean).finfo(task.make_units.dtype).eps)
+    return replace(task.options, tol=tighter(task.options.tol, eps))
 
 
 def warn_of_extremes(surveyed: Survey, task: Task) -> None:

@@ -21,7 +21,7 @@ from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
-from quadlin.solve.restarts import FEW, best_start
+from quadlin.solve.restarts import FEW, quick_start
 from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution
 from quadlin.solve.whitening import Whitener, whitener
@@ -202,7 +202,7 @@ class Candidates:
         if gram is None:
             return self.fit(options, warm)[0].model
         if warm is None:
-            return best_start(self.problem(options), gram.gram, quick=True)
+            return quick_start(self.problem(options), gram.gram)
         start = gram.of(warm, alpha)
         p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
         return gram.model(p, alpha)

@@ -200,6 +200,16 @@ def searched(
     return p, status
 
 
+def descended(problem: Problem, white: Whitener, start: Model) -> Method:
+    """Go down to the optimum near a start, and look for no other."""
+    task = GaussNewton(problem, white)
+    budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
+    p = task.point_of(start)
+    yield iterate(p)
+    _, status, _ = yield from refined(task, p, budget)
+    return status
+
+
 def polish(
     problem: Problem, white: Whitener, warm: Model | None = None, near: bool = False
 ) -> Method:

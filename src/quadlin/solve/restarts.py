@@ -10,12 +10,14 @@ M = L diag(±1) Lᵀ can start as often as it likes, with every number of negati
 another look at the rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.exact import EXACT_COLUMNS, Exact
 from quadlin.solve.tangent import orthonormalised
@@ -40,15 +42,10 @@ class Factors:
     loss: float
 
 
-def products_of(problem: Problem) -> np.ndarray:
-    """Return the Gram matrix of all products: one walk."""
-    return to_numpy(Exact(problem.rows, problem.units, EXACT_COLUMNS, linear=False).gram)
-
-
 class Landscape:
     """The objective as a function of M alone, with everything linear solved for."""
 
-    def __init__(self, units: Units, options: Options, gram: np.ndarray) -> None:
+    def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
         d = units.scale.shape[0]
         weight = float(gram[0, 0])
         i, j = np.triu_indices(d)
@@ -105,6 +102,10 @@ class Landscape:
         """Return factors with their loss."""
         r = self.residual(L, signs)
         return Factors(L, signs, float(r @ r))
+
+    def again(self, optima: Sequence[Factors]) -> list[Factors]:
+        """Return factors of another landscape with their losses in this one."""
+        return [self.factors(f.L, f.signs) for f in optima]
 
     def optimum(self) -> np.ndarray:
         """Return the best M of any rank, shrunk where few rows speak for it."""
@@ -229,19 +230,35 @@ def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
     return f
 
 
-def best_start(problem: Problem, gram: np.ndarray | None = None, quick: bool = False) -> Model:
-    """Return the best optimum that any start leads to: one walk, unless its products are given.
+def products_of(rows: Rows, units: Units) -> np.ndarray:
+    """Return the Gram matrix of all products that a `Landscape` is made of: one walk."""
+    return to_numpy(Exact(rows, units, EXACT_COLUMNS, linear=False).gram)
 
-    `quick` takes leading eigenvectors only, a tenth of all starts.
-    """
-    units, options = problem.units, problem.options
-    landscape = Landscape(units, options, products_of(problem) if gram is None else gram)
-    random = 0 if quick else RANDOM_STARTS
-    tries = [
-        landscape.descended(f, TRIAL_STEPS)
-        for f in starts(landscape, options.rank, options.psd, problem.rng, random)
-    ]
+
+def optima(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+    """Return the best optima that many starts lead to, the very best first."""
+    many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in many]
     tries.sort(key=lambda f: f.loss)
-    finals = [landscape.descended(f, STEPS) for f in tries[: 1 if quick else FINALISTS]]
-    best = min(finals, key=lambda f: f.loss)
-    return landscape.model(best if quick else swapped(landscape, best, options.psd), units)
+    finals = [landscape.descended(f, STEPS) for f in tries[:FINALISTS]]
+    finals.sort(key=lambda f: f.loss)
+    return [swapped(landscape, finals[0], psd), *finals[1:]]
+
+
+def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
+    """Return the best optimum that any start leads to: one walk, unless its products are given."""
+    units, options = problem.units, problem.options
+    gram = products_of(problem.rows, units) if gram is None else gram
+    landscape = Landscape(gram, units, options)
+    best = optima(landscape, options.rank, options.psd, problem.rng)[0]
+    return landscape.model(best, units)
+
+
+def quick_start(problem: Problem, gram: np.ndarray) -> Model:
+    """Return the best optimum that leading eigenvectors lead to, by a tenth of all starts."""
+    units, options = problem.units, problem.options
+    landscape = Landscape(gram, units, options)
+    few = starts(landscape, options.rank, options.psd, problem.rng, 0)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in few]
+    best = landscape.descended(min(tries, key=lambda f: f.loss), STEPS)
+    return landscape.model(best, units)

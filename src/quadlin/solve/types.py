@@ -25,10 +25,11 @@ class Status(Enum):
         max_iter=Option("max_iter"),
     )
     out_of_passes = Message(
-        "The budget of 12 passes over the rows per step was used up while the objective was still "
-        "falling. Raise {max_iter}, or use a larger {alpha}.",
-        max_iter=Option("max_iter"),
-        alpha=Option("alpha"),
+        "The budget of passes over the rows was used up while the objective was still falling "
+        "slowly, as it does where the rows hardly determine some parameters. Use {alpha} or a "
+        "larger penalty, or lower {rank}.",
+        alpha=Option("alpha", "auto"),
+        rank=Option("rank"),
     )
     diverged = Message(
         "The steps diverged, and the best model on the way was kept. "
@@ -37,7 +38,8 @@ class Status(Enum):
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower {rank} or add rows.",
+        "Use {alpha}, lower {rank}, or add rows.",
+        alpha=Option("alpha", "auto"),
         rank=Option("rank"),
     )
     ambiguous = Message(
