@@ -21,7 +21,7 @@ with γ/p the determined share of the parameters of M. Without the volume the ev
 where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it underfits there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, log, pi
@@ -50,6 +50,10 @@ class Value:
     gradient: np.ndarray  # (g,), with respect to log α
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
+
+    def there(self, log_alpha: np.ndarray) -> "Evidence":
+        """Return the value with where it is."""
+        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined)
 
 
 NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
@@ -97,6 +101,17 @@ class Gram:
         determined = np.asarray(self.sizes) - shrunk
         pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined)
+
+    def solved(self, log_alpha: np.ndarray) -> np.ndarray:
+        """Return θ at some penalties; directions that no row sees are left at zero."""
+        R = np.repeat(np.exp(log_alpha[-len(self.sizes) :]), self.sizes) * self.unit
+        A = self.products + np.diag(R)
+        try:
+            L = cholesky(A, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            theta: np.ndarray = np.linalg.lstsq(A, self.right, rcond=1e-12)[0]
+            return theta
+        return np.asarray(cho_solve((L, True), self.right, check_finite=False))
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
         stops = np.cumsum(self.sizes)
@@ -173,26 +188,34 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
     """
     shift = log(max(model.weight, 1.0))
     points = [np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift for start in starts]
-    if len(points) > 1:
-        points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
+    with one_blas_thread():  # threads that wait for each other cost more than these matrices
+        if len(points) > 1:
+            points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
+        return _climbed(model, points[0], shift)
+
+
+def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
+    """Return the evidence at some penalties if no peak near by can reach `least`, else None.
+
+    It is about concave near its peak, so that it rises by less than its slope promises.
+    """
+    with one_blas_thread():
+        value = model.at(log_alpha)
+    if value.log_evidence + STEP * float(np.abs(value.gradient).sum()) >= least:
+        return None
+    return value.there(log_alpha)
+
+
+def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
+    """Return the peak near a point."""
+    seen: dict[bytes, Value] = {}
 
     def lost(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-        value = model.at(log_alpha)
+        value = seen[log_alpha.tobytes()] = model.at(log_alpha)
         if value is NOTHING:
             return 1e300, np.zeros_like(log_alpha)
         return -value.log_evidence, -value.gradient
 
-    with one_blas_thread():  # threads that wait for each other cost more than these matrices
-        return _climbed(model, lost, points[0], shift)
-
-
-def _climbed(
-    model: Linear,
-    lost: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    point: np.ndarray,
-    shift: float,
-) -> Evidence:
-    """Return the peak near a point."""
     inside = False
     while not inside:
         low, high = (np.clip(point + s, LOWEST + shift, HIGHEST + shift) for s in (-STEP, STEP))
@@ -203,8 +226,8 @@ def _climbed(
             (np.abs(best - point) >= STEP) & (best > LOWEST + shift) & (best < HIGHEST + shift)
         )
         point, inside = best, not stopped.any()
-    value = model.at(point)
-    return Evidence(value.log_evidence, point, value.noise, value.determined)
+    value = seen.get(point.tobytes()) or model.at(point)
+    return value.there(point)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace, solved
+from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
@@ -191,8 +191,10 @@ def rows_of(chunk: Chunk, index: Array) -> Chunk:
     """Return the rows at these positions."""
 
     def taken(A: Array) -> Array:
-        if A is None or issparse(A):
-            return A if A is None else A[index]
+        if A is None:
+            return A
+        if issparse(A) or is_numpy(A):  # `take` would copy all of A where it is in Fortran order
+            return A[index]
         xp = namespace(A)
         return xp.take(A, xp.asarray(index, device=A.device), axis=0)
 

@@ -14,6 +14,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled
 from quadlin.solve.pair_part import Parts
 from quadlin.solve.polish import fit_rows
@@ -78,6 +79,10 @@ def fit_table(
         return fit_state(solution, surveyed, options, make_units, white)
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
+    if start is None:
+        fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
+        if fitted is not None:
+            return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook))
 

@@ -25,7 +25,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey
 from quadlin.core.units import Target, Units
-from quadlin.solve.automatic import NEAR
+from quadlin.solve.candidates import NEAR
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import Exact

@@ -24,16 +24,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
-from quadlin.solve.automatic import (
-    BEGIN,
-    CLEAR,
-    FIRST,
-    KERNEL_ROWS,
-    LOOSE_STEPS,
-    LOOSE_TOL,
-    Candidate,
-    Search,
-)
+from quadlin.solve.automatic import CLEAR, Search
+from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL, Candidate
 from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised

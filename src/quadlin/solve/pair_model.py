@@ -21,7 +21,8 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import BEGIN, Search
+from quadlin.solve.automatic import Search
+from quadlin.solve.candidates import BEGIN
 from quadlin.solve.evidence import maximised
 from quadlin.solve.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.pair_choice import SMALLEST, Criterion

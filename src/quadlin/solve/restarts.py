@@ -189,7 +189,9 @@ def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+def starts(
+    landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
+) -> list[Factors]:
     """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
     d, found = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
@@ -199,7 +201,7 @@ def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator)
         chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
         size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
         found.append(landscape.factors(vectors[:, chosen] * size, signs))
-        for _ in range(RANDOM_STARTS):
+        for _ in range(random):
             L = typical * rng.standard_normal((d, rank))
             found.append(landscape.factors(L, signs))
     return found
@@ -235,16 +237,28 @@ def products_of(rows: Rows, units: Units) -> np.ndarray:
 
 def optima(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
     """Return the best optima that many starts lead to, the very best first."""
-    tries = [landscape.descended(f, TRIAL_STEPS) for f in starts(landscape, rank, psd, rng)]
+    many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in many]
     tries.sort(key=lambda f: f.loss)
     finals = [landscape.descended(f, STEPS) for f in tries[:FINALISTS]]
     finals.sort(key=lambda f: f.loss)
     return [swapped(landscape, finals[0], psd), *finals[1:]]
 
 
-def best_start(problem: Problem) -> Model:
-    """Return the best optimum that any start leads to: one walk."""
+def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
+    """Return the best optimum that any start leads to: one walk, unless its products are given."""
     units, options = problem.units, problem.options
-    landscape = Landscape(products_of(problem.rows, units), units, options)
+    gram = products_of(problem.rows, units) if gram is None else gram
+    landscape = Landscape(gram, units, options)
     best = optima(landscape, options.rank, options.psd, problem.rng)[0]
+    return landscape.model(best, units)
+
+
+def quick_start(problem: Problem, gram: np.ndarray) -> Model:
+    """Return the best optimum that leading eigenvectors lead to, by a tenth of all starts."""
+    units, options = problem.units, problem.options
+    landscape = Landscape(gram, units, options)
+    few = starts(landscape, options.rank, options.psd, problem.rng, 0)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in few]
+    best = landscape.descended(min(tries, key=lambda f: f.loss), STEPS)
     return landscape.model(best, units)

@@ -64,7 +64,7 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # over the rows, so far, whatever they were for
+    passes: int  # over the rows, so far, whatever for; those over samples in part, rounded up
     loss: float  # mean squared error (user's units) or log-loss, plus the penalty
 
 
@@ -132,6 +132,8 @@ class Problem:
     units: Units
     options: Options
     rng: np.random.Generator
+    worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
+    centred: bool = True  # the units are those of these rows, so that the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one walk for the sums of the residual."""
