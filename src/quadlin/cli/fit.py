@@ -40,7 +40,14 @@ from quadlin.export.model_file import save
 
 LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
-NOT_WITH_CV = ("rank", "alpha", "loss", "polish", "batch_size")  # it chooses them, or lacks them
+NOT_WITH_CV = (  # it chooses them, or lacks them
+    "rank",
+    "alpha",
+    "loss",
+    "polish",
+    "batch_size",
+    "max_memory",
+)
 DEFAULTS = ModelOptions()
 
 

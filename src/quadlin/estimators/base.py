@@ -412,6 +412,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             columns,
             seed,
             self.batch_size,
+            self.max_memory,
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=bool(self.uncertainty),

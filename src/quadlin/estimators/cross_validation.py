@@ -368,7 +368,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     True
     """
 
-    loss, polish, step, batch_size = "squared", True, "guarded", "auto"  # not parameters
+    loss, polish, step = "squared", True, "guarded"  # not parameters, nor are these
+    batch_size = max_memory = "auto"
     rank, alpha, warm_start = 1, 0.0, False
 
     def __init__(

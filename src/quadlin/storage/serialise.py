@@ -36,6 +36,7 @@ from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
+from quadlin.stream.start import Start
 from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
 
 LARGEST_INTEGER = 2**63 - 1
@@ -67,6 +68,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Pending: {"target": "1"},
     Products: {"gram": "pp"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
+    Start: {"Q": "dq"},
     Steps: {"E": "dk", "H": "dmk", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},
