@@ -184,6 +184,34 @@ def test_other_parts_of_the_model_are_kept_to():
     np.testing.assert_allclose(linear.coef_[:3], [1, -3, 0], atol=1e-6)
 
 
+def test_a_rank_that_is_too_high_does_not_keep_the_search_going():
+    data = drawn(30_000, noise=0.3)
+    model = strict(rank=5).partial_fit(data.X, data.y)
+    assert model.fitted_.stream.start is None
+    # The mean is of half of the rows at least, of 63 parameters: at most 2 ± .4 times their level.
+    assert model.fitted_.stream.since < 15_000
+    assert excess(model, data) < 3 * 0.3**2 * degrees_of_freedom(D, 5) / 30_000
+
+
+def test_a_weak_component_is_found_in_longer_batches():
+    X = drawn(24_000).X
+    truth = X[:, 0] ** 2 - X[:, 1] ** 2 + 0.1 * X[:, 2] ** 2
+    y = truth + 0.5 * np.random.default_rng(0).standard_normal(24_000)
+    model = strict(rank=3).partial_fit(X, y)
+    # The noise of an eigenvalue is .5·√(12/24,000) = .011.
+    assert sorted(model.eigenvalues_)[1] == pytest.approx(0.1, abs=0.04)
+    assert model.status_ is Status.converged
+
+
+def test_without_a_quadratic_part_the_linear_one_is_averaged():
+    X = drawn(20_000).X
+    y = X[:, 0] + np.random.default_rng(0).standard_normal(20_000)
+    model = strict().partial_fit(X, y)
+    assert model.status_ is Status.searching
+    # Thirteen parameters, of all rows but those of the moments and of the last incomplete batch.
+    assert np.mean((model.predict(X) - X[:, 0]) ** 2) < 4 * 13 / 20_000
+
+
 def test_a_machine_streams_without_keeping_rows():
     data = drawn(9000, "bernoulli")
     machine = FactorizationMachineRegressor(K, max_memory="minimal", random_state=0)

@@ -42,7 +42,9 @@ class Start:
 
     stage: Stage = Stage.moments
     rows: int = 0  # that the moments were taken of, in the first stage
+    weight: float = 0.0  # of those rows, in the second
     batches: int = 0  # left before longer ones are tried; steps taken, in the last stage
+    some: bool = False  # whether the last batch of the power iteration showed some of M
     Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration
 
 
@@ -82,7 +84,7 @@ def first_block(state: FitState, options: Options, seed: int) -> Start:
     random = np.random.default_rng(seed).standard_normal((d, q))
     like = {"dtype": state.units.scale.dtype, "device": state.units.scale.device}
     Q = orthonormal(xp.asarray(random, **like))
-    return Start(Stage.power, batches=rounds(d), Q=Q)
+    return Start(Stage.power, weight=state.features.weight, batches=rounds(d), Q=Q)
 
 
 def rounds(d: int) -> int:
@@ -112,12 +114,14 @@ def power_step(
     B = varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ)
     s, vectors = lead(Q.T @ B, options.rank, options.psd)
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
-    stands_out = above_noise(s, sd, d, n)
+    stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
     s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
     back = undone(state, pending)
     if back is None:
-        c = model.c - float(sums.p0[0]) / sums.weight
-        model = Model(Q @ vectors, s, model.w - varied * W, c, model.free)
+        # A mean over the batches: each says Δw without bias, whatever is known of M.
+        share = sums.weight / (features.weight - start.weight)
+        c = model.c - share * float(sums.p0[0]) / sums.weight
+        model = Model(Q @ vectors, s, model.w - share * varied * W, c, model.free)
         model = tied(model, units, *_parts(options))
     else:
         model = back
@@ -135,7 +139,7 @@ def power_step(
     learned = FitState(moved, new, features, target, history, status, state.white, before=before)
     if done:
         return learned, Start(Stage.contraction)
-    return learned, replace(start, batches=start.batches - 1, Q=block)
+    return learned, replace(start, batches=start.batches - 1, some=some, Q=block)
 
 
 def contracts(state: FitState, pending: Pending) -> bool:

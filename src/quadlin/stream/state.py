@@ -177,7 +177,10 @@ def _check_start(state: StreamState) -> None:
     """Refuse a start that no stream can be in."""
     start, fitted = state.start, state.state
     _require(start is None or (state.strict and fitted is not None), "the start of the stream")
-    _require(start is None or min(start.rows, start.batches) >= 0, "the start of the stream")
+    _require(
+        start is None or min(start.rows, start.weight, start.batches) >= 0,
+        "the start of the stream",
+    )
     weight = 0.0 if fitted is None else fitted.features.weight
     _require(0 <= state.since <= weight, "the weight of the rows before the mean")
     if start is not None:

@@ -33,7 +33,7 @@ from quadlin.stream.start import (
 )
 
 FIXED = Automatic()  # nothing is left to choose
-MORE_BATCHES = 1  # of the power iteration, each time that batches become longer
+LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
@@ -213,9 +213,14 @@ class Stream:
         self.pending = None
 
     def _lengthen(self, start: Start) -> None:
-        """Go on with batches of twice the length where noise hides some of M in shorter ones."""
-        if 2 * self.goal <= self.first_limit:
-            self.goal, self.start = 2 * self.goal, replace(start, batches=MORE_BATCHES)
+        """Go on with batches of twice the length, as noise hides some of M in shorter ones.
+
+        What eight times the length does not show may not be there: the rank may be too high. But
+        without any of M there is nothing to refine.
+        """
+        assert self.state is not None
+        if not start.some or self.goal < LONGEST * max(self.batch_size, POWER_ROWS * self._dof):
+            self.goal, self.start = 2 * self.goal, replace(start, batches=1)
         else:
             self.start = Start(Stage.contraction)
 
