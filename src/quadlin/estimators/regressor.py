@@ -78,7 +78,7 @@ class SecondOrderRegressor(SecondOrderModel):
         How much memory `partial_fit` may take for a first batch of rows, which it fits before it
         goes on in O(kd). "auto" keeps that batch, at most 2²⁵ entries; "minimal" keeps no row, so
         that memory is O(kd) from the first row on: without penalty and whitening, with a rank of 5
-        for ``rank="auto"``, and with a larger error, see the notes. A number of bytes is "auto"
+        for ``rank="auto"``, and with a larger error, by some 50 rows per parameter. A number of bytes is "auto"
         with as long a first batch as fits into them, and "minimal" where that is too short.
     extrapolation : {"clip", "free"}, default="clip"
         What `predict` does with rows far outside the training rows, where squares and products

@@ -116,7 +116,8 @@ def power_step(
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
     stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
     s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
-    back = undone(state, pending)
+    # The block moves on in any case; the model only if new rows prefer it to the one before.
+    back = state.before if pending.rise > 0 else None
     if back is None:
         # A mean over the batches: each says Δw without bias, whatever is known of M.
         share = sums.weight / (features.weight - start.weight)
@@ -143,9 +144,24 @@ def power_step(
 
 
 def contracts(state: FitState, pending: Pending) -> bool:
-    """Tell whether the last step of full length has lowered the loss by a fifth, on new rows."""
+    """Tell whether steps of full length are still worth it, as new rows see the last one.
+
+    They are if the loss fell by a fifth. A step that did harm was too long: a shorter one follows.
+    """
     loss = pending.sums.loss / pending.sums.weight * state.units.target.scale**2
-    return loss < FALLING * state.history[-1].loss and undone(state, pending) is None
+    return loss < FALLING * state.history[-1].loss or undone(state, pending) is not None
+
+
+def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:
+    """Return the state with the last model that new rows have found to be no worse.
+
+    Steps of full length may overshoot, where features are correlated say. Half a batch can tell.
+    """
+    if state.before is None:
+        return state
+    if pending is not None and 2 * pending.rows >= goal and pending.rise <= 0:
+        return state
+    return replace(state, model=state.before, before=None)
 
 
 def _parts(options: Options) -> tuple[bool, bool]:

@@ -29,6 +29,7 @@ from quadlin.stream.start import (
     constant_state,
     contracts,
     first_block,
+    judged,
     power_step,
 )
 
@@ -245,9 +246,9 @@ class Stream:
             if state.status is Status.interrupted:  # half a fit is no state to go on from
                 raise KeyboardInterrupt(state.status.value)
             return state
+        if self.start is not None:  # a step of full length needs a whole batch, and is tried first
+            return judged(self.state, self.pending, self.goal)
         if self.pending is None or self.pending.sums.weight == 0:
-            return self.state
-        if self.start is not None:  # a step of full length needs a whole batch
             return self.state
         return self._step(self.pending)
 
