@@ -71,8 +71,8 @@ def noise_sums(
     if chunk.weight is not None:
         r = xp.sqrt(xp.astype(chunk.weight, E.dtype))[:, None] * r
 
-    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array]:
-        return r[part, :], ZE
+    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array, Array]:
+        return r[part, :], r[part, :], ZE
 
     return batch_sums(chunk, units, E, drawn, None, squares)
 
