@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import quadlin.stream.start as starts
+import quadlin.stream.stream as streams
 from quadlin import SecondOrderRegressor
+from quadlin.stream.memory import NUMBERS
 
 D, K, BATCH = 400, 4, 4000  # the first batch has two rows per parameter at least
 STATE = 20 * K * D * 8  # bytes: twenty times the factor, in float64
 
 
-def rows(n, seed):
+def rows(n, seed, d=D):
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, D))
+    X = rng.standard_normal((n, d))
     return X, X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
 
 
@@ -67,3 +70,33 @@ def test_sparse_rows_are_never_dense():
     # Dense they would take 8 GB. The d×(k+4)·4 start takes 77 MB of this.
     y = np.asarray(WIDE.sum(axis=1)).ravel()
     SecondOrderRegressor(rank=2, max_iter=2, tol=0.5, random_state=0, alpha=0.0).fit(WIDE, y)
+
+
+STRICT_D, STRICT_ROWS = 800, 250
+STRICT = rows(STRICT_ROWS, 2, STRICT_D)
+
+
+def keep_no_row(monkeypatch, calls):
+    """Stream the same rows again and again, through every stage, in batches of few rows."""
+    # Batches are counted and not kept, so short ones take as much as long ones.
+    monkeypatch.setattr(streams, "degrees_of_freedom", lambda *_, **__: 20)
+    monkeypatch.setattr(starts, "SIGNIFICANT", 0.0)  # the power iteration ends after one batch
+    monkeypatch.setattr(streams, "contracts", lambda *_: False)  # and so do steps of full length
+    model = SecondOrderRegressor(rank=K, max_memory="minimal", batch_size=200, random_state=0)
+    for X, y in calls:
+        model.partial_fit(X, y)
+    assert model.fitted_.stream.start is None  # the steps are a mean by now
+
+
+NUMBERS_OF_A_STRICT_STREAM = NUMBERS * K * STRICT_D * 8
+
+
+@pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + STRICT[0].nbytes} B")
+def test_a_strict_stream_holds_forty_numbers_per_entry_of_the_factor(monkeypatch):
+    keep_no_row(monkeypatch, [STRICT] * 6)
+
+
+@pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + STRICT[0][:10].nbytes} B")
+def test_a_strict_stream_holds_no_more_when_rows_come_in_tens(monkeypatch):
+    cuts = [slice(start, start + 10) for start in range(0, STRICT_ROWS, 10)]
+    keep_no_row(monkeypatch, [(STRICT[0][cut], STRICT[1][cut]) for cut in cuts * 5])

@@ -182,11 +182,13 @@ def test_the_rank_is_chosen_by_default(quadlin):
 def test_options_reach_the_estimator(quadlin):
     quadlin(
         "fit F/numbers.csv --target price --rank 1 --alpha 0.5,2 --diagonal zero --loss huber "
-        "--psd --whiten none --max-iter 7 --tol 1e-3 --batch-size 99 --random-state 3 --weight age"
+        "--psd --whiten none --max-iter 7 --tol 1e-3 --batch-size 99 --random-state 3 --weight age "
+        "--max-memory minimal"
     )
     params = load("model.safetensors").get_params()
     wanted = {"alpha": (0.5, 2.0), "diagonal": "zero", "loss": "huber", "psd": True, "rank": 1}
     wanted |= {"whiten": "none", "max_iter": 7, "tol": 1e-3, "batch_size": 99, "random_state": 3}
+    wanted |= {"max_memory": "minimal"}
     assert {name: params[name] for name in wanted} == wanted
     assert load("model.safetensors").n_features_in_ == 2
     quadlin("fit F/numbers.csv --target price --rank 1 --no-polish")

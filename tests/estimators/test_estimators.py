@@ -342,6 +342,11 @@ def test_what_no_model_can_be_made_of_is_refused_with_words(X, y, words):
         {"diagonal": 3},
         {"batch_size": 1},
         {"batch_size": "huge"},
+        {"max_memory": "much"},
+        {"max_memory": 0},
+        {"max_memory": 1.5},
+        {"max_memory": True},
+        {"max_memory": None},
     ],
 )
 def test_options_that_make_no_sense_are_named(options):

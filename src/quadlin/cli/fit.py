@@ -39,7 +39,7 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.export.model_file import save
 
 CONSTANT = "none: not defined for a constant target"
-NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size")  # it chooses them, or lacks them
+NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory")  # chosen, or not there
 DEFAULTS = ModelOptions()
 
 

@@ -26,14 +26,15 @@ class UsageError(ValueError):
 
 
 def whole_number(kind: Any, tokens: Sequence[Any]) -> int | str:
-    """Read a whole number, or the word auto where it is one of the choices."""
-    text, auto = tokens[0].value, "auto" in str(kind)
-    if auto and text == "auto":
-        return "auto"
+    """Read a whole number, or a word where it is one of the choices."""
+    text = str(tokens[0].value)
+    words = [word for word in ("auto", "minimal") if word in str(kind)]
+    if text in words:
+        return text
     try:
         return int(text)
     except ValueError:
-        other = " or auto" if auto else ""
+        other = "".join(f" or {word}" for word in words)
         raise ValueError(f"{text!r} is not a whole number{other}.") from None
 
 
@@ -134,6 +135,8 @@ class ModelOptions:
     """Stop when a step would lower the objective by less than this fraction."""
     batch_size: Annotated[int | Literal["auto"], WHOLE] = "auto"
     """Rows per step with --one-pass."""
+    max_memory: Annotated[int | Literal["auto", "minimal"], WHOLE] = "auto"
+    """Bytes for the first rows with --one-pass; minimal keeps no row."""
     random_state: Annotated[int, WHOLE] = 0
     """Random seed: the same command gives the same model."""
     uncertainty: Flag = False

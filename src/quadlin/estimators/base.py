@@ -54,6 +54,7 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
     missing = "error"
     pairs: Any = None
     hierarchy: str | None = None
+    max_memory: int | str = "auto"
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -414,6 +415,7 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
             columns,
             seed,
             self.batch_size,
+            self.max_memory,
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=bool(self.uncertainty),

@@ -34,8 +34,8 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
     Parameters
     ----------
     rank, alpha, loss, fields, categorical_features, missing, pairs, hierarchy, fit_linear, \
-    fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, extrapolation, \
-    uncertainty, warm_start, random_state
+    fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, max_memory, \
+    extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
     draws : int or None, default=None
@@ -118,6 +118,7 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
         extrapolation: str = "clip",
         uncertainty: bool = False,
         draws: int | None = None,
@@ -141,6 +142,7 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.draws = draws

@@ -15,6 +15,7 @@ from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
+from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic_choice import fit_logistic
@@ -22,7 +23,8 @@ from quadlin.solve.pair_model import Request
 from quadlin.solve.robust import fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
-from quadlin.stream.stream import FIXED, Stream
+from quadlin.stream.memory import refuse_with_strict, rows_within
+from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
@@ -39,6 +41,7 @@ class Task:
     columns: Columns
     seed: int
     batch_size: int | str = "auto"
+    max_memory: int | str = "auto"
     automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool = False
@@ -56,8 +59,17 @@ class Task:
             size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
         else:
             size = most = int(self.batch_size)
-        automatic = self.automatic if state is None else FIXED
-        return Stream(options, size, most, self.make_units, self.seed, state, automatic)
+        automatic, strict = (self.automatic if state is None else FIXED), False
+        if state is None and self.max_memory != "auto":
+            room = rows_within(self.max_memory, options, d, bool(automatic))
+            strict = room < FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            if strict:
+                refuse_with_strict(options)
+                automatic = FIXED  # the rank is a provisional one, and there is no penalty
+            else:
+                size, most = min(size, room), min(most, room)
+        make_units, seed = self.make_units, self.seed
+        return Stream(options, size, most, make_units, seed, state, automatic, strict)
 
 
 def fit(

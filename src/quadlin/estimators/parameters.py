@@ -82,6 +82,7 @@ def check_options(estimator: Any) -> None:
     whole("rank", 0, auto=True)
     whole("max_iter", 1, auto=False)
     whole("batch_size", 2, auto=True)
+    _check_memory(estimator.max_memory)
     if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
         raise ValueError(
             Message("{tol} must be a number in [0, 1).", tol=Option("tol", estimator.tol))
@@ -122,6 +123,17 @@ def check_options(estimator: Any) -> None:
                     allowed=", ".join(map(repr, allowed)),
                 )
             )
+
+
+def _check_memory(memory: Any) -> None:
+    number = isinstance(memory, Integral) and not isinstance(memory, bool) and int(memory) > 0
+    if not number and not (isinstance(memory, str) and memory in ("auto", "minimal")):
+        raise ValueError(
+            Message(
+                '{memory} must be "auto", "minimal" or a whole number of bytes above 0.',
+                memory=Option("max_memory", memory),
+            )
+        )
 
 
 def check_one_pass(estimator: Any) -> None:

@@ -102,6 +102,13 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
         first batch while noise hides the quadratic part in it.
+    max_memory : {"auto", "minimal"} or int, default="auto"
+        How much memory `partial_fit` may take for a first batch of rows, which it fits before it
+        goes on in O(kd). "auto" keeps that batch, at most 2²⁵ entries; "minimal" keeps no row, so
+        that memory is O(kd) from the first row on: without penalty and whitening, with a rank of 5
+        for ``rank="auto"``, for independent features, and some 50 rows per parameter later. A
+        number of bytes is "auto" with a first batch that fits into them, and "minimal" where that
+        batch would be too short.
     extrapolation : {"clip", "free"}, default="clip"
         What `predict` does with rows far outside the training rows, where squares and products
         grow without bound: "clip" holds each feature at one training range beyond its training
@@ -230,6 +237,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
         extrapolation: str = "clip",
         uncertainty: bool = False,
         warm_start: bool = False,
@@ -253,6 +261,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.warm_start = warm_start

@@ -55,6 +55,11 @@ class Status(Enum):
         "Add measurements, or raise {n_starts}.",
         n_starts=Option("n_starts"),
     )
+    searching = Message(
+        "The rows so far do not show all components of the quadratic part. "
+        "Learn from more rows, or lower {rank}.",
+        rank=Option("rank"),
+    )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
 

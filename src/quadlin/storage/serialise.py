@@ -38,6 +38,7 @@ from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
+from quadlin.stream.start import Start
 from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
 
 LARGEST_INTEGER = 2**63 - 1
@@ -76,6 +77,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Products: {"gram": "pp"},
     Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
+    Start: {"Q": "dq"},
     Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},

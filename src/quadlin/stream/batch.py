@@ -83,12 +83,16 @@ def watchful(model: Model, units: Units) -> tuple[Model, Units]:
 
 
 def gather(
-    pending: Pending | None, chunk: Chunk, state: FitState, loss: str = "squared"
+    pending: Pending | None,
+    chunk: Chunk,
+    state: FitState,
+    loss: str = "squared",
+    Q: Array | None = None,
 ) -> Pending:
-    """Add the sums and moments of some rows to those that wait."""
+    """Add the sums and moments of some rows to those that wait; Q as in `residual_sums`."""
     model, units, before = state.model, state.units, state.before
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
-    sums = rows.reduce(residual_sums, *watchful(model, units), None, True, loss)
+    sums = rows.reduce(residual_sums, *watchful(model, units), Q, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
     if before is not None:
         rise = rows.reduce(rise_of, model, before, units, loss)
@@ -134,9 +138,15 @@ def undone(state: FitState, pending: Pending, loss: str = "squared") -> Model | 
 
 
 def batch_step(
-    state: FitState, pending: Pending, options: Options, make_units: UnitsMaker
+    state: FitState,
+    pending: Pending,
+    options: Options,
+    make_units: UnitsMaker,
+    since: float = 0.0,
 ) -> FitState:
     """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
+
+    `since` is the weight of the rows before those that the mean is of.
 
     Each batch's step alone would land at the truth plus that batch's noise; the running mean
     averages the noise away at the rate of all rows together. A step that new rows find to have done
@@ -158,7 +168,8 @@ def batch_step(
         model = in_units(back, units, new)
     else:
         before, sums = converted(new, *watchful(start, units), pending.sums)
-        share = pace * sums.weight / features.weight / step_curvature(options.loss, new, sums)
+        share = pace * sums.weight / (features.weight - since)
+        share = share / step_curvature(options.loss, new, sums)
         model = _step(before, sums, share, new, options, state.white)
     loss = pending.sums.loss / pending.sums.weight * loss_unit(options.loss, units)
     # The first record is the constant model's; of the others the last ones are kept.

@@ -14,6 +14,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
 from quadlin.stream.buffer import Buffer
+from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
@@ -59,6 +60,9 @@ class StreamState:
     squared_weight: float
     automatic: Automatic = FIXED  # what the first batch has to choose
     chosen: Options | None = None  # the options of `current`, where it has chosen them
+    strict: bool = False
+    start: Start | None = None  # of a strict stream that has no first model yet
+    since: float = 0.0
 
 
 def state_of(stream: Stream) -> StreamState:
@@ -87,6 +91,9 @@ def state_of(stream: Stream) -> StreamState:
         stream.tally.squared_weight,
         stream.automatic,
         None if stream.chosen == stream.options else stream.chosen,
+        stream.strict,
+        stream.start,
+        stream.since,
     )
 
 
@@ -103,7 +110,9 @@ def stream_of(
         state.seed,
         state.state,
         state.automatic,
+        state.strict,
     )
+    stream.start, stream.since = state.start, state.since
     stream.goal, stream.pending = state.goal, state.pending
     stream._current = state.state if state.current is None else state.current
     if state.waiting is not None:
@@ -138,6 +147,7 @@ def _check_state(state: StreamState, d: int) -> None:
     _require(bool(states), "a state without a model")
     _require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
     _require(pending is None or fitted is not None, "the sums of the incomplete batch")
+    _check_start(state)
     _require(0 <= state.seed < 2**31, "the seed")
     _require(
         min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows"
@@ -161,6 +171,23 @@ def _check_state(state: StreamState, d: int) -> None:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         _require(options.rank == each.model.s.shape[0] <= d, "the rank")
         _check_fit(each)
+
+
+def _check_start(state: StreamState) -> None:
+    """Refuse a start that no stream can be in."""
+    start, fitted = state.start, state.state
+    _require(start is None or (state.strict and fitted is not None), "the start of the stream")
+    _require(
+        start is None or min(start.rows, start.weight, start.batches) >= 0,
+        "the start of the stream",
+    )
+    weight = 0.0 if fitted is None else fitted.features.weight
+    _require(0 <= state.since <= weight, "the weight of the rows before the mean")
+    if start is not None:
+        _require((start.Q is not None) == (start.stage is Stage.power), "the block of the start")
+        counting = start.stage is Stage.moments
+        _require((start.rows > 0) == counting, "the number of rows of the start")
+        _require(state.pending is None or not counting, "the sums of the incomplete batch")
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:

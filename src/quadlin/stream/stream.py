@@ -5,6 +5,7 @@ changes nothing but rounding.
 """
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import issparse
@@ -21,27 +22,31 @@ from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.types import Options, Status, usual_curvature
 from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.buffer import Buffer
+from quadlin.stream.start import (
+    POWER_ROWS,
+    Stage,
+    Start,
+    above_noise,
+    constant_state,
+    contracts,
+    first_block,
+    judged,
+    power_step,
+)
 
 FIXED = Automatic()  # nothing is left to choose
-SIGNIFICANT = 1.5
+LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
+PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
 def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
-    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
-
-    The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
-    """
-    xp = namespace(state.model.s)
-    d, k = state.model.U.shape
-    if k == 0:
-        return True
+    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows."""
     if loss == "squared":
         sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     else:  # slopes have variance p(1 − p), and are divided by it
         sd = usual_curvature(loss, state.units) ** -0.5
-    weakest = float(xp.min(xp.abs(state.model.s)))
-    return bool(weakest > SIGNIFICANT * sd * (d / rows) ** 0.5)
+    return above_noise(state.model.s, sd, state.model.U.shape[0], rows)
 
 
 class Stream:
@@ -66,6 +71,7 @@ class Stream:
         seed: int,
         state: FitState | None = None,
         automatic: Automatic = FIXED,
+        strict: bool = False,
     ) -> None:
         self.options = options  # with what was chosen, once the first batch is complete
         self.automatic = automatic  # what the first batch has to choose
@@ -73,6 +79,9 @@ class Stream:
         self.first_limit = first_limit
         self.make_units = make_units
         self.seed = seed
+        self.strict = strict  # whether rows are never kept, not even those of a first batch
+        self.start = Start() if strict and state is None else None
+        self.since = 0.0  # weight of the rows before those that the steps are a mean of
         self.state = state  # after the last whole batch
         self.goal = self._first_goal() if state is None else batch_size
         self.waiting = Buffer()  # rows of the first batch
@@ -82,9 +91,13 @@ class Stream:
         self._chosen = options
 
     def _first_goal(self) -> int:
+        least = FIRST_ROWS * self._dof
+        return least if self.strict else max(self.batch_size, least)
+
+    @property
+    def _dof(self) -> int:
         d = len(self.make_units.names)
-        dof = degrees_of_freedom(d, self.options.rank, **self.options.parts)
-        return max(self.batch_size, FIRST_ROWS * dof)
+        return int(degrees_of_freedom(d, self.options.rank, **self.options.parts))
 
     def fed(self, chunk: Chunk) -> "Stream":
         """Return the stream that has taken in some rows, and learned from complete batches."""
@@ -108,8 +121,9 @@ class Stream:
 
     def _feed(self, chunk: Chunk) -> None:
         n, start = chunk.X.shape[0], 0
+        piece = max(2 * self.options.rank + 2, n // PIECES) if self.strict else n
         while start < n:
-            stop = min(n, start + self.goal - self._gathered)
+            stop = min(n, start + self.goal - self._gathered, start + piece)
             part = slice(start, stop)
             weight = None if chunk.weight is None else chunk.weight[part]
             self._take(Chunk(chunk.X[part, :], chunk.y[part], weight))
@@ -146,12 +160,17 @@ class Stream:
 
     @property
     def _gathered(self) -> int:
+        if self.start is not None and self.start.stage is Stage.moments:
+            return self.start.rows
         if self.state is None:
             return self.waiting.rows
         return 0 if self.pending is None else self.pending.rows
 
     def _take(self, chunk: Chunk) -> None:
         self._current = None
+        if self.start is not None:
+            self._begin(self.start, chunk)
+            return
         if self.state is None:
             self.waiting.append(chunk, self.goal)
         else:
@@ -168,10 +187,53 @@ class Stream:
         self.options, self.automatic = self._chosen, FIXED
         self.waiting, self.pending = Buffer(), None
 
+    def _begin(self, start: Start, chunk: Chunk) -> None:
+        """Learn from rows without keeping any, until there is a model that steps can refine."""
+        if start.stage is Stage.moments:
+            self.state = constant_state(self.state, chunk, self.options, self.make_units)
+            self.start = replace(start, rows=start.rows + chunk.X.shape[0])
+            if self._gathered >= self.goal:
+                self.start = first_block(self.state, self.options, self.seed)
+                self.goal = max(self.batch_size, POWER_ROWS * self._dof)
+            return
+        self.pending = self._with_sums_of(chunk)
+        if self.pending.rows < self.goal:
+            return
+        assert self.state is not None
+        if start.stage is Stage.power:
+            args = (self.options, self.make_units)
+            self.state, self.start = power_step(self.state, self.pending, start, *args)
+            if self.start.stage is Stage.power and self.start.batches == 0:
+                self._lengthen(self.start)
+            if self.start.stage is Stage.contraction:
+                self.since = self.state.features.weight
+        else:
+            goes_on = start.batches == 0 or contracts(self.state, self.pending)
+            if goes_on:  # a step of full length
+                self.since = self.state.features.weight
+                self.start = replace(start, batches=start.batches + 1)
+            else:  # a mean from here on, which the last step of full length is the first part of
+                self.start, self.goal = None, self.batch_size
+            self.state = self._step(self.pending)
+        self.pending = None
+
+    def _lengthen(self, start: Start) -> None:
+        """Go on with batches of twice the length, as noise hides some of M in shorter ones.
+
+        What eight times the length does not show may not be there: the rank may be too high. But
+        without any of M there is nothing to refine.
+        """
+        assert self.state is not None
+        if not start.some or self.goal < LONGEST * max(self.batch_size, POWER_ROWS * self._dof):
+            self.goal, self.start = 2 * self.goal, replace(start, batches=1)
+        else:
+            self.start = Start(Stage.contraction)
+
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
         assert self.state is not None
-        pending = gather(self.pending, chunk, self.state, self.options.loss)
+        Q = None if self.start is None else self.start.Q
+        pending = gather(self.pending, chunk, self.state, self.options.loss, Q)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -189,9 +251,15 @@ class Stream:
             if state.status is Status.interrupted:  # half a fit is no state to go on from
                 raise KeyboardInterrupt(state.status.value)
             return state
+        if self.start is not None:  # a step of full length needs a whole batch, and is tried first
+            return judged(self.state, self.pending, self.goal)
         if self.pending is None or self.pending.sums.weight == 0:
             return self.state
-        return batch_step(self.state, self.pending, self.options, self.make_units)
+        return self._step(self.pending)
+
+    def _step(self, pending: Pending) -> FitState:
+        assert self.state is not None
+        return batch_step(self.state, pending, self.options, self.make_units, self.since)
 
 
 def without_zero_weights(chunk: Chunk) -> Chunk:

@@ -1,0 +1,51 @@
+"""How much memory a stream takes: with a first batch of rows, and without."""
+
+from quadlin.core.chunks import BLOCK_ELEMENTS
+from quadlin.core.messages import Message, Option
+from quadlin.solve.types import Options
+
+NUMBERS = (
+    40  # a stream that keeps no row holds at most so many numbers for each of U, work included
+)
+WIDEST = 2000  # features whose correlations are a d×d matrix
+MOST_PARAMETERS = 1500  # of the p×p matrices that choose rank and penalties
+BYTES = 8
+
+
+def strict_bytes(d: int, rank: int) -> int:
+    """Return how much a stream that keeps no row takes beside the rows of one call."""
+    return BYTES * NUMBERS * max(rank, 4) * d
+
+
+def rows_within(limit: int | str, options: Options, d: int, chooses: bool) -> int:
+    """Return how many rows of a first batch can be kept and fitted within so many bytes.
+
+    Sparse rows count as dense ones. The fit takes a block of rows and its products, three d×d
+    matrices where features may be whitened by one, and four p×p matrices where it has to choose.
+    """
+    if isinstance(limit, str):
+        return 0
+    work = strict_bytes(d, options.rank) + 3 * BYTES * BLOCK_ELEMENTS
+    if options.whiten == "full" or (options.whiten == "auto" and d <= WIDEST):
+        work += 3 * BYTES * d * d
+    if chooses:
+        work += 4 * BYTES * min(MOST_PARAMETERS, (options.rank + 1) * d) ** 2
+    return max(0, int(limit) - work) // (BYTES * (d + 2))
+
+
+def refuse_with_strict(options: Options) -> None:
+    """Refuse options that need rows of a first batch where none are kept."""
+    wrong = {
+        Option("alpha"): any(options.alpha),
+        Option("whiten", options.whiten): options.whiten in ("full", "lowrank"),
+    }
+    for option, given in wrong.items():
+        if given:
+            raise ValueError(
+                Message(
+                    "{option} needs a first batch of rows in memory, but {memory} keeps none. "
+                    "Raise {memory}, or leave {option} out.",
+                    option=option,
+                    memory=Option("max_memory"),
+                )
+            )

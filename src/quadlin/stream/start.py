@@ -1,0 +1,168 @@
+"""The start of a stream that keeps no row: moments first, then block power iteration on new rows.
+
+Each batch of rows is counted, not stored. What it leaves is Z'(r∘ZQ) for the current block Q, and
+that makes the next block; so a batch of new rows takes the place of a pass.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import ceil, log2
+
+import numpy as np
+
+from quadlin.core.arrays import Array, lead, namespace, orthonormal
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model, constant_model, in_units, tied
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import surveyed
+from quadlin.solve import moment_estimates as mes
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.levels import settled
+from quadlin.solve.types import Options, Record, Status
+from quadlin.solve.whitening import Identity
+from quadlin.stream.batch import Pending, undone, watchful
+
+SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
+REAL = 2.0  # times the noise within the block: an eigenvalue below it is taken for none
+POWER_ROWS = 10  # per parameter, of a batch of the power iteration
+FALLING = 0.8  # a loss below this share of the last batch's shows that full steps still contract
+
+
+class Stage(Enum):
+    """How far the start has come; the value says what the rows are used for."""
+
+    moments = "Mean, variance, skewness and kurtosis of the features."
+    power = "A step of the power iteration for each batch."
+    contraction = "A step of full length for each batch, as long as the loss falls."
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known while the first model is looked for."""
+
+    stage: Stage = Stage.moments
+    rows: int = 0  # that the moments were taken of, in the first stage
+    weight: float = 0.0  # of those rows, in the second
+    batches: int = 0  # left before longer ones are tried; steps taken, in the last stage
+    some: bool = False  # whether the last batch of the power iteration showed some of M
+    Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration
+
+
+def above_noise(s: Array, sd: float, d: int, rows: int) -> bool:
+    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
+
+    The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
+    """
+    if s.shape[0] == 0:
+        return True
+    xp = namespace(s)
+    return bool(float(xp.min(xp.abs(s))) > SIGNIFICANT * sd * (d / rows) ** 0.5)
+
+
+def constant_state(
+    state: FitState | None, chunk: Chunk, options: Options, make_units: UnitsMaker
+) -> FitState:
+    """Return the constant model of the rows so far, with their moments."""
+    new = surveyed(chunk)
+    features, target = new.features, new.target
+    if state is not None:
+        features, target = state.features + features, state.target + target
+    # Of a handful of rows every feature may take two values: nothing is refused yet.
+    units = replace(make_units, diagonal="auto")(features, target)
+    model = tied(constant_model(units, options.rank), units, *_parts(options))
+    loss = units.target.power * units.target.scale**2
+    history = (Record(0, 1, loss),)
+    return FitState(model, units, features, target, history, Status.searching, Identity())
+
+
+def first_block(state: FitState, options: Options, seed: int) -> Start:
+    """Return the start of the power iteration, from a random block."""
+    d, xp = state.units.scale.shape[0], namespace(state.units.scale)
+    if options.rank == 0:
+        return Start(Stage.contraction)
+    q = min(d, options.rank + mes.OVERSAMPLING)
+    random = np.random.default_rng(seed).standard_normal((d, q))
+    like = {"dtype": state.units.scale.dtype, "device": state.units.scale.device}
+    Q = orthonormal(xp.asarray(random, **like))
+    return Start(Stage.power, weight=state.features.weight, batches=rounds(d), Q=Q)
+
+
+def rounds(d: int) -> int:
+    """Return how many batches the power iteration needs from a random block, which is √d off.
+
+    Each batch of ten rows per parameter brings the block about twice as close.
+    """
+    return 2 + ceil(log2(max(d, 1)) / 2)
+
+
+def power_step(
+    state: FitState, pending: Pending, start: Start, options: Options, make_units: UnitsMaker
+) -> tuple[FitState, Start]:
+    """Take one step of the power iteration, the last one if all of M stands out.
+
+    With B = (M̄ − 𝓜)Q of rows that Q does not depend on, QᵀB is an unbiased estimate of QᵀMQ: its
+    leading eigenpairs make the model, and an orthonormal basis of B is the next block.
+    """
+    assert start.Q is not None
+    units, Q, sums = state.units, start.Q, pending.sums
+    xp = namespace(Q)
+    features, target = state.features + pending.features, state.target + pending.target
+    new = make_units(features, target)
+    varied = xp.astype(units.scale > 0, Q.dtype)
+    model, watched = watchful(state.model, units)
+    MQ, W = mes.unbiased(sums, Q, watched)
+    B = varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ)
+    s, vectors = lead(Q.T @ B, options.rank, options.psd)
+    sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
+    stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
+    s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
+    # The block moves on in any case; the model only if new rows prefer it to the one before.
+    back = state.before if pending.rise > 0 else None
+    if back is None:
+        # A mean over the batches: each says Δw without bias, whatever is known of M.
+        share = sums.weight / (features.weight - start.weight)
+        c = model.c - share * float(sums.p0[0]) / sums.weight
+        model = Model(Q @ vectors, s, model.w - share * varied * W, c, model.free)
+        model = tied(model, units, *_parts(options))
+    else:
+        model = back
+    before = in_units(state.model, units, new) if back is None else None
+    ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
+    block = orthonormal(ratio[:, None] * B)
+    last = state.history[-1]
+    loss = sums.loss / sums.weight * units.target.scale**2
+    history = (*state.history, Record(last.step + 1, last.passes, loss))
+    moved = in_units(model, units, new)
+    if options.levels_are_ambiguous:
+        moved = settled(moved, new, make_units.fields)
+    done = stands_out and back is None
+    status = Status.converged if done else state.status
+    learned = FitState(moved, new, features, target, history, status, state.white, before=before)
+    if done:
+        return learned, Start(Stage.contraction)
+    return learned, replace(start, batches=start.batches - 1, some=some, Q=block)
+
+
+def contracts(state: FitState, pending: Pending) -> bool:
+    """Tell whether steps of full length are still worth it, as new rows see the last one.
+
+    They are if the loss fell by a fifth. A step that did harm was too long: a shorter one follows.
+    """
+    loss = pending.sums.loss / pending.sums.weight * state.units.target.scale**2
+    return loss < FALLING * state.history[-1].loss or undone(state, pending) is not None
+
+
+def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:
+    """Return the state with the last model that new rows have found to be no worse.
+
+    Steps of full length may overshoot, where features are correlated say. Half a batch can tell.
+    """
+    if state.before is None:
+        return state
+    if pending is not None and 2 * pending.rows >= goal and pending.rise <= 0:
+        return state
+    return replace(state, model=state.before, before=None)
+
+
+def _parts(options: Options) -> tuple[bool, bool]:
+    return options.fit_linear, options.fit_intercept
