@@ -184,7 +184,9 @@ class Block:
         omega = None if weight is None else self.pieces.in_dtype(weight)
         if not self.pieces.sparse:
             Z = self.toarray()
-            return (Z if omega is None else Z * omega[:, None]).T @ Z
+            if omega is not None:
+                Z *= self.xp.sqrt(omega)[:, None]  # a copy already: no other is made
+            return Z.T @ Z
         if not self.n_rows:
             return self.pieces.zeros(self.X.shape[1], self.X.shape[1])
         piece, o, far = next(iter(self.pieces)), self.pieces.shift, self.pieces.far
