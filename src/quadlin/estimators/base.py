@@ -156,7 +156,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             Rows. Those of a Source are never in memory together.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
-            included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``, or draws.
+            included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
+            no heavy tails (or with ``loss="huber"``). Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -414,7 +415,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             self.batch_size,
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
-            uncertainty=bool(self.uncertainty),
+            uncertainty=self.uncertainty,
         )
 
     def _options(self, d: int) -> Options:

@@ -280,8 +280,7 @@ class Search:
         solution, white = path.solution(self.options, rank, alpha)
         fitted = self._fitted(path, (rank, alpha), solution, white)
         if self.task.uncertainty:
-            options, fields = fitted.options, fitted.fields
-            law = law_of(fitted.state, self.rows, options, fields, self.seed)
+            law = law_of(fitted.state, self.rows, fitted.options, self.task)
             fitted = replace(fitted, law=law)
         return fitted.with_passes(self.rows)
 
@@ -387,7 +386,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         extrapolation: str = "clip",
-        uncertainty: bool = False,
+        uncertainty: bool | str = False,
         random_state: Any = None,
     ) -> None:
         self.ranks = ranks

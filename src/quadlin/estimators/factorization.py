@@ -112,7 +112,7 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         tol: float = 1e-6,
         batch_size: int | str = "auto",
         extrapolation: str = "clip",
-        uncertainty: bool = False,
+        uncertainty: bool | str = False,
         draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,

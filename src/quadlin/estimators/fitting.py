@@ -1,7 +1,8 @@
 """From rows and an estimator's options to everything it learns: survey, fit, uncertainty."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
-from quadlin.solve.robust import fit_robustly, robust_law, tighter
+from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
 from quadlin.stream.stream import FIXED, Stream
@@ -39,7 +40,7 @@ class Task:
     batch_size: int | str = "auto"
     automatic: Automatic = FIXED
     robust: bool = False
-    uncertainty: bool = False
+    uncertainty: bool | str = False  # or "robust"
 
     def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
         """Return what was learned."""
@@ -86,7 +87,8 @@ def fit(
     result = fitted(with_row_count(state, surveyed.tally, options), options)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            law = law_of(state, weighted, options, task.make_units.fields, task.seed)
+            bend = bend_of(rows, state) if task.robust and task.uncertainty == "robust" else inf
+            law = law_of(state, weighted, options, task, bend)
             law = robust_law(law, rows, weighted, state) if task.robust else law
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
@@ -153,11 +155,20 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
 
 
 def law_of(
-    state: FitState, rows: Rows, options: Options, fields: Sequence[np.ndarray], seed: int
+    state: FitState, rows: Rows, options: Options, task: Task, bend: float = inf
 ) -> Uncertainty:
     """Measure how sure a fit is; warn where that cannot be known."""
-    rng = np.random.default_rng(seed)
-    law = uncertainty_of(rows, state.model, state.units, options, state.white, rng, fields=fields)
+    law = uncertainty_of(
+        rows,
+        state.model,
+        state.units,
+        options,
+        state.white,
+        np.random.default_rng(task.seed),
+        fields=task.make_units.fields,
+        robust=task.uncertainty == "robust",
+        bend=bend,
+    )
     if not law.noise >= 0:
         warn(
             "Standard errors are not known (nan), because there are no more rows than parameters. "

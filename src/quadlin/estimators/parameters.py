@@ -93,6 +93,13 @@ def check_options(estimator: Any) -> None:
                 polish=Option("polish", True),
             )
         )
+    if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
+        raise ValueError(
+            Message(
+                '{uncertainty} must be True, False or "robust".',
+                uncertainty=Option("uncertainty", estimator.uncertainty),
+            )
+        )
     words = {
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
@@ -100,6 +107,7 @@ def check_options(estimator: Any) -> None:
         "loss": ("squared", "huber"),
         "extrapolation": ("clip", "free"),
         "fields": ("auto",),
+        "uncertainty": ("robust",),
     }
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
@@ -108,7 +116,8 @@ def check_options(estimator: Any) -> None:
         )
     for name, allowed in words.items():
         value = getattr(estimator, name)
-        if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
+        free = name in ("diagonal", "fields", "uncertainty") and not isinstance(value, str)
+        if not free and value not in allowed:
             raise ValueError(
                 Message(
                     "{option} is not one of {allowed}.",
@@ -122,7 +131,7 @@ def check_one_pass(estimator: Any) -> None:
     """Refuse options that need rows to come back to."""
     wrong = {
         Option("loss", "huber"): estimator.loss == "huber",
-        Option("uncertainty", True): estimator.uncertainty,
+        Option("uncertainty", estimator.uncertainty): estimator.uncertainty,
     }
     for option, asked in wrong.items():
         if asked:
