@@ -190,7 +190,8 @@ def _climbed(
         )
         point, inside = best, not stopped.any()
     value = model.at(point)
-    return Evidence(value.log_evidence, point, value.noise, value.determined)
+    determined = np.zeros_like(point) if value is NOTHING else value.determined
+    return Evidence(value.log_evidence, point, value.noise, determined)
 
 
 @lru_cache(maxsize=256)

@@ -84,7 +84,7 @@ class Uncertainty:
         """
         xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
         size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
-        variance: Array = 0.0
+        variance = xp.zeros(block.n_rows, dtype=self.steps.E.dtype, device=self.steps.E.device)
         for start in range(0, m, size):
             q = changes(block, self.steps[start : start + size], self.units.free)
             variance = variance + xp.sum(q * q, axis=1)
