@@ -3,13 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+# The lower bounds of the core dependencies, as pyproject.toml names them.
+OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
+
+.PHONY: demo test test-oldest lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
+# array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
+test-oldest:
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST))
+	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" tests/estimators
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -21,14 +31,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# A stamp per set of dependencies: installed again when pyproject.toml changes.
-$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+# A stamp per set of dependencies: installed again when they or the kernel that is compiled change.
+INSTALLED := pyproject.toml hatch_build.py $(wildcard src/quadlin/core/_passes*.[ch])
+
+$(VENV)/.demo: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[all]"
 	touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) build dist demo
+	rm -rf $(VENV) $(VENV)-oldest build dist demo

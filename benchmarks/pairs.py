@@ -4,31 +4,31 @@ Twelve settings: the five of planted pairs that the search was first measured on
 heavy tails, heredity with pairs of falling strength, squares, categorical columns, nothing that
 interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
 pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
-linear model; "composed" also tries a low-rank part, and keeps what the criterion prefers. Pairs of
-levels of the same two categorical columns count as one pair. "EBM" is the pair search of
-`interpret`; it is skipped with its reason where that is not installed. "products" is LassoCV on
-all products of standardised features, where they are at most 5,000.
+linear model; "default" is SecondOrderRegressor, which decides between rank, pairs and both, and
+"low rank" the same without pairs. Pairs of levels of the same two categorical columns count as one
+pair. "EBM" is the pair search of `interpret`; it is skipped with its reason where that is not
+installed. "products" is LassoCV on all products of standardised features, where they are at most
+5,000.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods find_pairs]
+Every draw is kept in a file as soon as it is measured, and read from there the next time: delete it
+after a change of the code.
+
+Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods default]
 """
 
 import argparse
+import json
 import time
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LassoCV, LinearRegression
 from sklearn.metrics import r2_score
 
-from quadlin import find_pairs
-from quadlin.core.chunks import MemorySource
-from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
-from quadlin.core.survey import survey
-from quadlin.solve.pair_model import compose
-from quadlin.solve.types import Options
+from quadlin import SecondOrderRegressor, find_pairs
 
 NEW_ROWS = 2000
 MOST_PRODUCTS = 5000
@@ -137,18 +137,22 @@ def with_find_pairs(problem):
     return pairs, LinearRegression().fit(columns(X), problem.y).predict(columns(X_new))
 
 
-def with_composed(problem):
-    """Return pairs and predictions of pairs and a low-rank part, chosen by one criterion."""
-    d = problem.X.shape[1]
-    rows = Rows.of(MemorySource(problem.X, problem.y))
-    names = [f"x{j}" for j in range(d)]
-    maker = UnitsMaker("auto", True, problem.X.dtype, names, problem.fields)
-    surveyed = survey(rows)
-    units = maker(surveyed.features, surveyed.target)
-    fit = compose(rows, units, Options(rank=0), fields=problem.fields)
-    new = Rows.of(MemorySource(problem.X_new, problem.y_new))
-    S = fit.products
-    return list(zip(S.i.tolist(), S.j.tolist(), strict=True)), fit.predict(new)
+def with_default(problem):
+    """Return pairs and predictions of the estimator as it is by default."""
+    return _with_estimator(problem, SecondOrderRegressor(random_state=0))
+
+
+def with_low_rank(problem):
+    """Return predictions of the estimator without pairs."""
+    model = SecondOrderRegressor(pairs=None, random_state=0)
+    return None, _with_estimator(problem, model)[1]
+
+
+def _with_estimator(problem, model):
+    model.set_params(fields=problem.fields or "auto").fit(problem.X, problem.y)
+    pairs = [] if model.pairs_ is None else model.pairs_.pairs
+    named = [(int(pair.first[1:]), int(pair.second[1:])) for pair in pairs]
+    return named, model.predict(problem.X_new)
 
 
 def with_lasso(problem):
@@ -195,7 +199,8 @@ def with_boosting(problem):
 
 METHODS = {
     "find_pairs": with_find_pairs,
-    "composed": with_composed,
+    "default": with_default,
+    "low rank": with_low_rank,
     "products": with_lasso,
     "EBM": with_ebm,
     "boosting": with_boosting,
@@ -217,25 +222,47 @@ def judged(method, problem):
     return share, len(named - problem.truth), r2, seconds
 
 
+class Measured:
+    """What was measured, in a file: a line of JSON for each setting, method and seed."""
+
+    def __init__(self, path):
+        self.path, self.values = path, {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            *key, value = json.loads(line)
+            self.values[tuple(key)] = value
+
+    def get(self, number, name, seed):
+        """Measure, unless it was done before; text says why a method was skipped."""
+        key = (SETTINGS[number - 1].name, name, seed)
+        if key not in self.values:
+            try:
+                value = judged(METHODS[name], drawn(SETTINGS[number - 1], seed))
+            except NotImplementedError as reason:
+                value = f"skipped: {reason}"
+            self.values[key] = value if isinstance(value, str) else [float(v) for v in value]
+            with open(self.path, "a") as file:
+                file.write(json.dumps([*key, self.values[key]]) + "\n")
+        return self.values[key]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of settings, from 1")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--results", type=Path, default=Path("pairs.jsonl"))
     args = parser.parse_args()
+    measured = Measured(args.results)
     wanted = args.only or range(1, len(SETTINGS) + 1)
     print(f"{'setting':34s} {'method':10s} found  false     R²   CPU s")
     for number in wanted:
         setting = SETTINGS[number - 1]
-        problems = [drawn(setting, seed) for seed in range(args.seeds)]
         for name in args.methods:
-            try:
-                rows = np.array([judged(METHODS[name], problem) for problem in problems])
-            except NotImplementedError as reason:
-                print(f"{number:2d} {setting.name:31s} {name:10s} skipped: {reason}", flush=True)
-                continue
-            found, false, r2, seconds = rows.mean(axis=0)
-            text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
+            rows = [measured.get(number, name, seed) for seed in range(args.seeds)]
+            text = rows[0]
+            if not isinstance(text, str):
+                found, false, r2, seconds = np.mean(rows, axis=0)
+                text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
             print(f"{number:2d} {setting.name:31s} {name:10s} {text}", flush=True)
 
 

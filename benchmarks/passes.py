@@ -1,14 +1,14 @@
 """What a pass costs, in reads of X: one read is one `X @ v` on the same rows in the same run.
 
-    python benchmarks/passes.py [--entries 24000000] [--repeat 5] [--cases f32-C csr ...] [--d 600]
+    python benchmarks/passes.py [--entries 24000000] [--d 600] [--k 8] [--repeat 5] [--cases f32-C]
 
 Prints a line per layout of X, diagonal and engine, with three passes on each: the sums of a
 residual (`residual_sums`), the change along a step (`change_sums`) and the search along a family
 of models (`step_length.gram`). Dense rows count in reads by one core; CSR rows, 20 entries each, in
 products with k dense columns. Times are CPU times of all threads, so that other work on the
-machine hardly counts, and minima over repetitions. With `--beside PATH`, the `src`
-folder of another version, every repetition also runs there, in turns with this one, and
-each cell is "there → here".
+machine hardly counts, and minima over repetitions. ``QUADLIN_KERNEL=numpy`` measures the kernel
+that needs no compiler. With `--beside PATH`, the `src` folder of another version, every repetition
+also runs there, in turns with this one, and each cell is "there → here".
 """
 
 import argparse
@@ -25,7 +25,6 @@ import torch
 from scipy.sparse import csr_array, issparse
 from threadpoolctl import threadpool_limits
 
-RANK = 8
 PER_ROW = 20  # entries of a sparse row
 SPARSE_COLUMNS = 20_000
 LAYOUTS = ("f32-C", "f64-C", "f32-F", "f64-F", "csr", "one-hot", "torch")
@@ -60,7 +59,7 @@ class Version:
         self.step_length = importlib.import_module("quadlin.solve.step_length")
         sys.path.remove(source)
 
-    def passes(self, X, free, seed):
+    def passes(self, X, free, k, seed):
         """Return the source of the rows and, by name, each pass as a function of an engine."""
         rng = np.random.default_rng(seed)
         like = (lambda a: a) if not isinstance(X, torch.Tensor) else torch.from_numpy
@@ -77,15 +76,15 @@ class Version:
             return rng.standard_normal(shape).astype(dtype) / dtype.type(d**0.5)
 
         def factor():
-            return like(np.linalg.qr(draw(d, RANK))[0])
+            return like(np.linalg.qr(draw(d, k))[0])
 
-        model = self.model.constant_model(units, RANK)
-        model = replace(model, U=factor(), s=like(draw(RANK)), w=like(draw(d)))
+        model = self.model.constant_model(units, k)
+        model = replace(model, U=factor(), s=like(draw(k)), w=like(draw(d)))
         other = replace(model, U=factor())
         steps = self.steps.Steps(
-            model.U, like(draw(d, 1, RANK)), like(draw(d, 1)), like(np.zeros(1, dtype))
+            model.U, like(draw(d, 1, k)), like(draw(d, 1)), like(np.zeros(1, dtype))
         )
-        step = (like(draw(d, RANK)), like(draw(d)))
+        step = (like(draw(d, k)), like(draw(d)))
         models = self.step_length.family(model, step, other, units, True, True)
         residual_sums, change_sums = self.sums.residual_sums, self.sums.change_sums
         gram = self.step_length.gram
@@ -117,6 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=24_000_000, help="of a dense table")
     parser.add_argument("--d", type=int, default=600, help="columns of a dense table")
+    parser.add_argument("--k", type=int, default=8, help="the rank of the models")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=LAYOUTS, default=LAYOUTS)
     parser.add_argument("--engines", nargs="+", default=["serial", "threads"])
@@ -125,15 +125,16 @@ def main():
     here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
     versions = [Version(s) for s in ([o.beside] if o.beside else []) + [here]]
     cores = len(os.sched_getaffinity(0))
-    print(f"{cores} cores, k = {RANK}")
+    load = os.getloadavg()[0]
+    print(f"{cores} cores, k = {o.k}, load {load:.1f}")
     names = ("residual_sums", "change_sums", "gram")
     print(f"{'rows':<9}{'d':>6} {'diagonal':<9}{'engine':<9}", *(f"{n:>17}" for n in names))
     for layout in o.cases:
         X = rows(layout, o.entries, o.d, np.random.default_rng(0))
-        v = np.ones((X.shape[1], RANK) if issparse(X) else X.shape[1], np.float32)
+        v = np.ones((X.shape[1], o.k) if issparse(X) else X.shape[1], np.float32)
         v = torch.from_numpy(v) if layout == "torch" else v.astype(X.dtype)
         for free in (True, False):
-            works = [version.passes(X, free, 0) for version in versions]
+            works = [version.passes(X, free, o.k, 0) for version in versions]
             for engine in o.engines:
                 workers = None if engine == "serial" else cores
                 cells = []

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
     "page",
     [
         "README.md",
+        "docs/classification.md",
         "docs/pairs.md",
         "docs/reading_a_model.md",
         "docs/signals.md",

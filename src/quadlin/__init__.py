@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
+    from quadlin.estimators.classifier import (
+        FactorizationMachineClassifier,
+        SecondOrderClassifier,
+    )
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
     from quadlin.estimators.phase import PhaseRetriever
@@ -18,10 +22,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FactorizationMachineClassifier",
     "FactorizationMachineRegressor",
     "MatrixSensing",
     "Moments",
     "PhaseRetriever",
+    "SecondOrderClassifier",
     "SecondOrderRegressor",
     "SecondOrderRegressorCV",
     "Status",
@@ -34,10 +40,12 @@ __all__ = [
 ]
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
+    "FactorizationMachineClassifier": "quadlin.estimators.classifier",
     "FactorizationMachineRegressor": "quadlin.estimators.factorization",
     "MatrixSensing": "quadlin.estimators.sensing",
     "Moments": "quadlin.core.moments",
     "PhaseRetriever": "quadlin.estimators.phase",
+    "SecondOrderClassifier": "quadlin.estimators.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.types",

@@ -20,12 +20,13 @@ import pyarrow.parquet
 import pytest
 
 from quadlin import SecondOrderRegressor
-from quadlin.cli import main
+from quadlin.cli import main, progress
 from quadlin.cli.app import COMMANDS
 from quadlin.cli.options import join_names, split_names
 from quadlin.cli.printing import aligned, json_value, message_text
 from quadlin.data import open_source
 from quadlin.export.model_file import load
+from quadlin.paper import demo
 
 
 def frame(n=1200, seed=0):
@@ -58,6 +59,12 @@ def folder(tmp_path_factory):
     gaps = table.set_column(2, "area", pa.array(area))
     pa.csv.write_csv(gaps, home / "gaps.csv")
     pa.csv.write_csv(table.select(["area", "age", "garden", "price"]), home / "numbers.csv")
+    pa.csv.write_csv(table.drop_columns(["price"]), home / "new.csv")
+    pa.csv.write_csv(
+        table.select(["area", "age", "price"]),
+        home / "bare.csv",
+        pa.csv.WriteOptions(include_header=False),
+    )
     code = main(
         [
             *("fit", str(home / "houses.csv"), "--target", "price", "--columns", COLUMNS),
@@ -221,7 +228,7 @@ def test_a_fit_warns_of_columns_that_number_the_rows(quadlin, options):
         assert main(f"fit few.csv --target price {chosen} {options} -q".split()) == 0
         err = capsys.readouterr().err
         assert ("warning: id: whole numbers that increase" in err) == warned
-        assert (f"--columns {COLUMNS}\n" in err) == warned
+        assert ("--exclude id\n" in err) == warned
 
 
 def test_threads_fit_the_same_model(quadlin):
@@ -347,6 +354,17 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
         assert not Path("p.csv").exists()
 
 
+def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(150)
+    y = np.where(np.arange(150) % 50 == 7, 1e5, x**2)
+    Path("gross.csv").write_text("\n".join(["x,y", *map("{},{}".format, x, y)]))
+    quadlin("fit gross.csv --target y --cv --loss huber -o gross.st")
+    model = load("gross.st")
+    assert model.loss == "huber"
+    assert abs(model.predict([[2.0]])[0] - 4) < 0.1
+
+
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
@@ -469,7 +487,9 @@ def test_a_model_is_inspected_with_rows_that_it_has_not_seen(quadlin):
     page = Path("page.html").read_text()
     assert "price = b + xᵀw + xᵀMx" in page
     assert page.count("data:image/png") == 3
-    assert "Name the target" in quadlin("inspect F/model.safetensors F/gaps.csv", 2)
+    without = "inspect F/model.safetensors F/gaps.csv --missing drop --json"
+    assert json.loads(quadlin(without))["r2"] == content["r2"]  # the model knows its target
+    assert "no column 'price' for" in quadlin("inspect F/model.safetensors F/new.csv", 1)
     assert "is an input" in quadlin(f"inspect {rows} --html F/gaps.csv", 2)
 
 
@@ -499,13 +519,81 @@ def test_an_onnx_graph_predicts_the_same(quadlin, folder):
     np.testing.assert_allclose(session.run(None, feed)[0], model.predict(source)[:5], rtol=1e-9)
 
 
+def codes(name):
+    """Write a table whose target depends on a store, by its number, and on a size."""
+    rng = np.random.default_rng(0)
+    store, size = rng.integers(1, 21, 500), rng.integers(1, 9, 500)
+    effect = rng.normal(0, 3, 21)
+    with open(name, "w") as file:
+        file.write("store, size, y\n")
+        for a, b, e in zip(store, size, rng.normal(size=500), strict=True):
+            file.write(f"{a}, {b}, {effect[a] + b + e:.3f}\n")
+
+
+def test_columns_of_codes_are_named_and_become_levels(quadlin):
+    codes("t.csv")
+    said = json.loads(quadlin("check t.csv --target y --json"))
+    assert said["code_columns"] == ["store"]
+    assert "--categorical store" in said["command"]
+    assert main(["fit", "t.csv", "--target", "y", "--rank", "0"]) == 0
+    err = quadlin.capsys.readouterr().err
+    assert "warning: store: whole numbers that look like ids or codes" in err
+    assert "--categorical store; to leave them out: --exclude store\n" in err
+    assert main(["fit", "t.csv", "--target", "y", "--rank", "0", "--categorical", "store"]) == 0
+    assert "ids or codes" not in quadlin.capsys.readouterr().err
+    model = load("model.safetensors")
+    assert model.categorical_features == ["store"]
+    assert len(model.encoder_.levels[0]) == 20
+    assert json.loads(quadlin("evaluate model.safetensors t.csv --json"))["r2"] > 0.9
+    quadlin("fit t.csv --target y --rank 0 --categorical store --exclude size")
+    assert load("model.safetensors").feature_names_in_.tolist() == ["store"]
+
+
+def test_lists_of_names_may_be_repeated(quadlin):
+    quadlin("fit F/houses.csv --target price --rank 0 --exclude id,city --exclude garden")
+    assert load("model.safetensors").feature_names_in_.tolist() == ["area", "age"]
+
+
+def test_a_file_without_a_header_is_fitted_and_predicted(quadlin):
+    quadlin("fit F/bare.csv --no-header --target x2 --rank 1")
+    scores = json.loads(quadlin("evaluate model.safetensors F/bare.csv --no-header --json"))
+    assert scores["rows"] == 1200
+    assert quadlin("predict model.safetensors F/bare.csv --no-header -o -").count("\n") == 1201
+
+
+def test_marks_of_missing_values_are_told_and_given(quadlin):
+    rows = "".join(f"{'?' if i % 9 == 4 else i % 7},{'-' if i == 3 else i % 5},{i % 3}\n"
+                   for i in range(60))  # fmt: skip
+    Path("t.csv").write_text("a,b,y\n" + rows)
+    text = quadlin("check t.csv --target y")
+    assert "note  reading" in text
+    assert "Give --na '?,-' to say which" in text
+    assert "--na '?,-' to say" in quadlin("fit t.csv --target y", 1)
+    for given in ("--na ?,-", "--na ? --na -", "--na=- --na=?"):
+        assert main(f"fit t.csv --target y --missing mean --rank 0 {given}".split()) == 0
+        assert "missing values" not in quadlin.capsys.readouterr().err
+        assert load("model.safetensors").feature_names_in_.tolist() == ["a", "b"]
+    assert (
+        main(["fit", "t.csv", "--target", "y", "--missing", "mean", "--rank", "0", "--na", "?"])
+        == 0
+    )
+    assert load("model.safetensors").encoder_.names[1].startswith("b=")
+
+
+def test_a_model_fitted_with_means_fills_frames_in_python_too(quadlin):
+    quadlin("fit F/gaps.csv --target price --columns area,age --rank 1 --missing mean")
+    model = load("model.safetensors")
+    assert model.missing == "mean"
+    mean = model.fill_["area"]
+    np.testing.assert_array_equal(model.predict([[np.nan, 3.0]]), model.predict([[mean, 3.0]]))
+
+
 def test_a_table_is_checked_in_words_and_the_advice_runs(quadlin):
     text = quadlin("check F/gaps.csv --target price")
     assert "24 of 1,200 rows have a missing value (area 24)" in text
     assert "id: names or numbers of the rows, or empty." in text
     command = text.splitlines()[-1].split("quadlin ")[1]
-    assert "--columns city,area,age,garden" in command
-    assert "--missing drop" in command
+    assert "--exclude id --missing drop" in command
     quadlin(command)
 
 
@@ -532,7 +620,7 @@ def test_a_check_finds_what_is_wrong_with_features(quadlin):
     texts = {item["topic"]: item["text"] for item in said["findings"]}
     assert "level=rare" in texts["levels"]
     assert "--loss huber" in said["command"]
-    assert "name" not in said["command"].split("--columns ")[1].split()[0].split(",")
+    assert "--exclude name" in said["command"]
 
 
 def test_a_check_survives_a_table_without_a_complete_row(quadlin):
@@ -591,7 +679,11 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
         ("fit F/houses.csv", "with --target; the columns are id, city", 2),
-        ("fit F/houses.csv --target city", "must be numbers. Choose a numeric column", 1),
+        (
+            "fit F/houses.csv --target city --no-classify",
+            "must be numbers. Choose a numeric column",
+            1,
+        ),
         ("fit F/houses.csv --target price --rank many", "not a whole number or auto", 2),
         ("fit F/houses.csv --target price --rank -3", "--rank -3 must be", 2),
         ("fit F/houses.csv --target price --tol 3", "--tol 3.0 must be", 2),
@@ -654,7 +746,17 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("predict F/model.safetensors F/houses.csv --keep id -o p.npy", "no named columns", 2),
         ("predict F/model.safetensors F/houses.csv --keep , -o p.csv", "--keep is empty", 2),
         ("predict F/model.safetensors F/numbers.csv -o p.csv", "no column 'city'", 1),
-        ("evaluate F/model.safetensors F/houses.csv", "the target column with --target. See", 2),
+        ("evaluate F/model.safetensors F/new.csv", "no column 'price' for the target", 1),
+        ("predict F/houses.csv F/model.safetensors", "is a table of rows, not a model", 2),
+        ("predict F/model.safetensors F/houses.csv", "Name a file for the predictions", 2),
+        ("fit F/houses.csv --target price --exclude ag", "no column 'ag' of --exclude", 1),
+        ("fit F/houses.csv --target price --categorical ag", "no column 'ag' of --categorical", 1),
+        (
+            "fit F/houses.csv --target price --exclude id --columns area",
+            "--exclude cannot be combined with --columns",
+            1,
+        ),
+        ("fit F/bare.csv --target price", "Give --no-header if there is no header", 1),
         ("inspect F/houses.parquet", "is a table of rows, not a model file", 2),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
         ("check - --format csv --target y", "several times", 2),
@@ -834,6 +936,37 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path
     np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
 
 
+def press(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_keeps_the_model_so_far(quadlin, monkeypatch):
+    monkeypatch.setattr(SecondOrderRegressor, "score", press)  # which comes after the fit
+    line = "fit F/numbers.csv --target price --rank 1 --alpha 1"
+    err = quadlin(line, 130)
+    assert "Stopped; the model of the last finished step is in model.safetensors." in err
+    assert load("model.safetensors").rank_ == 1
+    os.remove("model.safetensors")
+    monkeypatch.setattr("quadlin.estimators.base.check_options", press)
+    assert "Stopped; nothing was saved." in quadlin(line, 130)
+    assert os.listdir() == ["F"]
+
+
+def test_ctrl_c_keeps_what_a_stream_has_learned(quadlin, monkeypatch):
+    chunks = iter(range(1000))
+
+    def check(real=progress.check_interrupt):
+        if next(chunks) == 20:
+            press()
+        real()
+
+    monkeypatch.setattr(progress, "check_interrupt", check)
+    monkeypatch.setattr("quadlin.data.source.BLOCK_ELEMENTS", 90)  # 30 rows of three columns
+    err = quadlin("fit F/numbers.csv --target price --rank 1 --one-pass --batch-size 60", 130)
+    assert "the model of the last finished step is in model.safetensors" in err
+    assert load("model.safetensors").n_samples_seen_ < 1200
+
+
 def test_a_terminal_shows_how_far_a_walk_is(quadlin, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -891,6 +1024,16 @@ def test_a_stream_that_was_stopped_goes_on_with_the_same_rows(quadlin, monkeypat
     np.testing.assert_array_equal(load("m.st").coef_, load("whole.st").coef_)
     assert run(len(data) * 49 // 50, "-o n.st") == 130
     assert "With --checkpoint FILE a fit can be continued" in quadlin.capsys.readouterr().err
+
+
+def test_a_demo_whose_reader_has_enough_is_no_error(monkeypatch, tmp_path):
+    def main():
+        raise BrokenPipeError
+
+    monkeypatch.setattr(demo, "main", main)
+    with open(tmp_path / "out", "w") as out:  # whose descriptor the demo may replace
+        monkeypatch.setattr(sys, "stdout", out)
+        assert demo.run() == 0
 
 
 def test_the_demo_is_that_of_the_library(quadlin, monkeypatch):

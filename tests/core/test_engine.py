@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
@@ -23,6 +25,12 @@ from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import uncertainty_of
 
 DATA = make_second_order(3000, 12, rank=2, noise=0.5, random_state=0)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Cut the few rows of these tests into parts."""
+    monkeypatch.setattr("quadlin.core.engine.PART_ENTRIES", 5000)
 
 
 def fitted(X=DATA.X, y=DATA.y, engine=None, **options):
@@ -54,9 +62,51 @@ def test_threads_fit_the_same_model(engine, polish):
     same(fitted(engine=engine, polish=polish), fitted(polish=polish))
 
 
-def test_the_same_number_of_threads_gives_the_same_bits():
-    a, b = (fitted(engine=3).predict(DATA.X) for _ in range(2))
-    np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_any_number_of_threads_gives_the_same_bits(form):
+    one, *others = (fitted(form(DATA.X), engine=engine).fitted_.state for engine in (1, 2, 3, None))
+    for other in others:
+        np.testing.assert_array_equal(one.model.U, other.model.U)
+        np.testing.assert_array_equal(one.model.w, other.model.w)
+
+
+def test_threads_are_started_for_parts_and_for_nothing_else(monkeypatch):
+    def thread(chunk):
+        return {threading.current_thread().name}
+
+    source = MemorySource(DATA.X, DATA.y)
+    names = Rows(Threads(source, 2)).collect(thread)
+    assert threading.main_thread().name not in set.union(*names)
+    monkeypatch.setattr("quadlin.core.engine.PART_ENTRIES", source.entries)
+    names = Rows(Threads(source, 2)).collect(thread)
+    assert names == [{threading.main_thread().name}]
+
+
+@pytest.mark.parametrize(("engine", "threads"), [(2, 1), ("serial", 2)])
+def test_the_linear_algebra_library_has_one_thread_between_the_sums_of_threads(engine, threads):
+    seen = set()
+
+    class Watched(SecondOrderRegressor):
+        def _fitted_rows(self, *args):
+            pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+            seen.update(pool["num_threads"] for pool in pools)
+            return super()._fitted_rows(*args)
+
+    with threadpool_limits(2):
+        Watched(1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y, engine=engine)
+    assert seen == {threads}
+
+
+def test_the_default_engine_leaves_the_cores_to_those_who_work_beside_it(monkeypatch):
+    monkeypatch.setattr("quadlin.data.cluster.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    source = MemorySource(DATA.X, DATA.y)
+    assert engine_for(source, None).workers == 8
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(engine_for, source, None).result().workers == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
+    assert engine_for(source, None).workers == 3
+    assert isinstance(engine_for(open_source(DATA.X, target=DATA.y), None), Serial)
 
 
 def test_a_source_fits_the_same_model_as_its_rows():

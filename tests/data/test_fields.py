@@ -194,8 +194,8 @@ def test_missing_text_is_refused_by_column_and_row(frame):
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
 def test_a_missing_or_infinite_number_is_refused_by_column_and_row(kind, bad):
     frame = MAKERS[kind]({"city": ["a", "b"] * 2, "age": [1.0, bad, 2.0, bad]})
-    what = "infinity" if bad == np.inf else "NaN"
-    with pytest.raises(ValueError, match=rf"'age' contains {what}.* row 1 .*SimpleImputer"):
+    what, advice = ("infinity", "clip it") if bad == np.inf else ("NaN", 'missing="mean"')
+    with pytest.raises(ValueError, match=rf"'age' contains {what}.* row 1 .*{advice}"):
         TableEncoder.learn(frame).encode(frame)
 
 

@@ -47,8 +47,10 @@ def test_a_bad_cell_among_few_numbers_is_warned_of_by_name(tmp_path):
 def test_a_column_of_identifiers_with_too_many_levels_is_refused_unless_they_are_named():
     names = [f"user{i}" for i in range(10_001)]
     frame = pl.DataFrame({"id": names, "y": np.arange(10_001.0)})
-    with pytest.raises(SourceError, match=r"'id' has 10001 levels in 10001 rows.*levels="):
+    words = r"'id' has 10001 levels in 10001 rows.*categorical_features=\['id'\]"
+    with pytest.raises(SourceError, match=words):
         open_source(frame, target="y")
+    assert open_source(frame, target="y", categorical_features=["id"]).width == 10_001
     assert open_source(frame, target="y", levels={"id": names}).width == 10_001
 
 
@@ -183,3 +185,14 @@ def test_a_file_rewritten_with_the_same_size_and_time_is_noticed(tmp_path, name)
         list(source)
     with pytest.raises(SourceError, match="has changed since it was opened"):
         list(pickle.loads(pickle.dumps(source)))  # by the digest of some blocks alone
+
+
+@pytest.mark.parametrize(("header", "row"), [("a,y\n", 1), ("", 1)])
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_a_row_of_another_length_is_counted_as_all_rows_are(
+    tmp_path, monkeypatch, header, row, block
+):
+    monkeypatch.setattr("quadlin.data.csv_text.CSV_BLOCK", block)
+    (tmp_path / "t.csv").write_text(header + "1.5,2\n1,2,3\n3,4\n")
+    with pytest.raises(SourceError, match=rf"row {row} \(counted from 0\): Expected 2 columns"):
+        list(open_source(tmp_path / "t.csv", header=bool(header)))

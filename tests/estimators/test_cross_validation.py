@@ -243,7 +243,7 @@ def test_the_squares_modelled_are_those_of_all_rows_in_every_fold(diagonal):
     X[:, 2] = X[:, 2] > 0
     X[:12, 2] = 2.0
     y = X[:, 0] + X[:, 2] ** 2 + 0.1 * rng.standard_normal(100)
-    model = SecondOrderRegressorCV([3], [1.0], diagonal=diagonal).fit(X, y)
+    model = SecondOrderRegressorCV([3], [1.0], KFold(5), diagonal=diagonal).fit(X, y)
     one = SecondOrderRegressor(3, alpha=1.0, diagonal=diagonal).fit(X, y)
     np.testing.assert_array_equal(model.has_diagonal_, one.has_diagonal_)
     assert np.isfinite(model.best_score_)

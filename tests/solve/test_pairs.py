@@ -13,13 +13,10 @@ from quadlin.core.model import constant_model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
-from quadlin.datasets import make_second_order
 from quadlin.solve.pair_choice import Criterion, Stepwise
-from quadlin.solve.pair_model import compose
 from quadlin.solve.pair_sums import Columns, flipped_moments, joint_gram, product_moments, scores
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import PairSearch
-from quadlin.solve.types import Options
 
 
 def in_memory(X, y, weight=None, fields=()):
@@ -159,11 +156,12 @@ def test_moments_with_random_signs_do_not_depend_on_how_rows_are_cut():
     rows, units = in_memory(X, y)
     columns = columns_of(units)
     beta = np.linspace(-1, 1, columns.base + 3)
-    whole = rows.reduce_numbered(flipped_moments, 60, columns, beta, 1)
+    whole = rows.reduce_numbered(flipped_moments, 60, columns, beta, 1).moments
     for cut in (Rows.of(MemorySource(X, y, None, 7)), Rows(Threads(MemorySource(X, y), 2))):
-        parts = cut.reduce_numbered(flipped_moments, 60, columns, beta, 1)
+        parts = cut.reduce_numbered(flipped_moments, 60, columns, beta, 1).moments
         np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-9)
-    assert not np.allclose(rows.reduce_numbered(flipped_moments, 60, columns, beta, 2), whole)
+    other = rows.reduce_numbered(flipped_moments, 60, columns, beta, 2).moments
+    assert not np.allclose(other, whole)
 
 
 def test_the_choice_is_the_best_of_all_subsets_on_a_small_problem():
@@ -307,36 +305,6 @@ def test_some_features_can_be_searched_beside_a_model_of_all():
     some = np.array(sorted({j for pair in truth for j in pair} | {0, 1}))
     fit = PairSearch(rows, units, model=model, features=some, candidates=210).run()
     assert pairs_of(fit) == truth
-
-
-def test_pairs_beside_a_low_rank_part_are_told_from_it():
-    data = make_second_order(2000, 20, rank=1, random_state=0)
-    rng = np.random.default_rng(12)
-    Z = data.X
-    y = data.y + Z[:, 3] * Z[:, 8] - Z[:, 5] * Z[:, 11] + 0.3 * rng.standard_normal(2000)
-    rows, units = in_memory(Z, y)
-    fit = compose(rows, units, Options(rank=0))
-    assert pairs_of(fit.products) == {(3, 8), (5, 11)}
-    assert fit.model.s.shape == (1,)
-    # The residual is the noise: its mean square is known to √(2/2000) = 3%.
-    assert np.mean((fit.predict(rows) - y) ** 2) < 1.1 * 0.3**2
-
-
-def test_a_dense_low_rank_truth_is_recovered_exactly_and_needs_no_pair():
-    data = make_second_order(800, 12, rank=2, n_test=200, random_state=1)
-    rows, units = in_memory(data.X, data.y)
-    fit = compose(rows, units, Options(rank=0))
-    assert pairs_of(fit.products) == set()
-    predicted = fit.predict(Rows.of(MemorySource(data.X_test, data.y_test)))
-    np.testing.assert_allclose(predicted, data.y_test, atol=1e-6)
-
-
-def test_pairs_alone_are_chosen_where_they_are_the_truth():
-    X, y, truth = planted(1500, 20, 4, 0.5, seed=13)
-    rows, units = in_memory(X, y)
-    fit = compose(rows, units, Options(rank=0))
-    assert pairs_of(fit.products) == truth
-    assert fit.model.s.shape == (0,)
 
 
 def sparse_problem(interacts):

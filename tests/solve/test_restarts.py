@@ -11,7 +11,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
 from quadlin.solve.gauss_newton import GaussNewton
-from quadlin.solve.restarts import FEW, Landscape, best_start
+from quadlin.solve.restarts import FEW, Landscape, best_start, products_of
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Identity
 
@@ -30,15 +30,19 @@ def problem(seed, rank=2, n=80, **options):
     return Problem(rows, units, Options(rank=rank, **options), rng)
 
 
+def landscape_of(p):
+    return Landscape(products_of(p.rows, p.units), p.units, p.options)
+
+
 @pytest.mark.parametrize("alpha", [(0.0, 0.0), (3.0, 7.0)])
 @pytest.mark.parametrize(("linear", "intercept"), PARTS)
 def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear, intercept, alpha):
     p = problem(0, fit_linear=linear, fit_intercept=intercept, alpha=alpha)
-    landscape, task = Landscape(p), GaussNewton(p, Identity())
+    landscape, task = landscape_of(p), GaussNewton(p, Identity())
     assert p.rows.walks == 1
     for _ in range(3):
         f = landscape.factors(p.rng.standard_normal((6, 2)), np.array([1.0, -1.0]))
-        reached = task.point_of(landscape.model(f, p))
+        reached = task.point_of(landscape.model(f, p.units))
         assert reached.objective == pytest.approx(f.loss + landscape.unexplained, rel=1e-9)
         gradient = task.gradient(reached)  # by c and w, which are optimal
         assert np.abs(gradient.c).max() < 1e-9
@@ -47,7 +51,7 @@ def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear,
 
 def test_the_slope_of_the_landscape_is_that_of_finite_differences():
     p = problem(1)
-    landscape, h = Landscape(p), 1e-6
+    landscape, h = landscape_of(p), 1e-6
     L, signs = p.rng.standard_normal((6, 2)), np.array([1.0, -1.0])
     towards = p.rng.standard_normal((6, 2))
     slope = landscape.slope_of_loss(landscape.factors(L, signs))

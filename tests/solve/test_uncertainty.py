@@ -459,3 +459,19 @@ def test_robust_errors_need_rows_to_tell_the_noise_by():
     X, y, _ = uneven(n=9)
     law = Fit(X, y, 3).measured(robust=True)
     assert np.isnan(law.coef_std()[0]).all()
+
+
+def test_robust_errors_of_pairs_are_those_of_hc3():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 4))
+    noise = (0.2 + np.abs(X[:, 0])) * rng.standard_normal(600)
+    y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 0] + noise
+    model = SecondOrderRegressor(uncertainty="robust", random_state=0).fit(X, y)
+    F = np.column_stack([np.ones(600), X, X[:, 1] * X[:, 2], X[:, 0] * X[:, 3]])
+    inverse = np.linalg.inv(F.T @ F)
+    r = y - F @ (inverse @ (F.T @ y))
+    score = (r / (1 - np.sum((F @ inverse) * F, axis=1)))[:, None] * F
+    expected = np.sqrt(np.diag(inverse @ (score.T @ score) @ inverse))
+    errors = [*model.coef_std_, model.interaction_std(1, 2), model.interaction_std(0, 3)]
+    # The penalty of largest evidence shrinks by about a percent.
+    np.testing.assert_allclose(errors, expected[1:], rtol=0.03)

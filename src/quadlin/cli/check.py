@@ -5,16 +5,26 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from quadlin.cli.column_scan import ColumnScan, scan_columns
-from quadlin.cli.findings import Finding, TableSummary, findings, recommended, useless_columns
-from quadlin.cli.options import STANDARD, OutputOptions, TableOptions, UsageError
-from quadlin.cli.printing import aligned, print_answer
+from quadlin.cli.column_scan import ColumnScan, columns_of_codes, scan_columns
+from quadlin.cli.columns import Columns, useless_columns
+from quadlin.cli.findings import Finding, TableSummary, findings, recommended
+from quadlin.cli.options import (
+    STANDARD,
+    OutputOptions,
+    TableOptions,
+    UsageError,
+    join_names,
+    names_in,
+)
+from quadlin.cli.printing import aligned, message_text, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import input_columns, open_rows
 from quadlin.data import Source, SourceError
+from quadlin.data.errors import IdentifierWarning
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
-REPEATED = ("target", "weight", "columns", "format", "missing", "delimiter", "decimal", "encoding")
+REPEATED = ("target", "weight", "format", "missing", "delimiter", "decimal", "encoding")
+LISTS = ("columns", "exclude", "categorical", "na")
 
 
 def check(
@@ -25,8 +35,8 @@ def check(
 ) -> None:
     """Check whether a table suits the model, and how to fit it.
 
-    Reports missing values, identifiers, rare levels, two-valued features, correlation,
-    heavy tails, rows per parameter and memory, in three or four passes over the rows.
+    Reports missing values, identifiers and codes, rare levels, two-valued features,
+    correlation, heavy tails, rows per parameter and memory, in three to five passes.
     Missing values are counted; everything else is computed from the complete rows.
 
       quadlin check houses.csv --target price
@@ -39,26 +49,32 @@ def check(
     """
     if data == STANDARD:
         raise UsageError("check reads the rows several times: save the stream to a file first.")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of identifiers, which are reported here too
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
         source = open_rows(data, read, answer, missing="drop")
+    remarks = [Finding("note", "reading", message_text(w.message)) for w in noticed]
     with watched(source, "counting", answer.silent) as rows:
         scan = scan_columns(rows)
     if not scan.rows:
         raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
-    useless = useless_columns(source, scan)
+    declared = names_in(read.categorical) or []
+    useless = [name for name in useless_columns(source, scan) if name not in declared]
     if useless:  # they would spoil every other finding
         kept = [name for name in input_columns(source) if name not in useless]
-        chosen = replace(read, columns=None)
-        source = open_rows(data, chosen, answer, missing="drop", columns=kept)
+        chosen = replace(read, columns=None, exclude=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # as above
+            source = open_rows(data, chosen, answer, missing="drop", columns=kept)
         with watched(source, "counting", answer.silent) as rows:
             scan = replace(scan, complete=scan_columns(rows).complete)
-    summary = None
+    summary, columns = None, Columns(useless, [])
     if scan.complete:
         with watched(source, "looking", answer.silent, again=True) as rows:
+            columns = Columns(useless, columns_of_codes(rows, source))
             summary = TableSummary.of(rows)
-    lines = findings(source, scan, summary, useless)
-    command = _command(data, read, recommended(source, scan, summary, useless))
+    lines = [*remarks, *findings(source, scan, summary, columns)]
+    command = _command(data, read, recommended(source, scan, summary, columns, read))
     content = {
         "data": data,
         "rows": scan.rows,
@@ -69,20 +85,29 @@ def check(
         "findings": [{"kind": line.kind, "topic": line.topic, "text": line.text} for line in lines],
         "command": command,
         "useless_columns": useless,
+        "code_columns": columns.codes,
     }
     print_answer(content, _text(source, scan, lines, command), answer.json)
 
 
-def _command(data: str, read: TableOptions, options: dict[str, str]) -> str:
+def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> str:
     """Return a command that fits these rows: the options given, and those recommended."""
     given: dict[str, Any] = {name: getattr(read, name) for name in REPEATED}
     given["features"] = read.features
-    repeated = {name: str(value) for name, value in given.items() if value is not None}
+    repeated: dict[str, str | None] = {
+        name: str(value) for name, value in given.items() if value is not None
+    }
+    for name in LISTS:
+        names = names_in(getattr(read, name))
+        if names is not None:
+            repeated[name] = join_names(names)
+    if read.header is not None:
+        repeated["header" if read.header else "no-header"] = None
     if read.zero_based is not None:
-        repeated["zero-based" if read.zero_based else "one-based"] = ""
+        repeated["zero-based" if read.zero_based else "one-based"] = None
     parts = ["quadlin", "fit", data]
     for name, value in (repeated | options).items():
-        parts += [f"--{name}", value] if value else [f"--{name}"]
+        parts += [f"--{name}"] if value is None else [f"--{name}", value]
     return shlex.join([*parts, "-o", "model.safetensors"])
 
 

@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
+from quadlin.data.codes import code_columns
 from quadlin.data.feeds import Piece
 
 MIN_ROWS = 20  # after which numbers that increase in every row are no accident
@@ -69,6 +70,11 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
     return scan.row_numbers
 
 
+def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
+    """Return the columns of a table that look like ids or codes, by its first rows."""
+    return code_columns(rows, list(_number_columns(source)), source.names)
+
+
 def _number_columns(source: Source) -> dict[str, int]:
     """Return the positions of the numeric columns among the features."""
     numbers = {str(name) for name in getattr(source.reader, "numbers", ())}
@@ -82,7 +88,7 @@ def _scan_table(
     wanted = [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]
     for name in wanted:
         column = frame.get_column(name)
-        if name in text:
+        if name in text or (name == reader.target and reader.labels is not None):
             null = column.is_null().to_numpy() if column.null_count() else None
         else:
             values = np.asarray(column.cast(nw.Float64()).to_numpy())

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from quadlin.cli.classification import score_table, scores
 from quadlin.cli.options import LabelledRowOptions, OutputOptions
 from quadlin.cli.printing import aligned, number, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.core.moments import Moments
+from quadlin.estimators.logistic_model import LogisticModel
 
 NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 
@@ -26,8 +28,10 @@ def evaluate(
 
     Memory does not grow with the number of rows. NMSE is the mean squared error
     divided by the variance of y: 0 is perfect, 1 is as good as the mean of these rows.
+    The target is the column that the model was fitted to, unless --target names another.
+    Of a classifier it prints AUC, log-loss and accuracy, from a few numbers per row.
 
-      quadlin evaluate model.safetensors test.csv --target price
+      quadlin evaluate model.safetensors test.csv
       quadlin evaluate model.safetensors test.parquet --target price --json
 
     Parameters
@@ -39,6 +43,12 @@ def evaluate(
     """
     fitted = load_model(model)
     source = open_rows_for(fitted, data, read, answer, need_target=True)
+    if isinstance(fitted, LogisticModel):
+        with watched(source, "evaluating", answer.silent) as rows:
+            content = scores(fitted, rows)
+        content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
+        print_answer(content, aligned(score_table(content), ""), answer.json)
+        return
     with_std = math.isfinite(getattr(fitted, "noise_", math.nan))
     with watched(source, "evaluating", answer.silent) as rows:
         content = _scores(fitted, rows, with_std)

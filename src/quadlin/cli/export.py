@@ -36,5 +36,6 @@ def export(
     inputs = [node.name for node in graph.input]
     content = {"output": str(output), "inputs": inputs, "outputs": [n.name for n in graph.output]}
     shown = ", ".join(inputs[:8]) + (" …" if len(inputs) > 8 else "")
-    lines = [] if answer.quiet else [f"{output}: from {shown} to y"]
+    outputs = " and ".join(content["outputs"])
+    lines = [] if answer.quiet else [f"{output}: from {shown} to {outputs}"]
     print_answer(content, lines, answer.json)

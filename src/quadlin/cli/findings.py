@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.cli.column_scan import ColumnScan
-from quadlin.cli.options import join_names
+from quadlin.cli.columns import Columns, codes_text
+from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.printing import byte_count, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
@@ -109,26 +110,34 @@ class TableSummary:
 
 
 def findings(
-    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
+    source: Source, scan: ColumnScan, summary: TableSummary | None, columns: Columns
 ) -> list[Finding]:
     """Return all findings, in order."""
-    lines = [_missing(scan), *_columns(useless)]
+    lines = [_missing(scan), *_columns(columns)]
     if summary is None:
         text = "no row is complete, so nothing else is known."
         return [*lines, Finding("warning", "rows", text)]
-    lines += [*_target(summary), *_features(source, summary), *_levels(source, summary)]
+    lines += [*_target(source, summary), *_features(source, summary), *_levels(source, summary)]
     lines += [_correlation(summary), *_tails(source, summary), *_rows(source, summary)]
     return [*lines, _memory(source, summary)]
 
 
 def recommended(
-    source: Source, scan: ColumnScan, summary: TableSummary | None, useless: list[str]
-) -> dict[str, str]:
-    """Return the options of `fit` that suit the table; an empty value is a flag."""
-    options: dict[str, str] = {}
-    if useless:
+    source: Source,
+    scan: ColumnScan,
+    summary: TableSummary | None,
+    columns: Columns,
+    read: TableOptions,
+) -> dict[str, str | None]:
+    """Return the options of `fit` that suit the table; None is a flag."""
+    options: dict[str, str | None] = {}
+    if columns.useless and read.columns is not None:
         options["columns"] = join_names(input_columns(source))
-    incomplete = [name for name in scan.missing if name not in useless]
+    elif columns.useless:
+        options["exclude"] = join_names([*(names_in(read.exclude) or []), *columns.useless])
+    if columns.codes:
+        options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
+    incomplete = [name for name in scan.missing if name not in columns.useless]
     if incomplete:
         target = str(getattr(source.reader, "target", None))
         labelled = not {"target", "weight", target} & set(incomplete)
@@ -142,7 +151,7 @@ def recommended(
         return options | {"loss": "huber", "rank": str(min(ranks[-1] if ranks else 1, 5))}
     if n < PLENTY * degrees_of_freedom(d, 1):
         if source.dtype.itemsize * n * d <= IN_MEMORY:
-            return options | {"cv": ""}
+            return options | {"cv": None}
         return options | {"rank": "1", "alpha": "1"}
     return options | {"rank": "auto"}
 
@@ -170,19 +179,6 @@ def _correlations(
     return float(values[-1] / values[0]), pairs[:20]
 
 
-def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
-    """Return columns that name or number the rows, or are empty."""
-    useless = [name for name, count in scan.missing.items() if count == scan.rows]
-    useless += scan.row_numbers
-    encoder = source.encoder
-    if encoder is not None:
-        for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
-            if levels is not None and 2 * len(levels) > scan.complete > 0:
-                useless.append(name)
-    inputs = input_columns(source)
-    return [name for name in inputs if name in useless] if set(inputs) - set(useless) else []
-
-
 def _missing(scan: ColumnScan) -> Finding:
     if not scan.missing:
         return Finding("good", "missing", "no value is missing.")
@@ -196,13 +192,19 @@ def _missing(scan: ColumnScan) -> Finding:
     )
 
 
-def _target(summary: TableSummary) -> list[Finding]:
+def _target(source: Source, summary: TableSummary) -> list[Finding]:
     target = summary.survey.target
+    if source.labels is not None and len(source.labels) > 1:
+        text = f"holds {len(source.labels)} classes ({listed(source.labels)}): fit classifies."
+        return [Finding("note", "target", text)]
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return [Finding("warning", "target", text)]
     if bool(target.two_valued[0]):
-        text = "takes two values, which the model fits as numbers, by least squares."
+        text = (
+            "takes two values, which the model fits as numbers, by least squares. For "
+            "probabilities, use --classify."
+        )
         return [Finding("note", "target", text)]
     phi = float(target.phi[0])
     if phi > HEAVY:
@@ -211,11 +213,14 @@ def _target(summary: TableSummary) -> list[Finding]:
     return [Finding("good", "target", f"kurtosis {number(phi)}.")]
 
 
-def _columns(useless: list[str]) -> list[Finding]:
-    if not useless:
-        return []
-    text = f"{listed(useless)}: names or numbers of the rows, or empty. Ignored here."
-    return [Finding("warning", "columns", text)]
+def _columns(columns: Columns) -> list[Finding]:
+    lines = []
+    if columns.useless:
+        text = f"{listed(columns.useless)}: names or numbers of the rows, or empty. Ignored here."
+        lines.append(Finding("warning", "columns", text))
+    if columns.codes:
+        lines.append(Finding("warning", "columns", codes_text(columns.codes)))
+    return lines
 
 
 def _features(source: Source, summary: TableSummary) -> list[Finding]:

@@ -14,7 +14,8 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.column_scan import row_number_columns
+from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, make_classifier
+from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.options import (
     WHOLE,
     Flag,
@@ -23,11 +24,11 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    join_names,
+    names_in,
 )
 from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
-from quadlin.cli.reading import check_model_output, check_output, input_columns, open_rows
+from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import cached
@@ -35,12 +36,10 @@ from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
-LISTED = 30  # names of columns in a warning
 CONSTANT = "none: not defined for a constant target"
-NOT_WITH_CV = ("rank", "alpha", "loss", "polish", "batch_size")  # it chooses them, or lacks them
+NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size")  # it chooses them, or lacks them
 DEFAULTS = ModelOptions()
 
 
@@ -52,6 +51,7 @@ def fit(
     model: ModelOptions = DEFAULTS,
     one_pass: Flag = False,
     cv: Flag = False,
+    classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
     engine: str = "serial",
     checkpoint: Path | None = None,
     hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
@@ -59,12 +59,14 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. Tables larger than --hold stay on disk
-    and are read again in every pass.
+    Text columns become one-hot columns. A target that is text is a class, and the model
+    predicts its probability. Tables larger than --hold stay on disk and are read again in
+    every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
+      quadlin fit sales.csv --target amount --categorical store,product --exclude id
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
     Parameters
@@ -77,6 +79,8 @@ def fit(
         Read every row only once, in O(rank × features) memory. Automatic for the standard input.
     cv
         Choose rank and penalties by cross-validation. All rows are kept in memory.
+    classify
+        Predict probabilities of classes. Automatic for a target that is text.
     engine
         Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
@@ -88,33 +92,45 @@ def fit(
     if checkpoint is not None:
         check_output(checkpoint, data, output)
     _check_combination(one_pass, cv, engine, checkpoint)
-    source = open_rows(data, read, answer)
+    source = open_rows(data, read, answer, classes=None if classify is False else "learn")
     streamed = one_pass or not source.again
-    estimator = _estimator(model, source, cv, streamed, answer)
+    classify = source.labels is not None if classify is None else classify
+    estimator = _estimator(model, source, cv, streamed, answer, classify)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
             r2 = _cross_validate(estimator, source, read, answer)
         elif streamed:
             with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
-                estimator.partial_fit(rows, checkpoint=checkpoint)
+                if classify:
+                    _learn_classes(estimator, rows, source, checkpoint)
+                else:
+                    estimator.partial_fit(rows, checkpoint=checkpoint)
         else:
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
                 with watched(near, "looking", answer.silent) as rows:
-                    _warn_of_row_numbers(rows, source, read)
+                    warn_of_columns(rows, source, read)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
-                    if model.loss != "squared" or any(estimator.alpha_):
+                    if not classify and (model.loss != "squared" or any(estimator.alpha_)):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_continue(checkpoint, source.again)) from None
+        _remember(estimator, read)
+        raise Interrupted(_what_is_left(estimator, output, checkpoint, source.again)) from None
+    _remember(estimator, read)
     if source.dropped:
         print_note(f"{source.dropped:,} rows with missing values were left out.", answer.silent)
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    _report(estimator, source, output, streamed, r2, time.perf_counter() - start, answer)
+    seconds = time.perf_counter() - start
+    if classify:
+        _report_classes(estimator, source, output, seconds, answer)
+        return
+    _report(estimator, source, output, streamed, r2, seconds, answer)
+    if is_zero_or_one(estimator.target_moments_):
+        print_note(ZERO_OR_ONE, answer.silent)
 
 
 def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path | None) -> None:
@@ -125,9 +141,16 @@ def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path |
 
 
 def _estimator(
-    model: ModelOptions, source: Source, cv: bool, streamed: bool, answer: OutputOptions
+    model: ModelOptions,
+    source: Source,
+    cv: bool,
+    streamed: bool,
+    answer: OutputOptions,
+    classify: bool,
 ) -> Any:
     params = {**asdict(model), "alpha": _alpha(model.alpha)}
+    if classify:
+        return _checked(make_classifier(params, model, cv))
     if cv:
         if not source.again:
             raise UsageError("--cv reads the rows several times: save them to a file first.")
@@ -139,7 +162,11 @@ def _estimator(
         asked = {"--loss huber": model.loss == "huber", "--uncertainty": model.uncertainty}
         for option in [name for name, value in asked.items() if value]:
             raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
-    estimator = SecondOrderRegressor(**params)
+    return _checked(SecondOrderRegressor(**params))
+
+
+def _checked(estimator: Any) -> Any:
+    """Return an estimator whose parameters make sense."""
     try:
         check_options(estimator)
     except ValueError as error:
@@ -190,20 +217,12 @@ def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
     return source if near is rows else near
 
 
-def _warn_of_row_numbers(rows: Iterable[Chunk], source: Source, read: TableOptions) -> None:
-    """Warn of columns that only number the rows, unless --columns names them."""
-    columns = input_columns(source)
-    if read.columns is not None or not columns:
-        return
-    numbers = row_number_columns(rows, source)
-    kept = [name for name in columns if name not in numbers]
-    if numbers and kept:
-        names = shlex.quote(join_names(kept)) if len(kept) <= LISTED else "with all other names"
-        warnings.warn(
-            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. "
-            f"To leave them out: --columns {names}",
-            stacklevel=2,
-        )
+def _remember(estimator: Any, read: TableOptions) -> None:
+    """Let the model treat rows of Python as this command treats those of its file."""
+    if read.missing == "mean":
+        estimator.missing = "mean"
+    if read.categorical:
+        estimator.categorical_features = names_in(read.categorical)
 
 
 def _cross_validate(
@@ -213,7 +232,7 @@ def _cross_validate(
     print_note("--cv keeps all rows in memory.", answer.silent)
     with watched(source, "reading", answer.silent) as rows:
         chunks = list(rows)
-    _warn_of_row_numbers(chunks, source, read)
+    warn_of_columns(chunks, source, read)
     blocks = [chunk.X for chunk in chunks]
     weight = None
     if chunks[0].weight is not None:
@@ -230,12 +249,17 @@ def _cross_validate(
     return r2
 
 
-def _how_to_continue(checkpoint: Path | None, again: bool) -> str:
-    if checkpoint is None or not checkpoint.exists():
-        return "Stopped; nothing was saved. With --checkpoint FILE a fit can be continued."
-    command = shlex.join(["quadlin", *sys.argv[1:]])
-    rows = "" if again else " with the same rows"
-    return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
+def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: bool) -> str:
+    """Keep what was learned before Ctrl-C, and say where it is."""
+    if checkpoint is not None and checkpoint.exists():
+        command = shlex.join(["quadlin", *sys.argv[1:]])
+        rows = "" if again else " with the same rows"
+        return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
+    kept = "nothing was saved"
+    if hasattr(estimator, "fitted_"):
+        save(estimator, output)
+        kept = f"the model of the last finished step is in {output}"
+    return f"Stopped; {kept}. With --checkpoint FILE a fit can be continued."
 
 
 def _report(
@@ -250,8 +274,11 @@ def _report(
     history, target = model.history_, model.target_moments_
     varies = bool(target.varies(np.float64)[0])
     if not varies:
-        r2, value = None, number(float(target.mean[0]))
-        warnings.warn(f"The target is {value} in every row, and so is the model.", stacklevel=2)
+        r2 = None
+        if streamed:  # the other fits have warned
+            value = number(float(target.mean[0]))
+            text = f"The target is {value} in every row, so the model is constant."
+            warnings.warn(text, stacklevel=2)
     elif r2 is None:
         r2 = 1 - history[-1].loss / float(target.var[0])
     if answer.quiet and not answer.json:
@@ -277,7 +304,7 @@ def _report(
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
-        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model.eigenvalues_)}"],
+        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model)}"],
         ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
         ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
         ["model", str(output)],
@@ -285,6 +312,53 @@ def _report(
     print_answer(content, aligned(table, ""), answer.json)
 
 
-def _some(values: Any) -> str:
+def _learn_classes(
+    estimator: Any, rows: Iterable[Chunk], source: Source, checkpoint: Path | None
+) -> None:
+    """Learn classes from rows that are read once: the labels of a text, or 0 and 1."""
+    if checkpoint is not None:
+        raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
+    labels = [0, 1] if source.labels is None else list(source.labels)
+    estimator.partial_fit(rows, classes=labels)
+
+
+def _report_classes(
+    model: Any, source: Source, output: Path, seconds: float, answer: OutputOptions
+) -> None:
+    labels = model.classes_.tolist()
+    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
+    ranks = [part.rank_ for part in parts]
+    losses = [part.history_[-1].loss for part in parts]
+    content = {
+        "model": str(output),
+        "rows": model.n_samples_seen_,
+        "dropped": source.dropped,
+        "features": len(parts[0].coef_),
+        "classes": labels,
+        "rank": ranks[0] if len(parts) == 1 else ranks,
+        "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
+        "status": model.status_.name,
+        "advice": message_text(model.status_.value),
+        "steps": model.n_iter_,
+        "loss": losses[0] if len(parts) == 1 else losses,
+        "seconds": round(seconds, 3),
+    }
+    shown = ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")
+    note = "" if len(parts) == 1 else "   one model for each class against the rest"
+    table = [
+        ["rows", f"{content['rows']:,}"],
+        ["features", f"{content['features']:,}"],
+        ["classes", shown],
+        ["rank", ", ".join(map(str, ranks[:8])) + note],
+        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
+        ["status", f"{model.status_.name} in {seconds:.1f} s"],
+        ["model", str(output)],
+    ]
+    print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
+
+
+def _some(model: Any) -> str:
+    values, pairs = model.eigenvalues_, 0 if model.pairs_ is None else len(model.pairs_.pairs)
     shown = ", ".join(number(float(value), sign=True) for value in values[:5])
-    return shown + (", …" if len(values) > 5 else "") if len(values) else "none: a linear model"
+    shown = shown + (", …" if len(values) > 5 else "") if len(values) else "none: a linear model"
+    return shown + (f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from quadlin.cli.classification import one_of
 from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions, UsageError
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
 from quadlin.cli.reading import check_output, load_model, open_rows_for
@@ -24,6 +25,7 @@ def inspect(
     *,
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
+    label: str | None = None,
     read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -37,7 +39,7 @@ def inspect(
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html
-      quadlin inspect model.safetensors new.csv --target price --html model.html
+      quadlin inspect model.safetensors new.csv --html model.html
 
     Parameters
     ----------
@@ -50,6 +52,8 @@ def inspect(
         Number of interactions and linear terms to show.
     html
         Also write a self-contained HTML page with pictures, which replaces an existing file.
+    label
+        Of a classifier for more than two classes: whose model to show.
     """
     if html is not None:
         check_output(html, model, *([] if data is None else [data]))
@@ -58,7 +62,9 @@ def inspect(
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
         if not rows.again:
             raise UsageError("inspect reads its rows several times: give a file.")
-    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, read.target)}
+    target = read.target or fitted.fitted_.columns.target
+    fitted = one_of(fitted, label)
+    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}
     for name in ("advice", "r2_of"):
         content[name] = message_text(content[name])
     content["diagnosis"] = message_lines(content["diagnosis"])
@@ -78,10 +84,14 @@ def _lines(content: dict[str, Any]) -> list[str]:
     lines += [f"{c['score']} {score}{c['r2_of']}"]
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:EIGENVALUES])
     more = f" and {c['rank'] - EIGENVALUES} more" if c["rank"] > EIGENVALUES else ""
-    values = values or "none, a linear model"
+    pairs = len(c["found_pairs"])
+    values = values or ("none" if pairs else "none, a linear model")
+    more += f"; {pairs} pair{'s' * (pairs > 1)} of features beside it" if pairs else ""
     lines += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
     if c["noise"] is not None:
         lines += [f"standard deviation of the noise {number(c['noise'])}"]
+    if pairs:
+        lines += ["", "pairs of features, by order of entry", *_pairs(c["found_pairs"])]
     lines += _effects(c["effects"]) if c["effects"] is not None else []
     lines += ["", "strongest interactions (coefficients of products x_i·x_j)"]
     lines += _terms(c["interactions"], _product) or ["  none"]
@@ -91,6 +101,14 @@ def _lines(content: dict[str, Any]) -> list[str]:
         lines += [f"  {LEVELS_ARE}"]
     lines += ["", "history", *_history(c["history"])]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]
+
+
+def _pairs(pairs: list[dict[str, Any]]) -> list[str]:
+    rows = []
+    for pair in pairs:
+        coefficient, error = number(pair["coefficient"], sign=True), number(pair["std_error"])
+        rows.append([_product(pair), coefficient, f"± {error}", f"share {pair['share']:.1%}"])
+    return aligned(rows)
 
 
 def _effects(effects: dict[str, Any]) -> list[str]:

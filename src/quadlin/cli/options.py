@@ -16,6 +16,8 @@ STANDARD = "(standard input or output)"  # what a lone hyphen becomes
 NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
 FLAG = Parameter(negative="", show_default=False)
 Flag = Annotated[bool, FLAG]
+# May be repeated; each may list several names.
+Names = Annotated[list[str] | None, Parameter(negative="")]
 OutputPath = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 
@@ -73,6 +75,10 @@ class RowOptions:
     """The decimal point of CSV numbers: . or ,"""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
+    header: bool | None = None
+    """Whether the first row of CSV has the names of the columns; otherwise they are x0, x1, …"""
+    na: Annotated[Names, Parameter(allow_leading_hyphen=True)] = None
+    """Values of CSV that are missing, such as "?,-", beside empty cells, NA and the like."""
 
 
 @Parameter(name="*", group=READING)
@@ -91,8 +97,12 @@ class LabelledRowOptions(RowOptions):
 class TableOptions(LabelledRowOptions):
     """How rows with a target are read, and which columns of them."""
 
-    columns: str | None = None
+    columns: Names = None
     """The features, separated by commas. Default: all other columns."""
+    exclude: Names = None
+    """Columns that are not features, separated by commas; all others are."""
+    categorical: Names = None
+    """Columns of ids or codes, separated by commas: each value becomes a level, as of text."""
 
 
 @Parameter(name="*", group=MODEL)
@@ -143,6 +153,13 @@ def split_names(text: str) -> list[str]:
         name = quoted[1:-1].replace('""', '"') if quoted else bare.strip()
         names += [name] if name else []
     return names
+
+
+def names_in(given: Iterable[str] | None) -> list[str] | None:
+    """Return the names of an option that may be repeated and may list several; None without it."""
+    if given is None:
+        return None
+    return [name for text in given for name in split_names("-" if text == STANDARD else text)]
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -1,32 +1,37 @@
 """`quadlin predict`: rows in, predictions out, a chunk at a time."""
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from cyclopts import Parameter
 
+from quadlin.cli.classification import columns_of, empty_beside, predicted
 from quadlin.cli.options import (
     STANDARD,
     Flag,
+    Names,
     OutputOptions,
-    OutputPath,
     RowOptions,
     UsageError,
-    split_names,
+    names_in,
 )
 from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import check_output, load_model, open_rows_for
+from quadlin.estimators.logistic_model import LogisticModel
 
 
 def predict(
     model: Path,
     data: str,
     *,
-    output: OutputPath,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     std: Flag = False,
-    keep: str | None = None,
+    keep: Names = None,
     read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -34,7 +39,8 @@ def predict(
 
     Memory does not grow with the number of rows. Columns that are neither the
     model's nor named by --keep are not read. A prediction ± 1.96 standard deviations
-    is a 95% interval.
+    is a 95% interval. A classifier writes the most probable label and the probability of
+    each; a .npy file has the probabilities only.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.csv --keep id,city -o predictions.csv
@@ -54,6 +60,9 @@ def predict(
     keep
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
+    fitted = load_model(model)
+    if output is None:
+        raise UsageError("Name a file for the predictions, such as -o predictions.csv, or -o -.")
     to_stdout = str(output) == STANDARD
     if not to_stdout:
         if output.suffix.lower() not in SUFFIXES:
@@ -61,23 +70,26 @@ def predict(
         check_output(output, model, data)
     elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
-    fitted = load_model(model)
     if std and not hasattr(fitted, "noise_"):
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
+    classes = isinstance(fitted, LogisticModel)
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
     source = open_rows_for(fitted, data, read, answer, keep=kept)
     rows = 0
     with watched(source, "predicting", answer.silent or to_stdout) as walked:
-        predicted = fitted.predict_chunks(walked, return_std=std)
-        first = next(predicted)  # rows that do not fit the model are refused before a file exists
-        kept_columns = source.reader.kept_columns
+        kept_columns, named = source.reader.kept_columns, output.suffix.lower() != ".npy"
+        if classes:
+            names = columns_of(fitted)
+            blocks = predicted(fitted, walked, named)
+            kept_columns = empty_beside(fitted, kept_columns) if named else None
+        else:
+            blocks = _numbers(fitted, walked, std)
+        first = next(blocks)  # rows that do not fit the model are refused before a file exists
         with prediction_writer(output, names, kept_columns) as write:
-            for chunk, y, deviation in chain([first], predicted):
-                parts = [y] if deviation is None else [y, deviation]
-                block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
-                write(block, chunk.kept_columns)
-                rows += len(y)
+            for block, beside in chain([first], blocks):
+                write(block, beside)
+                rows += len(block)
     if source.dropped:
         aside = "" if kept else ", so the predictions do not line up with the rows"
         text = f"{source.dropped:,} rows with missing values were dropped{aside}."
@@ -92,9 +104,17 @@ def predict(
     print_answer(content, lines, answer.json)
 
 
-def _kept(keep: str | None, names: list[str], output: Path) -> list[str]:
+def _numbers(model: Any, rows: Any, std: bool) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yield predictions chunk by chunk, and what is kept beside them."""
+    for chunk, y, deviation in model.predict_chunks(rows, return_std=std):
+        parts = [y] if deviation is None else [y, deviation]
+        block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
+        yield block, chunk.kept_columns
+
+
+def _kept(keep: list[str] | None, names: list[str], output: Path) -> list[str]:
     """Return the columns to copy, where the output can hold them."""
-    kept = split_names(keep or "")
+    kept = names_in(keep) or []
     if keep is not None and not kept:
         raise UsageError("--keep is empty: name at least one column.")
     if kept and output.suffix.lower() == ".npy":

@@ -6,12 +6,14 @@ Whatever is printed passes `printable`: names of columns, levels and files come 
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from cyclopts.exceptions import UnusedCliTokensError
 
+from quadlin.cli.options import join_names
 from quadlin.core.messages import Message, Option, printable
 
 # Options of the library whose flags have other names; all others only turn _ into -.
@@ -19,6 +21,7 @@ FLAGS = {
     "n_features": "--features",
     "fit_linear": "--linear",
     "fit_intercept": "--intercept",
+    "categorical_features": "--categorical",
 }
 OPPOSITES = {"zero_based": "--one-based"}  # flags for False that are not --no-…
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, Warning, KeyboardInterrupt)
@@ -33,6 +36,8 @@ def flag(option: Option) -> str:
     ('--max-iter', '--missing drop', '--no-polish')
     >>> flag(Option("delimiter", ";")), flag(Option("zero_based", False))
     ('--delimiter ";"', '--one-based')
+    >>> flag(Option("na", ["?", "-"])), flag(Option("categorical_features", ["zip"]))
+    ("--na '?,-'", '--categorical zip')
     """
     name = FLAGS.get(option.name, "--" + option.name.replace("_", "-"))
     if option.value is None or option.value is True:
@@ -41,6 +46,8 @@ def flag(option: Option) -> str:
         return OPPOSITES.get(option.name, name.replace("--", "--no-", 1))
     if isinstance(option.value, tuple):
         return f"{name} {','.join(map(str, option.value))}"
+    if isinstance(option.value, list):
+        return f"{name} {shlex.quote(join_names(map(str, option.value)))}"
     value = "tab" if option.value in ("\t", r"\t") else str(option.value)
     return f"{name} {value}" if re.fullmatch(r"[\w.+-]*\w", value) else f'{name} "{value}"'
 

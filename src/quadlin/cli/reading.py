@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from quadlin.cli.options import (
     RowOptions,
     TableOptions,
     UsageError,
-    split_names,
+    names_in,
 )
 from quadlin.cli.progress import waiting
 from quadlin.data import Source, SourceError, open_source
@@ -38,12 +39,15 @@ def open_rows(
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
     keep: Sequence[str] = (),
+    classes: str | Sequence[str] | None = "learn",
 ) -> Source:
-    """Open rows as the options say."""
+    """Open rows as the options say; `classes` are the labels of a target that is text."""
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     _check_row_options(data, read, delimiter)
-    if isinstance(read, TableOptions) and read.columns is not None:
-        columns = split_names(read.columns)
+    exclude, categorical = [], []
+    if isinstance(read, TableOptions):
+        columns = columns if read.columns is None else names_in(read.columns)
+        exclude, categorical = names_in(read.exclude) or [], names_in(read.categorical) or []
     labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
     with waiting("looking at the columns", output.silent):
         source = open_source(
@@ -51,6 +55,8 @@ def open_rows(
             target=labels.target,
             weight=labels.weight,
             columns=None if encoder is not None else columns,
+            exclude=exclude,
+            categorical_features=categorical,
             missing=read.missing or missing,
             format=read.format,
             encoder=encoder,
@@ -60,7 +66,10 @@ def open_rows(
             delimiter=delimiter,
             decimal=read.decimal,
             encoding=read.encoding,
+            header=read.header,
+            na=names_in(read.na),
             keep=keep,
+            labels=classes,
         )
     if need_target and not source.has_target:
         chosen = encoder is not None or columns is not None  # these do not include the target
@@ -82,7 +91,7 @@ def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> No
     if read.features is not None and read.features < 1:
         raise UsageError(f"--features {read.features} must be a whole number ≥ 1.")
     try:
-        Dialect.of(delimiter, read.decimal, read.encoding)
+        Dialect.of(delimiter, read.decimal, read.encoding, read.header, names_in(read.na))
     except SourceError as error:
         raise UsageError(error.args[0]) from None
 
@@ -101,28 +110,31 @@ def open_rows_for(
     keep: Sequence[str] = (),
 ) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for missing values."""
-    fill, encoder = model.fill_, model.encoder_
-    missing = read.missing or ("error" if fill is None else "mean")
-    if missing == "mean" and fill is None:
-        levels = set() if encoder is None else set(encoder.names) - set(encoder.input_names)
-        means = zip(model.interactions_.names, model.moments_.mean.tolist(), strict=True)
-        fill = {name: mean for name, mean in means if name not in levels}
+    encoder, inputs = model.encoder_, model.fitted_.columns
+    missing = read.missing or ("error" if model.fill_ is None else "mean")
     format = None if data.endswith(MODEL_SUFFIX) else _format(data, read)
     if encoder is not None and format is not None and format not in TABLES:
         raise SourceError(
             f"{data} has no named columns, but the model has text columns: it needs "
             f"{listed(encoder.input_names)}."
         )
-    named = hasattr(model, "feature_names_in_") and format in TABLES  # arrays have no names
+    # Arrays have no names; columns of CSV without a header have those that arrays would have.
+    named = format in TABLES and (inputs.names_in is not None or read.header is False)
+    if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
+        read = replace(read, target=read.target or inputs.target)
+    labels: Any = getattr(model, "classes_", None)
+    if labels is not None:
+        labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
     source = open_rows(
         data,
         read,
         output,
+        classes=labels,
         missing=missing,
         need_target=need_target,
         encoder=encoder,
-        columns=[str(name) for name in model.feature_names_in_] if named else None,
-        fill=fill if missing == "mean" else None,
+        columns=inputs.names if named and encoder is None else None,
+        fill=model.fitted_.fill if missing == "mean" else None,
         keep=keep,
     )
     if encoder is None and source.encoder is not None:

@@ -1,4 +1,4 @@
-"""What one pass over the rows says: arrays, moments, units, blocks, sums and the model they are of.
+"""What one pass over the rows says: arrays, moments, units, blocks, kernels, sums, and the model.
 
 Imports no other room, and no frame, plot, cluster or deep-learning library.
 Gives the others `reduce` (a sum over chunks of rows), `Block` (standardised rows as an operator),

@@ -5,6 +5,7 @@ from typing import Any
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace, to_device
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
@@ -17,6 +18,8 @@ unflagged = np.errstate(all="ignore")
 
 def namespace(*arrays: Array) -> Namespace:
     """Return the namespace the arrays share; scipy's sparse matrices live in numpy's."""
+    if all(type(a) is np.ndarray for a in arrays):  # most are, and it is asked for each block
+        return numpy_namespace
     dense = [a for a in arrays if a is not None and not issparse(a)]
     return array_namespace(*dense) if dense else numpy_namespace
 
@@ -70,6 +73,16 @@ def diagonal(v: Array) -> Array:
 def symmetric(A: Array) -> Array:
     """Return the symmetric part of a square matrix."""
     return (A + A.T) / 2
+
+
+def solved(A: Array, b: Array) -> Array:
+    """Return A⁻¹b for a symmetric positive definite A, by Cholesky where that is at hand."""
+    if is_numpy(A):
+        try:
+            return cho_solve(cho_factor(A, check_finite=False), b, check_finite=False)
+        except np.linalg.LinAlgError:  # it is not, by rounding
+            pass
+    return namespace(A).linalg.solve(A, b)
 
 
 def lead(S: Array, rank: int, psd: bool = False) -> tuple[Array, Array]:

@@ -1,14 +1,20 @@
 """One block of standardised rows as an operator, without a standardised copy of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
+from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.pieces import Back, Piece, Pieces, with_data
+from quadlin.core.compiled import DenseKernel, Kernel
+from quadlin.core.compiled_sparse import SparseKernel
+from quadlin.core.pieces import Piece, Pieces, with_data
+from quadlin.core.response import Passed, Response, quadratic_forms
 from quadlin.core.units import Units
 
-Response = Callable[[Array, Array | None, slice], tuple[Array, Array]]
+Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
+Residuals = Callable[[Array, Array | None, slice], tuple[Array, Array, Array]]
 
 
 class Block:
@@ -17,14 +23,24 @@ class Block:
     .. math:: Z = X D - 1\nu^\top
 
     D scales and ν = μ/σ centres, both inside the products: the block is not copied. Columns whose
-    mean is far from zero are standardised outright, a few rows at a time.
+    mean is far from zero are standardised outright, a few rows at a time. Where the compiled kernel
+    takes the rows, it standardises all columns outright, a few rows at a time.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
         self.X, self.units, self.xp = X, units, namespace(X)
-        self.pieces = Pieces(X, units)
-        self.scale, self.shift = self.pieces.scale, self.pieces.shift
-        self.shifted = bool(self.xp.any(self.shift != 0))
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Return the rows as the reference multiplies them."""
+        return Pieces(self.X, self.units)
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """Return the compiled kernel of the rows; None where the reference must do."""
+        return (
+            SparseKernel.of(self.pieces) if issparse(self.X) else DenseKernel.of(self.X, self.units)
+        )
 
     @property
     def n_rows(self) -> int:
@@ -42,6 +58,8 @@ class Block:
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S, from one read of the rows."""
+        if self.kernel is not None:
+            return self.kernel.products(Q, S)
         first, second = [], []
         forward = self._forward(Q, S)
         for piece in self.pieces:
@@ -52,29 +70,46 @@ class Block:
         ZQ = stacked(first, Q.shape[1])
         return ZQ, None if S is None else stacked(second, S.shape[1])
 
+    def forms(
+        self, A: Array, cores: Sequence[Array | None], w: Array, S: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        """Return Z w, the quadratic forms zᵀA C Aᵀz of the rows and (Z∘Z) S, None without S.
+
+        From one read of the rows. Cores C are symmetric; None is a core of zeros.
+        """
+        if self.kernel is not None:
+            return self.kernel.forms(A, cores, w, S)
+        products, squares = self.products(self.xp.concat([A, w], axis=1), S)
+        a = A.shape[1]
+        return products[:, a:], quadratic_forms(products[:, :a], cores), squares
+
     def rmatmul(self, R: Array) -> Array:
         """Return Zᵀ R for R (n, q) or (n,)."""
         if R.ndim == 1:
             return self.rmatmul(R[:, None])[:, 0]
+        if self.kernel is not None:
+            return self.kernel.sums(R, 0)[0]
         sums = None
         for piece in self.pieces:
             sums = self.pieces.back(piece, R[piece.part, :]).plus(sums)
-        return self._standardised(sums or self.pieces.nothing(R.shape[1]))
+        return self.pieces.standardised_sums(sums or self.pieces.nothing(R.shape[1]))
 
     def squares_rmatvec(self, r: Array) -> Array:
         """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
         if r.ndim == 1:
             return self.squares_rmatvec(r[:, None])[:, 0]
+        if self.kernel is not None:
+            return self.kernel.sums(r, r.shape[1])[1]
         first = second = None
         for piece in self.pieces:
             part = r[piece.part, :]
             first = self.pieces.back(piece, part).plus(first)
             if self.pieces.level is None:
                 second = self.pieces.back(self.pieces.squared(piece), part).plus(second)
-        return self._squares_standardised(second, first or self.pieces.nothing(r.shape[1]))
+        return self.pieces.standardised_squares(second, first or self.pieces.nothing(r.shape[1]))
 
     def through(
-        self, Q: Array, respond: Response, S: Array | None, squares: bool
+        self, Q: Array, respond: Respond, S: Array | None, squares: bool
     ) -> tuple[Array, Array, Array | None]:
         """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S).
 
@@ -91,6 +126,8 @@ class Block:
         squares : bool
             Whether anybody needs (Z∘Z)ᵀ R.
         """
+        if self.kernel is not None:
+            return self.kernel.through(Q, respond, S, squares)
         forward = self._forward(Q, S)
         pieces, first, second, m = self.pieces, None, None, 0
         for piece in pieces if self.n_rows else [Piece(slice(0, 0), None, None)]:
@@ -100,9 +137,39 @@ class Block:
             if squared is not None and squares and pieces.level is None:
                 second = pieces.back(squared, R).plus(second)
         assert first is not None
-        back = self._standardised(first)
-        p2 = self._squares_standardised(second, first.leading(m)) if squares else None
+        back = self.pieces.standardised_sums(first)
+        p2 = self.pieces.standardised_squares(second, first.leading(m)) if squares else None
         return back[:, m:], back[:, :m], p2
+
+    def passed(self, Q: Array, residuals: Residuals, S: Array | None, squares: bool) -> Passed:
+        """Return what residuals say of the rows, from one read of them.
+
+        Parameters
+        ----------
+        Q : array of shape (d, q)
+        residuals : Response or callable
+            Gets Z Q, (Z∘Z) S (None without S) and which rows they are of; returns the residuals
+            (n, m) of those rows, the weighted residuals and the products (n, a) that they are
+            multiplied by.
+        S : array of shape (d, p) or None
+        squares : bool
+            Whether anybody needs P2.
+        """
+        if self.kernel is not None and isinstance(residuals, Response):
+            return self.kernel.passed(Q, residuals, S, squares)
+        xp, weighted, losses = self.xp, [], []
+
+        def respond(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
+            r, weighted_r, ZQ = residuals(products, square, part)
+            weighted.append(weighted_r)
+            losses.append(weighted_r * r)
+            columns = weighted_r[:, :, None] * ZQ[:, None, :]
+            return xp.reshape(columns, (r.shape[0], r.shape[1] * ZQ.shape[1])), weighted_r
+
+        action, p1, p2 = self.through(Q, respond, S, squares)
+        p0 = xp.sum(xp.astype(xp.concat(weighted), xp.float64), axis=0)
+        loss = float(xp.sum(xp.astype(xp.concat(losses), xp.float64)))
+        return Passed(action, p1, p2, p0, loss)
 
     def toarray(self) -> Array:
         """Return Z itself, dense: for those who have few columns."""
@@ -120,9 +187,9 @@ class Block:
             return (Z if omega is None else Z * omega[:, None]).T @ Z
         if not self.n_rows:
             return self.pieces.zeros(self.X.shape[1], self.X.shape[1])
-        piece, o, far = next(iter(self.pieces)), self.shift, self.pieces.far
-        omega = np.ones(self.n_rows, self.scale.dtype) if omega is None else omega
-        S = with_data(piece.near, piece.near.data * self.scale[piece.near.indices])
+        piece, o, far = next(iter(self.pieces)), self.pieces.shift, self.pieces.far
+        omega = np.ones(self.n_rows, self.pieces.scale.dtype) if omega is None else omega
+        S = with_data(piece.near, piece.near.data * self.pieces.scale[piece.near.indices])
         scaled = with_data(S, S.data * np.repeat(omega, np.diff(S.indptr)))
         total = S.T @ omega
         product = (S.T @ scaled).toarray() - np.outer(total, o) - np.outer(o, total)
@@ -143,19 +210,24 @@ class Block:
         Z∘Z = X²D² − 2XDν + ν²: the second term is a product with X, and so is the first where
         every entry of X that is stored is the same number.
         """
-        pieces, scale, o, q = self.pieces, self.scale[:, None], self.shift[:, None], Q.shape[1]
-        crossed = self.shifted or pieces.level is not None
+        pieces, scale, o, q = (
+            self.pieces,
+            self.pieces.scale[:, None],
+            self.pieces.shift[:, None],
+            Q.shape[1],
+        )
+        crossed = self.pieces.shifted or pieces.level is not None
         if S is not None:
             square_weights, far_squares = scale**2 * S, pieces.of_far(S)
         if S is not None and crossed:
             cross = 2 * o * S if pieces.level is None else (2 * o - pieces.level * scale) * S
             Q = self.xp.concat([Q, cross], axis=1)
-            square_constant = self.shift @ cross - self.shift**2 @ S
-        weights, constant, far = scale * Q, self.shift @ Q, pieces.of_far(Q)
+            square_constant = self.pieces.shift @ cross - self.pieces.shift**2 @ S
+        weights, constant, far = scale * Q, self.pieces.shift @ Q, pieces.of_far(Q)
 
         def forward(piece: Piece, squared: Piece | None) -> tuple[Array, Array | None]:
             products = pieces.product(piece, weights, far)
-            if self.shifted:
+            if self.pieces.shifted:
                 products -= constant
             if S is None or squared is None:
                 return products, None
@@ -165,28 +237,3 @@ class Block:
             return products[:, :q], squares
 
         return forward
-
-    def _standardised(self, sums: Back) -> Array:
-        """Return Zᵀ R of the sums Rᵀ X."""
-        if sums.near is None:
-            return sums.far.T
-        near = self.scale[:, None] * sums.near.T
-        if self.shifted:
-            near -= self.shift[:, None] * sums.total
-        return self.pieces.merged(near, sums.far)
-
-    def _squares_standardised(self, squares: Back | None, sums: Back) -> Array:
-        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X.
-
-        The first are None where there are no rows, or where they are a multiple of the others.
-        """
-        if squares is None:
-            level = 0 if self.pieces.level is None else self.pieces.level
-            squares = sums if sums.near is None else sums._replace(near=level * sums.near)
-        if squares.near is None:
-            return squares.far.T
-        scale, o = self.scale[:, None], self.shift[:, None]
-        near = scale**2 * squares.near.T
-        if self.shifted:
-            near += o**2 * sums.total - 2 * scale * o * sums.near.T
-        return self.pieces.merged(near, squares.far)

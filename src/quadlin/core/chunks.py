@@ -1,7 +1,7 @@
 """What a source of rows is, and rows in memory, cut into views of a cache-friendly size."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
+WIDE_ROWS = 1 << 12  # of blocks for sums of which a block costs more than a row
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
 
@@ -55,6 +56,11 @@ class RowSource(Protocol):
         ...
 
     @property
+    def entries(self) -> int | None:
+        """Return how many numbers the rows in memory store; None where they are elsewhere."""
+        ...
+
+    @property
     def again(self) -> bool:
         """Tell whether the rows can be walked more than once."""
         ...
@@ -84,6 +90,11 @@ class RowSource(Protocol):
 
 class BaseRows:
     """The members of `RowSource` that have a default: rows that can be walked any time."""
+
+    @property
+    def entries(self) -> int | None:
+        """Return how many numbers the rows in memory store: they are elsewhere."""
+        return None
 
     @property
     def again(self) -> bool:
@@ -144,10 +155,22 @@ class MemorySource(BaseRows):
         """Return the number of rows."""
         return int(self.X.shape[0])
 
+    @property
+    def entries(self) -> int:
+        """Return how many numbers the rows store."""
+        return int(self.X.nnz) if issparse(self.X) else self.rows * self.width
+
     def __iter__(self) -> Iterator[Chunk]:
         step = self.block_rows or _block_rows(self.X)
         for start in range(0, self.rows, step):
             yield self.between(start, min(start + step, self.rows))
+
+    def in_wide_blocks(self) -> "MemorySource":
+        """Return the same rows in blocks of up to eight times the size, for sums that copy none."""
+        if self.block_rows is not None or issparse(self.X):
+            return self
+        rows = _block_rows(self.X)
+        return replace(self, block_rows=max(rows, min(8 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
         """Cut into so many runs of rows, none of them empty."""
@@ -204,7 +227,8 @@ def _rows(X: Array, part: slice) -> Array:
     if not issparse(X):
         return X[part, :]
     first, last = X.indptr[part.start], X.indptr[part.stop]
-    return csr_array(
-        (X.data[first:last], X.indices[first:last], X.indptr[part.start : part.stop + 1] - first),
-        shape=(part.stop - part.start, X.shape[1]),
-    )
+    # Given all at once, scipy would copy the entries of a small part of a large table.
+    rows = csr_array((part.stop - part.start, X.shape[1]), dtype=X.dtype)
+    rows.data, rows.indices = X.data[first:last], X.indices[first:last]
+    rows.indptr = X.indptr[part.start : part.stop + 1] - first
+    return rows

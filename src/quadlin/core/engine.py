@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cache
 from itertools import accumulate
@@ -10,9 +11,17 @@ from typing import Any, Protocol, Self, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from quadlin.core.arrays import unflagged
+from quadlin.core.chunks import MemorySource
 
 T = TypeVar("T")
-PARTS_PER_WORKER = 4  # so that a slow part does not keep the others waiting
+F = TypeVar("F", bound=Callable[..., Any])
+# How rows are cut for threads depends on the rows alone, so that any number of threads adds the
+# same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
+PART_ENTRIES = 1 << 21
+ENTRIES_PER_COLUMN = 8
+SMALL_MATRIX = 1000  # columns of matrices that one thread is enough for, between the sums
+MOST_PARTS = 64  # more would hardly be spread more evenly
+PARTS_OF_UNKNOWN = 16  # of rows whose number only a walk can tell
 
 
 class Additive:
@@ -23,10 +32,23 @@ class Additive:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
+def in_wide_blocks(fn: F) -> F:
+    """Mark a sum that makes nothing of the size of a block: it takes larger blocks, and fewer."""
+    fn.in_wide_blocks = True  # type: ignore[attr-defined]
+    return fn
+
+
+def takes_wide_blocks(fn: Callable[..., Any]) -> bool:
+    """Tell whether a sum is marked so."""
+    return getattr(fn, "in_wide_blocks", False)
+
+
 class Engine(Protocol):
     """What carries out a sum over the rows of its source."""
 
-    source: Any
+    @property
+    def source(self) -> Any:
+        """Return where the rows come from."""
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return Σ fn(chunk, *params); see `folded` for values per row. None without rows."""
@@ -46,8 +68,10 @@ class Serial:
 class Threads:
     """Parts of the rows are summed in threads, and the sums of the parts in the order of the rows.
 
-    How the rows are cut depends on the number of workers alone, so the same number gives the same
-    result to the last bit. Each thread has one thread of the linear algebra library to itself.
+    How the rows are cut does not depend on the number of threads, so the result is the same to the
+    last bit whatever it is. Each thread has one thread of the linear algebra library to itself.
+    Threads live as long as one sum: there is nothing left that a fork could lose, and nobody spins
+    while waiting. Rows of a single part are summed without another thread.
 
     Examples
     --------
@@ -64,17 +88,43 @@ class Threads:
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
-        parts = self.source.parts(PARTS_PER_WORKER * self.workers)
+        parts = self.source.parts(part_count(self.source))
         shares = [None] * len(parts)
         if per_row is not None:
             if self._heights is None:
                 self.carry(height, ())
             shares = cut(per_row, self._heights or [])
-        with one_blas_thread(), ThreadPoolExecutor(self.workers) as pool:
-            sums = pool.map(lambda part, share: folded(fn, part, params, share), parts, shares)
-            totals, self._heights = (list(each) for each in zip(*sums, strict=True))
+        self._heights = []
+
+        def sums() -> Iterator[T | None]:
+            for total, rows in self._mapped(
+                lambda part, share: folded(fn, part, params, share), parts, shares
+            ):
+                heights.append(rows)
+                yield total
+
+        heights = self._heights
+        with one_blas_thread():
+            total = summed(sums())
         self.source.absorb(parts)
-        return summed(totals)
+        return total
+
+    def _mapped(self, fn: Callable[..., Any], *columns: Sequence[Any]) -> Iterator[Any]:
+        """Yield what `map` yields, computed in threads if they have something to share."""
+        workers = min(self.workers, len(columns[0]))
+        if workers < 2:
+            yield from map(fn, *columns)
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            yield from pool.map(fn, *columns)
+
+
+def part_count(source: Any) -> int:
+    """Return into how many parts rows are cut for threads."""
+    if source.entries is None:
+        return PARTS_OF_UNKNOWN
+    least = max(PART_ENTRIES, ENTRIES_PER_COLUMN * source.width)
+    return max(1, min(MOST_PARTS, int(source.entries // least)))
 
 
 @unflagged  # threads and other processes do not inherit it
@@ -87,6 +137,8 @@ def folded(
     """
     total: T | None = None
     stop = 0
+    if takes_wide_blocks(fn) and isinstance(chunks, MemorySource):
+        chunks = chunks.in_wide_blocks()
     for chunk in chunks:
         start, stop = stop, stop + height(chunk)
         item = chunk if per_row is None else (chunk, per_row[start:stop])
@@ -131,3 +183,13 @@ def _libraries() -> Any:
 def one_blas_thread() -> Any:
     """Keep the linear algebra library to one thread meanwhile: there are others at work."""
     return _libraries().limit(limits=1, user_api="blas")
+
+
+def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
+    """Keep the linear algebra library to one thread for all of a fit with threads of our own.
+
+    Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
+    time as the rest of a fit, and more where other programs need the cores.
+    """
+    small = isinstance(engine, Threads) and engine.source.width <= SMALL_MATRIX
+    return one_blas_thread() if small else nullcontext()

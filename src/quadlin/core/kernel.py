@@ -44,15 +44,19 @@ def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
     It is this thread's, and good until the next call with the same `use`.
     """
-    size = like.size * dtype.itemsize
-    memory = _buffers.bytes.get(use)
-    if memory is None or memory.size < size:
-        memory = _buffers.bytes[use] = np.empty(size, np.uint8)
     rows, columns = like.shape
-    array: np.ndarray = memory[:size].view(dtype)
+    array: np.ndarray = scratch(use, like.size * dtype.itemsize).view(dtype)
     if abs(like.strides[0]) < abs(like.strides[1]):
         return array.reshape(columns, rows).T
     return array.reshape(rows, columns)
+
+
+def scratch(use: str, size: int) -> np.ndarray:
+    """Return so many uninitialised bytes of this thread's, good until the next call."""
+    memory = _buffers.bytes.get(use)
+    if memory is None or memory.size < size:
+        memory = _buffers.bytes[use] = np.empty(size, np.uint8)
+    return memory[:size]
 
 
 def prepared(x: np.ndarray, dtype: np.dtype, mean: np.ndarray | None) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal, unflagged
 from quadlin.core.block import Block
+from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 
 T = TypeVar("T", "Model", Units)
@@ -43,25 +44,6 @@ class RawModel:
     eigenvalues: Array  # (k,), signed, by falling size
 
 
-@dataclass(frozen=True)
-class Assembly:
-    """How p functions f(z) are put together, with m = diag M̄ (d, p): the formula of `Model`."""
-
-    constant: Array  # (p,), c − Σ_F m
-    left_out: Array | None  # (d, p), m outside F; None where every diagonal is modelled
-
-    @classmethod
-    def of(cls, c: Array | float, m: Array, free: Array) -> "Assembly":
-        """Return that of functions with constants c and diagonals m."""
-        every = bool(namespace(free).all(free == 1))
-        return cls(c - free @ m, None if every else (1 - free)[:, None] * m)
-
-    def assembled(self, linear: Array, quadratic: Array, squares: Array | None) -> Array:
-        """Return f(z) (n, p) from zᵀw, zᵀM̄z and (z∘z)ᵀ`left_out`."""
-        f = linear + quadratic + self.constant
-        return f if squares is None else f - squares
-
-
 def predict(model: Model, block: Block) -> Array:
     """Return f(z) for the rows of a block."""
     assembly = assembly_of(model)
@@ -81,9 +63,7 @@ def assembly_of(model: Model) -> Assembly:
 
 def evaluate(model: Model, assembly: Assembly, products: Array, squares: Array | None) -> Array:
     """Return f(z) (n, 1) from Z [U w …] and (Z∘Z)`left_out`."""
-    k = model.U.shape[1]
-    ZU, Zw = products[:, :k], products[:, k : k + 1]
-    return assembly.assembled(Zw, (ZU * ZU) @ model.s[:, None], squares)
+    return assembly.bilinear(products, squares, model.s, 0)
 
 
 def constant_model(units: Units, rank: int, c: float = 0.0) -> Model:

@@ -113,7 +113,7 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     else:
         total = float(xp.sum(xp.astype(weight, xp.float64)))
         share = xp.astype(weight, xp.float64) / (total if total > 0 else 1.0)
-    counted = x if weight is None else x[weight > 0, :]
+    counted = x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0)
     low, high = _extremes(counted)
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first

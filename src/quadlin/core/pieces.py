@@ -77,6 +77,7 @@ class Pieces:
             self.scale = np.where(self.scale > 0, self.scale.dtype.type(1), self.scale)
         # X∘X = level · X, as for one-hot rows; None where it is not.
         self.level = None if self.outright or self.far is not None else _level(X, self.dtype)
+        self.shifted = bool(self.xp.any(self.shift != 0))
 
     def __iter__(self) -> Iterator[Piece]:
         """Cut the rows into runs; what is made of one lives until the next."""
@@ -148,6 +149,31 @@ class Pieces:
         if far is None:
             return near
         return self.xp.take(self.xp.concat([near, far.T], axis=0), self.order, axis=0)
+
+    def standardised_sums(self, sums: Back) -> Array:
+        """Return Zᵀ R of the sums Rᵀ X."""
+        if sums.near is None:
+            return sums.far.T
+        near = self.scale[:, None] * sums.near.T
+        if self.shifted:
+            near -= self.shift[:, None] * sums.total
+        return self.merged(near, sums.far)
+
+    def standardised_squares(self, squares: Back | None, sums: Back) -> Array:
+        """Return (Z∘Z)ᵀ R of the sums Rᵀ (X∘X) and Rᵀ X.
+
+        The first are None where there are no rows, or where they are a multiple of the others.
+        """
+        if squares is None:
+            level = 0 if self.level is None else self.level
+            squares = sums if sums.near is None else sums._replace(near=level * sums.near)
+        if squares.near is None:
+            return squares.far.T
+        scale, o = self.scale[:, None], self.shift[:, None]
+        near = scale**2 * squares.near.T
+        if self.shifted:
+            near += o**2 * sums.total - 2 * scale * o * sums.near.T
+        return self.merged(near, squares.far)
 
     def stacked(self, products: list[Array], columns: int) -> Array:
         """Return the products of all pieces below one another."""

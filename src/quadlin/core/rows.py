@@ -4,22 +4,29 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from math import ceil
 from typing import Any, TypeVar
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Engine, Serial, paired
+from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
 
 T = TypeVar("T")
+ROUNDING = 1e-6  # of a walk, where shares add up
 Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, over which rows
 Journal = Callable[[Asked, Callable[[], Any]], Any]  # what is asked, and how to carry it out
 
 
 @dataclass
 class Walks:
-    """How often the rows were walked; views of the same rows share it."""
+    """How often the rows were walked; views and samples of the same rows share it."""
 
-    count: int = 0
+    count: float = 0.0  # a walk over a sample counts as its share of the rows
+
+    @property
+    def rounded(self) -> int:
+        """Return the number of walks, shares of them rounded up."""
+        return ceil(self.count - ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,14 @@ class RowValues:
     def __getitem__(self, part: slice) -> "RowValues":
         values = (self.weight, self.y, self.place)
         return RowValues(*(None if v is None else v[part] for v in values))
+
+    def replaced(self, chunk: Chunk) -> Chunk:
+        """Return a chunk of as many rows with its weights multiplied, and its targets replaced."""
+        weight = self.weight
+        if weight is not None and chunk.weight is not None:
+            weight = weight * chunk.weight
+        y = chunk.y if self.y is None else self.y
+        return replace(chunk, y=y, weight=chunk.weight if weight is None else weight)
 
     @cached_property
     def token(self) -> str:
@@ -64,6 +79,8 @@ class Rows:
     journal: Journal | None = None
     values: RowValues | None = None
     counter: Walks = field(default_factory=Walks)
+    share: float = 1.0  # of all rows, for a sample of them
+    sample: str = ""  # what tells a sample from other ones
 
     @classmethod
     def of(cls, source: Iterable[Chunk]) -> "Rows":
@@ -72,8 +89,8 @@ class Rows:
 
     @property
     def walks(self) -> int:
-        """Return how often the rows, or views of them, were walked."""
-        return self.counter.count
+        """Return how often the rows, or views of them, were walked, shares of walks rounded up."""
+        return self.counter.rounded
 
     def reduce(self, fn: Callable[..., T], *params: Any) -> T:
         """Return Σ fn(chunk, *params): one walk."""
@@ -89,17 +106,20 @@ class Rows:
 
         It grows with the rows, so it is not journaled but walked again after a restart.
         """
-        self.counter.count += 1
-        return self._carried(_listed, (fn, *params), self.values)
+        return self._collected(fn, params, self.values)
+
+    def collect_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> list[T]:
+        """Return fn((chunk, numbers of its rows), *params) of each chunk, in order: one walk."""
+        return self._collected(fn, params, replace(self.values or RowValues(), place=range(n_rows)))
 
     def walk(self) -> Iterator[Chunk]:
         """Yield the chunks one by one, in this thread: one walk."""
-        self.counter.count += 1
+        self.counter.count += self.share
         if self.values is None:
             yield from self.engine.source
         else:
             for chunk, values in paired(self.engine.source, self.values):
-                yield _replaced(chunk, values)
+                yield values.replaced(chunk)
 
     def reweighted(self, weight: Array, y: Array | None = None) -> "Rows":
         """Return a view with weights multiplied, zero leaves a row out, and perhaps other targets.
@@ -111,11 +131,15 @@ class Rows:
             y = self.values.y if y is None else y
         return replace(self, values=RowValues(weight, y))
 
+    def _collected(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> list[T]:
+        self.counter.count += self.share
+        return self._carried(_listed, (fn, *params), values)
+
     def _reduced(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
-        self.counter.count += 1
+        self.counter.count += self.share
         if self.journal is None:
             return self._carried(fn, params, values)
-        asked = (fn.__name__, params, "" if values is None else values.token)
+        asked = (fn.__name__, params, self.sample + ("" if values is None else values.token))
         total: T = self.journal(asked, lambda: self._carried(fn, params, values))
         return total
 
@@ -123,7 +147,8 @@ class Rows:
         if values is None:
             total = self.engine.carry(fn, params)
         else:
-            total = self.engine.carry(_of_replaced, (fn, *params), values)
+            replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
+            total = self.engine.carry(replaced, (fn, *params), values)
         if total is None:
             raise ValueError("There are no rows.")
         return total
@@ -135,13 +160,10 @@ def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
 
 
 def _of_replaced(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
-    chunk, values = _replaced(*pair), pair[1]
+    chunk, values = pair[1].replaced(pair[0]), pair[1]
     return fn(chunk if values.place is None else (chunk, values.place), *params)
 
 
-def _replaced(chunk: Chunk, values: RowValues) -> Chunk:
-    weight = values.weight
-    if weight is not None and chunk.weight is not None:
-        weight = weight * chunk.weight
-    y = chunk.y if values.y is None else values.y
-    return replace(chunk, y=y, weight=chunk.weight if weight is None else weight)
+@in_wide_blocks
+def _of_replaced_wide(pair: tuple[Chunk, RowValues], fn: Callable[..., T], *params: Any) -> T:
+    return _of_replaced(pair, fn, *params)

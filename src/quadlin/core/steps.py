@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
-from quadlin.core.model import Assembly
+from quadlin.core.response import Assembly
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Steps:
         """Return how the changes of the predictions are put together."""
         return Assembly.of(self.c, self.diagonals(), free)
 
-    def changes(
-        self, assembly: Assembly, products: Array, squares: Array | None
-    ) -> tuple[Array, Array]:
-        """Return how each step changes the predictions, J tᵢ (n, m), and Z E (n, k).
+    def changes(self, assembly: Assembly, products: Array, squares: Array | None) -> Array:
+        """Return how each step changes the predictions, J tᵢ (n, m).
 
         From Z [E w H] and (Z∘Z)`left_out`.
         """
-        xp, (_, m, k) = namespace(self.E), self.H.shape
-        ZE, Zw = products[:, :k], products[:, k : k + m]
-        ZH = xp.reshape(products[:, k + m :], (products.shape[0], m, k))
-        return assembly.assembled(Zw, 2 * xp.sum(ZE[:, None, :] * ZH, axis=2), squares), ZE
+        return assembly.bilinear(products, squares, *self.bilinear())
+
+    def bilinear(self) -> tuple[Array, int]:
+        """Return the factors of the products with E and H, and where the columns of H start."""
+        _, m, k = self.H.shape
+        return 2 * namespace(self.E).ones_like(self.E[0, :]), k + m
 
     def diagonals(self) -> Array:
         """Return diag(E Hᵢᵀ + Hᵢ Eᵀ), (d, m)."""
@@ -72,4 +72,4 @@ class Steps:
 def changes(block: Block, steps: Steps, free: Array) -> Array:
     """Return how each step changes the predictions of a block, J tᵢ (n, m)."""
     assembly = steps.assembly(free)
-    return steps.changes(assembly, *block.products(steps.columns(), assembly.left_out))[0]
+    return steps.changes(assembly, *block.products(steps.columns(), assembly.left_out))

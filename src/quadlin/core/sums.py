@@ -1,26 +1,29 @@
 """The statistics of residuals that a step needs, as sums over rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.block import Block
+from quadlin.core.block import Block, Residuals
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.engine import Additive, folded
-from quadlin.core.model import Model, assembly_of, columns_of, evaluate
+from quadlin.core.engine import Additive, folded, in_wide_blocks
+from quadlin.core.losses import curvature, value_and_slope
+from quadlin.core.model import Model, assembly_of, columns_of
+from quadlin.core.response import Response
 from quadlin.core.steps import Steps
 from quadlin.core.units import Units
 
-Residuals = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what m residuals r = f − y say, each row weighted by ω."""
+    """Sums over rows of what m residuals r = f − y say, each row weighted by ω.
+
+    For another loss than squared errors r is half its slope.
+    """
 
     weight: float  # Σω
-    loss: float  # Σω r², of a single residual
+    loss: float  # Σω r², or the sum of another loss, of a single residual
     p0: Array  # (m,), Σω r, float64
     p1: Array  # (d, m), Zᵀ(ω∘r)
     p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
@@ -33,41 +36,71 @@ def standardised_target(chunk: Chunk, units: Units) -> Array:
     return xp.astype((chunk.y - units.target.mean) / units.target.scale, units.scale.dtype)
 
 
+@in_wide_blocks
 def residual_sums(
-    chunk: Chunk, model: Model, units: Units, Q: Array | None = None, squares: bool = True
+    chunk: Chunk,
+    model: Model,
+    units: Units,
+    Q: Array | None = None,
+    squares: bool = True,
+    loss: str = "squared",
 ) -> Sums:
     """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway.
 
     `squares=False` leaves P2 out, for those who need it for no feature.
     """
-    xp, k = namespace(model.U), model.U.shape[1]
-    y, assembly, losses = standardised_target(chunk, units)[:, None], assembly_of(model), []
+    xp, k, Y = namespace(model.U), model.U.shape[1], columns_of(model)
+    action = slice(0, k)
+    if Q is not None:
+        Y, action = xp.concat([Y, Q], axis=1), slice(k + 1, k + 1 + Q.shape[1])
+    y, assembly = standardised_target(chunk, units), assembly_of(model)
+    if loss == "squared":
+        response = Response(assembly, model.s, 0, action, y, chunk.weight)
+        return batch_sums(chunk, units, Y, response, assembly.left_out, squares)
+    predicted, losses = Response(assembly, model.s, 0, action, None, None), []
 
-    def residuals(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        r = evaluate(model, assembly, products, square) - y[part, :]
-        weighted = _weighted(chunk, r, part)
-        losses.append(weighted * r)
-        return weighted, products[:, :k] if Q is None else products[:, k + 1 :]
+    def slopes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
+        f, _, ZQ = predicted(products, square, part)
+        value, r = value_and_slope(loss, f, y[part, None])
+        losses.append(_weighted(chunk, value, part))
+        return r, _weighted(chunk, r, part), ZQ
 
-    Y = columns_of(model) if Q is None else xp.concat([columns_of(model), Q], axis=1)
-    sums = batch_sums(chunk, units, Y, residuals, assembly.left_out, squares)
+    sums = batch_sums(chunk, units, Y, slopes, assembly.left_out, squares)
     return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
 
 
-def change_sums(chunk: Chunk, steps: Steps, units: Units, squares: bool) -> Sums:
-    """Sum what `residual_sums` sums, of the changes of the predictions along m steps."""
+@in_wide_blocks
+def change_sums(
+    chunk: Chunk, steps: Steps, units: Units, squares: bool, log_odds: Model | None = None
+) -> Sums:
+    """Sum what `residual_sums` sums, of the changes of the predictions along m steps.
+
+    With `log_odds`, the model that the steps lead away from, rows weigh by the curvature of the
+    logistic loss there; Z E is needed anyway, so that it costs one product with a vector more.
+    """
     _, m, k = steps.H.shape
     pieces = cut_rows(chunk, m * k)
     if len(pieces) > 1:
-        return folded(change_sums, pieces, (steps, units, squares))[0]  # type: ignore[return-value]
+        params = (steps, units, squares, log_odds)
+        return folded(change_sums, pieces, params)[0]  # type: ignore[return-value]
     assembly = steps.assembly(units.free)
+    Y, left_out = steps.columns(), assembly.left_out
+    if log_odds is None:
+        response = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
+        return batch_sums(chunk, units, Y, response, left_out, squares)
+    xp, at = namespace(Y), assembly_of(log_odds)
+    Y = xp.concat([Y, log_odds.w[:, None]], axis=1)
+    left_out = None if left_out is None else xp.concat([left_out, at.left_out], axis=1)
+    changed = Response(assembly, *steps.bilinear(), slice(0, k), None, None)
 
-    def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        change, ZE = steps.changes(assembly, products, square)
-        return _weighted(chunk, change, part), ZE
+    def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
+        first, last = (None, None) if square is None else (square[:, :m], square[:, m:])
+        change, _, ZE = changed(products[:, :-1], first, part)
+        f = at.assembled(products[:, -1:], (ZE * ZE) @ log_odds.s[:, None], last)
+        change = curvature(f) * change
+        return change, _weighted(chunk, change, part), ZE
 
-    left_out = assembly.left_out
-    return batch_sums(chunk, units, steps.columns(), changes, left_out, squares)
+    return batch_sums(chunk, units, Y, changes, left_out, squares)
 
 
 def batch_sums(
@@ -81,26 +114,18 @@ def batch_sums(
     units : Units
     Y : array of shape (d, q)
     residuals : callable
-        Gets Z Y, (Z∘Z) S (None without S) and which rows they are of; returns the weighted
-        residuals (n, m) of those rows and their Z Q.
+        A `Response`, or another function of Z Y, (Z∘Z) S (None without S) and of which rows they
+        are of; returns the residuals (n, m) of those rows, weighted residuals and their Z Q.
     S : array of shape (d, p) or None
     squares : bool
         Whether anybody needs P2.
     """
-    xp, weighted = namespace(Y), []
-
-    def respond(products: Array, square: Array | None, part: slice) -> tuple[Array, Array]:
-        r, ZQ = residuals(products, square, part)
-        weighted.append(r)
-        columns = r[:, :, None] * ZQ[:, None, :]
-        return xp.reshape(columns, (r.shape[0], r.shape[1] * ZQ.shape[1])), r
-
-    action, p1, p2 = Block(chunk.X, units).through(Y, respond, S, squares)
-    d, m = p1.shape
+    xp, passed = namespace(Y), Block(chunk.X, units).passed(Y, residuals, S, squares)
+    d, m = passed.p1.shape
     omega = float(chunk.X.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
-    p0 = xp.sum(xp.astype(xp.concat(weighted), xp.float64), axis=0)
-    p2 = xp.zeros_like(p1) if p2 is None else p2
-    return Sums(omega, 0.0, p0, p1, p2, xp.reshape(action, (d, m, action.shape[1] // m)))
+    p2 = xp.zeros_like(passed.p1) if passed.p2 is None else passed.p2
+    action = xp.reshape(passed.action, (d, m, passed.action.shape[1] // m))
+    return Sums(omega, passed.loss, passed.p0, passed.p1, p2, action)
 
 
 def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:

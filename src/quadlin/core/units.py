@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.moments import Moments
 
 OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
@@ -55,6 +56,19 @@ def target_of(moments: Moments, fit_intercept: bool) -> Target:
     power = mean**2 + var
     scale = power**0.5 if power > 0 else 1.0
     return Target(0.0, scale, mean / scale, 1.0 if power > 0 else 0.0)
+
+
+def target_of_labels(moments: Moments, fit_intercept: bool) -> Target:
+    """Leave labels 0 and 1 as they are: f are their log-odds.
+
+    `centre` is the constant that fits them best, and `power` its mean deviance. Where there is one
+    label only, half a row of the other is added to the constant, and the power is 0.
+    """
+    share, n = float(moments.mean[0]), moments.weight
+    varies = bool(moments.varies(namespace(moments.mean).float64)[0])
+    share = share if varies else (n * share + 0.5) / (n + 1)
+    centre = log_odds(share) if fit_intercept else 0.0
+    return Target(0.0, 1.0, centre, constant_deviance(share, centre) if varies else 0.0)
 
 
 def units_of(

@@ -1,14 +1,19 @@
 """What carries out the sums over rows: this thread, several, or a Dask cluster."""
 
 import ctypes
+import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
-from quadlin.core.chunks import Chunk, RowSource
+from joblib import cpu_count
+
+from quadlin.core.arrays import is_numpy
+from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.engine import (
     Engine,
     Serial,
@@ -40,7 +45,8 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     source : RowSource
         Rows.
     engine : None, "serial", "threads", int or distributed.Client
-        None takes the cluster that Dask's rows are on, if there is one, else this thread.
+        None takes the cluster that Dask's rows are on, if there is one, else as many threads as
+        there are cores for numpy rows in memory, and this thread for all others.
 
     Examples
     --------
@@ -51,10 +57,12 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     """
     if engine is None:
         engine = source.client()
+    if engine is None and isinstance(source, MemorySource) and is_numpy(source.X):
+        return Threads(source, free_cores())
     if engine is None or engine == "serial":
         return Serial(source)
     if engine == "threads":
-        return Threads(source, os.cpu_count() or 1)
+        return Threads(source, cpu_count())
     if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
         return Threads(source, engine)
     if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
@@ -66,6 +74,21 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
             engine=Option("engine", engine),
         )
     )
+
+
+def free_cores() -> int:
+    """Return how many threads may work without others being in their way.
+
+    Those of the cores that this process may use, and no more than OMP_NUM_THREADS, by which joblib
+    shares the cores among its processes. One where somebody has started this thread, or this
+    process, to work beside others.
+    """
+    beside_others = threading.current_thread() is not threading.main_thread()
+    if beside_others or multiprocessing.current_process().daemon:
+        return 1
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    cores = int(cpu_count())
+    return max(1, min(cores, int(limit))) if limit.isdigit() else cores
 
 
 class OnCluster:

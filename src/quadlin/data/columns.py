@@ -9,6 +9,9 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from quadlin.core.messages import Message, Option
+
+Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
 TEXT = (nw.String, nw.Categorical, nw.Enum)
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
@@ -51,11 +54,43 @@ def is_text(column: nw.Series[Any]) -> bool:
     )
 
 
-def refuse_rows(column: nw.Series[Any], bad: np.ndarray, what: str) -> None:
+def values_of(column: nw.Series[Any]) -> Values:
+    """Return the values of a column: text as it is, everything else as numpy's."""
+    return column if column.dtype in TEXT else np.asarray(column.to_numpy())
+
+
+def missing_in(values: Values) -> np.ndarray:
+    """Return which values are missing: null, None or NaN."""
+    if not isinstance(values, np.ndarray):
+        return np.asarray(values.is_null().to_numpy())
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(len(values), dtype=bool)
+    # NaN is the one value that differs from itself; a comparison with pandas' NA says neither.
+    absent = [v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in values]
+    return np.array(absent, dtype=bool)
+
+
+def refuse_rows(name: Any, bad: np.ndarray, what: str) -> None:
     """Refuse a column in which some rows are bad, by the first of them."""
     if bad.any():
         raise ValueError(
-            f"Column {column.name!r} contains {what}, first in row {int(bad.argmax())} (counted "
-            "from 0). Drop such rows or fill them: numbers with sklearn.impute.SimpleImputer, text "
-            "with a separate level, such as 'missing'."
+            f"Column {name!r} contains {what}, first in row {int(bad.argmax())} (counted from 0). "
+            "Correct or clip it, or drop such rows."
+        )
+
+
+def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
+    """Refuse a column in which some values are missing, by the first of them."""
+    if absent.any():
+        raise ValueError(
+            Message(
+                "Column {name!r} contains NaN (a missing value), first in row {row} (counted from "
+                "0). Use {mean}, which replaces missing numbers by their mean and missing text by "
+                "the level 'missing', or drop such rows.",
+                name=str(name),
+                row=int(absent.argmax()),
+                mean=Option("missing", "mean"),
+            )
         )

@@ -185,6 +185,8 @@ def open_csv(
     try:
         return arrow_csv.open_csv(stream, read, parse, convert)
     except pa.ArrowInvalid as error:
+        if "parse error: Row #" in str(error):
+            raise SourceError(csv_error(error, what, (), dialect)) from None
         if "Empty CSV" not in str(error):
             raise
         raise SourceError(
@@ -226,12 +228,15 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
         return Message(
             "{what} cannot be read: {error} {advice}",
             what=_capital(what),
-            error=first_line(error),
+            error=re.sub(
+                r"Row #(\d+)",
+                lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",
+                first_line(error),
+            ),
             advice=ADVICE["csv"],
         )
     name, kind = names[int(match[1])], {"double": "a number"}.get(match[3], match[3])
-    above = 1 if dialect.header is False else 2  # rows and Arrow's own 1
-    row = f" in row {int(match[2]) - above} (counted from 0)" if match[2] else ""
+    row = f" in row {int(match[2]) - _above(dialect)} (counted from 0)" if match[2] else ""
     if match[4] is None:
         return Message(
             "Column {name!r} of {what} is not UTF-8{row}. {advice}",
@@ -261,6 +266,11 @@ ENCODINGS = Message(
     "with iconv -f latin1 -t utf8.",
     latin1=Option("encoding", "latin1"),
 )
+
+
+def _above(dialect: Dialect) -> int:
+    """Return by how much Arrow's number of a row is larger: it begins at 1, and with the header."""
+    return 1 if dialect.header is False else 2
 
 
 def _capital(what: str) -> str:

@@ -1,6 +1,6 @@
 """Dask's arrays and frames: partitions are the parts, computed one at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import isnan
@@ -128,6 +128,52 @@ def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any],
         sample = nw.from_native(parts[0].compute(), eager_only=True)
     feed = _feed(parts, y, weight, sizes, title)
     return sample, replace(feed, columns=tuple(frame.columns))
+
+
+def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: bool) -> Any:
+    """Return the predictions of a Dask collection as a Dask array, not computed yet.
+
+    Parameters
+    ----------
+    predict : callable
+        Predicts the rows of one block, (X, return_std) → y or (y, std).
+    X : Dask array or frame
+        Rows.
+    dtype : dtype
+        Of the predictions.
+    return_std : bool
+        Whether to return standard deviations as well.
+
+    Returns
+    -------
+    Dask array (n_samples,), or a pair of them
+    """
+    parts = 1 + return_std
+    if is_dask_frame(X):
+        blocks = X.to_delayed()
+        sizes: list[Any] = [np.nan] * len(blocks)
+    else:
+        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        blocks, sizes = X.to_delayed()[:, 0], list(X.chunks[0])
+    import dask.array
+
+    predicted = [dask.delayed(_predicted)(predict, block, dtype, return_std) for block in blocks]
+    pieces = [
+        dask.array.from_delayed(block, (parts, size), dtype=dtype)
+        for block, size in zip(predicted, sizes, strict=True)
+    ]
+    together = dask.array.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
+    return (together[0], together[1]) if return_std else together[0]
+
+
+def _predicted(
+    predict: Callable[..., Any], rows: Any, dtype: np.dtype, return_std: bool
+) -> np.ndarray:
+    """Return the predictions of a block, one row of the result for each number of a row."""
+    if not len(rows):
+        return np.empty((1 + return_std, 0), dtype)
+    answer = predict(rows, return_std) if return_std else (predict(rows),)
+    return np.stack([np.asarray(part, dtype=dtype) for part in answer])
 
 
 def _feed(

@@ -1,17 +1,25 @@
-"""Text columns of a table as groups of one-hot columns, called fields."""
+"""Categorical columns of a table as groups of one-hot columns, called fields."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import csr_array, get_index_dtype
+from scipy.sparse import csr_array
 
-from quadlin.data.columns import is_text, refuse_rows
-from quadlin.data.levels import LevelLearner, Levels, Where, level_codes
+from quadlin.data.array_table import ArrayTable, array_table
+from quadlin.data.columns import (
+    Values,
+    is_text,
+    missing_in,
+    refuse_missing_rows,
+    refuse_rows,
+    values_of,
+)
+from quadlin.data.levels import LevelLearner, Levels, Where, level_codes, may_be_numbers
 from quadlin.data.names import shortened
 
 
@@ -19,8 +27,9 @@ from quadlin.data.names import shortened
 class TableEncoder:
     """Rows of a table as sparse numbers: a text column with L levels becomes L one-hot columns.
 
-    Numbers and booleans stay what they are. A level not seen by `learn` is zero in all columns of
-    its field. Levels are sorted; those of an ordered categorical keep their order.
+    Numbers and booleans stay what they are, unless they are declared as categories. A level not
+    seen by `learn` is zero in all columns of its field. Levels are sorted; those of an ordered
+    categorical keep their order.
 
     Examples
     --------
@@ -44,26 +53,39 @@ class TableEncoder:
     dtype: np.dtype
 
     @classmethod
-    def learn(cls, frame: Any) -> "TableEncoder | None":
-        """Learn the levels of a frame's text columns; None where all columns hold numbers.
+    def learn(
+        cls, rows: Any, declared: Collection[Any] = (), missing: str = "error"
+    ) -> "TableEncoder | None":
+        """Learn the levels of categorical columns; None where all columns hold numbers.
 
         Parameters
         ----------
-        frame : pandas, polars, pyarrow or other eager frame
-            Rows. What is not a frame needs no encoder either.
+        rows : pandas, polars, pyarrow or other eager frame, or array
+            Rows. An array of numbers needs no encoder if no column is declared.
+        declared : collection of names
+            Columns that are categories whatever they hold; those of an array are x0, x1, …
+        missing : {"error", "mean"}
+            Whether a missing value is an error or a level of its own.
 
         Returns
         -------
         TableEncoder or None
         """
-        table = nw.from_native(frame, eager_only=True, pass_through=True)
-        if not isinstance(table, nw.DataFrame):
+        table = nw.from_native(rows, eager_only=True, pass_through=True)
+        if isinstance(table, nw.DataFrame):
+            learner = LevelLearner.of(table, declared, missing)
+            if learner is None:
+                return None
+            learner.add(table)
+            return cls.of(learner, lambda name, label: _first_row(table, name, label))
+        array = array_table(rows, declared)
+        if array is None:
             return None
-        learner = LevelLearner.of(table)
-        if learner is None:
-            return None
-        learner.add(table)
-        return cls.of(learner, lambda name, label: _first_row(table, name, label))
+        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing)
+        learner.rows = len(array)
+        for name in array.text:
+            learner.see(name, array.column(name))
+        return cls.of(learner)
 
     @classmethod
     def of(cls, learner: LevelLearner, where: Where | None = None) -> "TableEncoder":
@@ -75,13 +97,18 @@ class TableEncoder:
             raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
         return encoder
 
-    def encode(self, frame: Any) -> tuple[csr_array, dict[str, int]]:
+    def encode(
+        self, rows: Any, fill: Mapping[str, float] | None = None
+    ) -> tuple[csr_array, dict[str, int]]:
         """Encode rows, in O(n + nnz) memory.
 
         Parameters
         ----------
-        frame : frame
+        rows : frame or array
             Rows with the columns that `learn` saw, in the same order.
+        fill : mapping or None
+            What replaces missing numbers, by column; missing values of categorical columns are
+            then the level "missing". None: missing values are an error.
 
         Returns
         -------
@@ -90,23 +117,33 @@ class TableEncoder:
         unseen : dict
             How many rows have a level that `learn` did not see, for each column that has any.
         """
-        table = self._checked(frame)
-        columns, unseen = [], {}
-        parts = zip(table.iter_columns(), self.input_names, self.levels, strict=True)
-        for column, name, levels in parts:
-            refuse_rows(column, column.is_null().to_numpy(), "NaN (a missing value)")
-            if is_text(column) == (levels is None):
-                raise ValueError(
-                    f"Column {name!r} has dtype {column.dtype}, but it held "
-                    f"{'numbers' if levels is None else 'text'} when it was learned. Convert it."
-                )
+        columns, unseen, n = [], {}, 0
+        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        for values, name, levels in parts:
+            absent, n = missing_in(values), len(values)
+            if fill is None:
+                refuse_missing_rows(name, absent)
             if levels is None:
-                columns.append(_numbers(column, self.dtype))
+                columns.append(_numbers(values, absent, name, self.dtype, fill or {}))
             else:
-                columns.append(level_codes(column, levels))
+                columns.append(level_codes(values, levels))
                 if new := int((columns[-1] < 0).sum()):
                     unseen[name] = new
-        return self.joined(columns, len(table)), unseen
+        return self.joined(columns, n), unseen
+
+    def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
+        """Return the means of the columns of numbers, without missing values."""
+        means = {}
+        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        for values, name, levels in parts:
+            if levels is None:
+                absent = missing_in(values)
+                numbers = _numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
+                counts = ~absent * (1.0 if weight is None else weight)
+                if not counts.any():
+                    raise ValueError(f"Column {name!r} has no value at all. Leave it out.")
+                means[name] = float(np.average(numbers, weights=counts))
+        return means
 
     def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:
         """Put n rows together from the values of number columns and the codes of text columns.
@@ -157,12 +194,35 @@ class TableEncoder:
         widths = [1 if labels is None else len(labels) for labels in self.levels]
         return [0, *np.cumsum(widths[:-1]).tolist()]
 
-    def _checked(self, frame: Any) -> nw.DataFrame[Any]:
-        table = nw.from_native(frame, eager_only=True, pass_through=True)
+    def _columns(self, rows: Any) -> Iterator[Values]:
+        """Yield the values of each column, if it holds what was learned."""
+        table = self._checked(rows)
+        if isinstance(table, ArrayTable):
+            for name, levels in zip(self.input_names, self.levels, strict=True):
+                if levels is None and table.holds_text(name):
+                    raise ValueError(_held(name, "text", levels))
+                yield table.column(name)
+            return
+        for column, name, levels in zip(
+            table.iter_columns(), self.input_names, self.levels, strict=True
+        ):
+            text = is_text(column)
+            if text if levels is None else not (text or may_be_numbers(levels)):
+                raise ValueError(_held(name, f"dtype {column.dtype}", levels))
+            yield values_of(column)
+
+    def _checked(self, rows: Any) -> nw.DataFrame[Any] | ArrayTable:
+        table = nw.from_native(rows, eager_only=True, pass_through=True)
         if not isinstance(table, nw.DataFrame):
+            array = array_table(rows, self.input_names)
+            if array is not None and tuple(array.names) == self.input_names:
+                return array
+            unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
+            what = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
             raise ValueError(
-                "The model was fitted to a table with text columns, but a "
-                f"{type(frame).__name__} was given. Give a frame with those columns."
+                "The model was fitted to rows with categorical columns, but a "
+                f"{type(rows).__name__} was given. Give {what} with the columns "
+                f"{shortened(self.input_names, 5)}."
             )
         names = [str(name) for name in table.columns]
         if tuple(names) == self.input_names:
@@ -179,10 +239,15 @@ class TableEncoder:
         raise ValueError(" ".join(sentences))
 
 
+def _held(name: str, now: str, levels: Levels | None) -> str:
+    before = "numbers" if levels is None else "text"
+    return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
+
+
 def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
     """Put rows together from their columns, which come in order."""
     size = sum(len(rows) for rows, _, _ in parts)
-    index = get_index_dtype(maxval=max(size, *shape))
+    index = np.int32 if max(size, *shape) <= np.iinfo(np.int32).max else np.int64
     indptr = np.zeros(shape[0] + 1, index)
     for rows, _, _ in parts:
         indptr[1 + rows] += 1
@@ -195,12 +260,18 @@ def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array
     return csr_array((data, indices, indptr), shape=shape)
 
 
-def _numbers(column: nw.Series[Any], dtype: np.dtype) -> np.ndarray:
+def _numbers(
+    values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
+) -> np.ndarray:
+    """Return a column as numbers, its missing values filled."""
+    values = np.asarray(values)
+    if absent.any():
+        values = np.where(absent, fill.get(name, np.nan), values)
+        refuse_missing_rows(name, missing_in(values))
     with np.errstate(over="ignore"):
-        values = column.cast(nw.Float32() if dtype == np.float32 else nw.Float64()).to_numpy()
-    refuse_rows(column, np.isnan(values), "NaN")
-    refuse_rows(column, np.isinf(values), f"infinity or a value too large for {dtype}")
-    return values
+        numbers = values.astype(dtype)
+    refuse_rows(name, np.isinf(numbers), f"infinity or a value too large for {dtype}")
+    return numbers
 
 
 def _first_row(table: nw.DataFrame[Any], name: Any, label: str) -> str:

@@ -10,6 +10,10 @@ class SourceError(ValueError):
     """Rows that cannot be read; the text says which, why, and what to do."""
 
 
+class IdentifierWarning(UserWarning):
+    """A text column whose levels are hardly ever seen twice."""
+
+
 def explained(what: str, advice: str) -> AbstractContextManager[None]:
     """Turn a library's error about broken data into a SourceError of one sentence."""
 

@@ -8,6 +8,7 @@ import narwhals as nw
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns import is_text
 from quadlin.data.errors import SourceError
+from quadlin.data.levels import may_be_numbers
 from quadlin.data.names import did_you_mean, shortened
 from quadlin.data.options import TableOptions
 
@@ -25,12 +26,18 @@ def feature_columns(available: list[Any], options: TableOptions, title: str) -> 
                 weight=Option("weight"),
             )
         )
+    for option in ("exclude", "categorical_features"):
+        for name in getattr(options, option):
+            if name not in available:
+                raise SourceError(
+                    _no_column(title, name, Message(" of {o}", o=Option(option)), available)
+                )
     columns = options.columns if options.encoder is None else options.encoder.input_names
     if columns is None:
         left = [
             name
             for name in available
-            if name not in (options.target, options.weight, *options.keep)
+            if name not in (options.target, options.weight, *options.keep, *options.exclude)
         ]
         if not left:
             raise SourceError(
@@ -77,6 +84,7 @@ def _twice(option: str, name: Any) -> Message:
 
 
 def _no_column(title: str, name: Any, purpose: str, available: list[Any]) -> Message:
+    """Say that a table has no such column, and which ones it has."""
     return Message(
         "{title} has no column {name!r}{purpose}{columns}",
         title=title,
@@ -128,25 +136,23 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
 def text_columns(
     sample: nw.DataFrame[Any], columns: list[Any], options: TableOptions, title: str
 ) -> set[Any]:
-    """Return the features that are text, which must be those that an encoder has levels of."""
+    """Return the features that are categories: those that an encoder has levels of, if given."""
+    declared = {name for name in columns if name in options.categorical_features}
     try:
-        text = {name for name in columns if is_text(sample.get_column(name))}
+        text = {name for name in columns if name in declared or is_text(sample.get_column(name))}
     except ValueError as error:
         raise SourceError(f"{title}: {error}") from None
     if options.encoder is None:
         return text
-    encoded = {
-        name
-        for name, levels in zip(options.encoder.input_names, options.encoder.levels, strict=True)
-        if levels is not None
-    }
-    if wrong := [name for name in columns if (name in text) != (name in encoded)]:
-        raise SourceError(
-            f"{title}: column {wrong[0]!r} holds {'text' if wrong[0] in text else 'numbers'}, but "
-            f"it held {'text' if wrong[0] in encoded else 'numbers'} when it was learned. "
-            "Convert it."
-        )
-    return text
+    encoded = dict(zip(options.encoder.input_names, options.encoder.levels, strict=True))
+    for name in columns:
+        levels = encoded[name]
+        if name in text if levels is None else not (name in text or may_be_numbers(levels)):
+            raise SourceError(
+                f"{title}: column {name!r} holds {'text' if name in text else 'numbers'}, but it "
+                f"held {'numbers' if levels is None else 'text'} when it was learned. Convert it."
+            )
+    return {name for name in columns if encoded[name] is not None}
 
 
 def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:

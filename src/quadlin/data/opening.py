@@ -23,6 +23,8 @@ def open_source(
     target: Any = None,
     weight: Any = None,
     columns: Sequence[Any] | None = None,
+    exclude: Sequence[Any] = (),
+    categorical_features: Sequence[Any] = (),
     missing: str | None = None,
     chunk_rows: int | None = None,
     format: str | None = None,
@@ -37,6 +39,7 @@ def open_source(
     header: bool | None = None,
     na: Sequence[str] | None = None,
     keep: Sequence[Any] = (),
+    labels: str | Sequence[str] | None = None,
 ) -> Source:
     """Open rows from anywhere, to be read in chunks of equal size.
 
@@ -53,7 +56,13 @@ def open_source(
         The name of a column for tables, an array for arrays (for a .npy file also the path of
         another). svmlight and libffm files contain their target.
     columns : sequence of names or None
-        The features; None: all columns except the target, the weight and those of `keep`.
+        The features; None: all columns except the target, the weight and those of `keep` and
+        `exclude`.
+    exclude : sequence of names
+        Columns that are not features, instead of `columns`.
+    categorical_features : sequence of names
+        Columns whose values are categories, such as ids and codes, even if they are numbers: each
+        value becomes a level. Text columns need not be named.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled: an error that says where they are; rows with missing values
         are dropped; numbers are replaced by the mean of their column, and text by the level
@@ -92,6 +101,10 @@ def open_source(
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
+    labels : "learn", sequence of str or None
+        For classifiers, the labels of a target of tables that is text; the target of a row is then
+        the position of its label. "learn" finds them by a scan and sorts them; a numeric target
+        stays as it is.
 
     Returns
     -------
@@ -138,8 +151,29 @@ def open_source(
     means = None
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
-    kept = (keep,) if isinstance(keep, str) else tuple(keep)
-    table = TableOptions(None, None, columns, missing, encoder, levels, means, keep=kept)
+    if exclude and columns is not None:
+        raise SourceError(
+            Message(
+                "{exclude} cannot be combined with {columns}, which already says which columns are "
+                "features.",
+                exclude=Option("exclude"),
+                columns=Option("columns"),
+            )
+        )
+    label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
+    table = TableOptions(
+        None,
+        None,
+        columns,
+        missing,
+        encoder,
+        levels,
+        means,
+        keep=_names(keep),
+        categorical_features=_names(categorical_features) if encoder is None else (),
+        exclude=_names(exclude) if encoder is None else (),
+        labels=label_names or labels,
+    )
     dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)
@@ -149,3 +183,7 @@ def open_source(
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows)
+
+
+def _names(given: Sequence[Any]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

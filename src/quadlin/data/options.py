@@ -23,6 +23,9 @@ class TableOptions:
     fill: dict[str, float] | None = None
     target_apart: bool = False  # y comes as an array of its own, not as a column
     keep: Sequence[Any] = ()
+    categorical_features: Sequence[Any] = ()  # beside text
+    exclude: Sequence[Any] = ()  # columns that are not features
+    labels: str | Sequence[str] | None = None  # of a target that is text; "learn" finds them
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class OpenOptions:
         encoded = [] if encoder is None else zip(encoder.input_names, encoder.levels, strict=True)
         return (
             *(self.table.levels or ()),
+            *self.table.categorical_features,
             *(name for name, levels in encoded if levels is not None),
             # What is only passed on stays as it is written: 007 is not 7.
             *(name for name in self.table.keep if name not in self._read),
@@ -71,8 +75,9 @@ class OpenOptions:
         for option in ("columns", "encoder", "levels"):
             if getattr(self.table, option) is not None:
                 raise SourceError(_for_tables(title, option))
-        if self.table.keep:
-            raise SourceError(_for_tables(title, "keep"))
+        for option in ("keep", "categorical_features", "exclude"):
+            if getattr(self.table, option):
+                raise SourceError(_for_tables(title, option))
 
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns import missing_in, values_of
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feeds import Piece
@@ -25,7 +26,6 @@ from quadlin.data.names import shortened
 from quadlin.data.source import Counts
 
 POLICIES = ("error", "drop", "mean")
-MISSING_LEVEL = "missing"
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class TableReader:
     missing: str = "error"
     fill: dict[str, float] | None = None
     kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
+    labels: tuple[str, ...] | None = None  # of a target that is text
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,8 +137,12 @@ class TableReader:
         with np.errstate(over="ignore", invalid="ignore"):
             for j, name in enumerate(self.numbers):
                 X[:, j] = values(name)
-        y, weight = piece.y, piece.weight
-        y = _vector(y if self.target is None else values(self.target), piece, "The target")
+        weight = piece.weight
+        if self.labels is not None and self.target is not None:
+            y: Any = _label_codes(frame.get_column(self.target), self.labels, piece)
+        else:
+            y = piece.y if self.target is None else values(self.target)
+            y = _vector(y, piece, "The target")
         if self.weight is not None:
             weight = values(self.weight)
         rows = UncheckedRows(
@@ -196,10 +201,9 @@ class TableReader:
         absent: np.ndarray | None = None
         for name in self.columns:
             if name in self.text and self.missing != "mean":
-                column = frame.get_column(name)
-                if not column.null_count():
+                null = missing_in(values_of(frame.get_column(name)))
+                if not null.any():
                     continue
-                null = column.is_null().to_numpy()
                 if self.missing == "error":
                     refuse_missing(name, piece, null)
                 absent = null if absent is None else absent | null
@@ -209,17 +213,25 @@ class TableReader:
 def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the position of each row's level; that of "missing" where there is none."""
     try:
-        if not column.null_count():
-            return level_codes(column, levels)
-        there = ~column.is_null().to_numpy()
-        positions = np.full(len(column), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
-        positions[there] = level_codes(column.filter(there.tolist()), levels)
-        return positions
+        return level_codes(values_of(column), levels)
     except Exception as error:  # each library has its own
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
             f"{first_line(error)}"
         ) from None
+
+
+def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
+    """Return the position of each row's label, NaN where there is none."""
+    there = ~column.is_null().to_numpy()
+    positions = codes(column, {label: i for i, label in enumerate(labels)}, piece)
+    unknown = there & (positions < 0)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise SourceError(
+            f"The label {column[row]!r} of {piece.where(row)} is not one of {', '.join(labels)}."
+        )
+    return np.where(there, positions, np.nan)
 
 
 def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:

@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.core.messages import Message, Option, Phrase
-from quadlin.data.columns import number_dtype
+from quadlin.data.columns import is_text, number_dtype
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feature_columns import (
@@ -25,8 +25,10 @@ from quadlin.data.means import Means, means_unknown
 from quadlin.data.missing import refuse_infinite_entry
 from quadlin.data.names import shortened
 from quadlin.data.options import TableOptions
-from quadlin.data.readers import MISSING_LEVEL, TableReader
+from quadlin.data.readers import TableReader
 from quadlin.data.source import Counts, default_rows
+
+MANY_LABELS = 1000  # a text with more values is no label
 
 
 class TableFeed(Feed, Protocol):
@@ -65,6 +67,8 @@ def table_reader(
     text = text_columns(sample, columns, options, title)
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None:
+            if role == "target" and options.labels is not None and is_text(sample.get_column(name)):
+                continue
             refuse_text(sample.get_column(name), role, title)
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
     reader = TableReader(
@@ -78,11 +82,43 @@ def table_reader(
         options.missing,
         options.fill,
         kept_columns,
+        _labels(sample, feed, options, title),
     )
     feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, options.levels or {}))
     return _scanned(feed, reader, options, title)
+
+
+def _labels(
+    sample: nw.DataFrame[Any], feed: TableFeed, options: TableOptions, title: str
+) -> tuple[str, ...] | None:
+    """Return the labels of a target that is text: as given, or found by a walk over it."""
+    if options.labels is None or options.target is None:
+        return None
+    if not is_text(sample.get_column(options.target)):
+        return None
+    if not isinstance(options.labels, str):
+        return tuple(options.labels)
+    if not feed.again:
+        raise SourceError(
+            Message(
+                "{title} can be walked only once, but the labels of the target must be known "
+                "before. {python}ave the rows to a file first.",
+                title=title,
+                python=Phrase("Give them as labels=[...], or s", "S"),
+            )
+        )
+    labels: set[str] = set()
+    for piece in feed.only([options.target]).pieces(default_rows(1, 0, sparse=False)):
+        column = nw.from_native(piece.X, eager_only=True).get_column(options.target)
+        labels.update(column.drop_nulls().cast(nw.String()).unique().to_list())
+        if len(labels) > MANY_LABELS:
+            raise SourceError(
+                f"{title}: the target {options.target!r} is text with more than {MANY_LABELS} "
+                "different values. Choose a column of fewer labels, or of numbers."
+            )
+    return tuple(sorted(labels))
 
 
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
@@ -110,7 +146,9 @@ def _scanned(
         return feed, reader, None
     if not feed.again:
         raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
-    learner = LevelLearner(reader.columns, sorted(reader.text, key=str), reader.dtype)
+    text = sorted(reader.text, key=str)
+    declared = options.categorical_features
+    learner = LevelLearner(reader.columns, text, reader.dtype, declared, reader.missing)
     means = Means(len(reader.numbers))
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
@@ -125,9 +163,9 @@ def _scanned(
         if needs_means:
             names = tuple(map(str, reader.numbers))
             refuse_infinite_entry(rows, names)
-            means.add(rows.X)
+            means.add(rows.X, rows.weight)
         if needs_levels:
-            _learn(learner, frame, reader)
+            _learn(learner, frame)
     if needs_means:
         reader = replace(reader, fill=means.fill(tuple(map(str, reader.numbers)), title))
     if needs_levels:
@@ -149,19 +187,9 @@ def _first_row(walk: TableFeed, name: Any, label: str) -> str:
     return "a row that is gone"  # pragma: no cover
 
 
-def _learn(learner: LevelLearner, frame: nw.DataFrame[Any], reader: TableReader) -> None:
+def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
     try:
-        if reader.missing != "mean":
-            learner.add(frame)
-            return
-        learner.rows += len(frame)
-        for name in learner.seen:
-            column = frame.get_column(name)
-            if column.null_count():
-                learner.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
-            one = LevelLearner([name], [name], reader.dtype)
-            one.add(column.drop_nulls().to_frame())
-            learner.seen[name] |= one.seen[name]
+        learner.add(frame)
     except SourceError:
         raise
     except Exception as error:  # bytes that are no text, in the words of each library

@@ -171,6 +171,11 @@ class Source(BaseRows):
         return self.counts.unseen
 
     @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Return the labels that the targets are positions of; None where they are numbers."""
+        return getattr(self.reader, "labels", None)
+
+    @property
     def title(self) -> str:
         """Return what the rows come from, in a few words."""
         return self.feed.title

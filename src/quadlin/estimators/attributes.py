@@ -8,6 +8,7 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import Name
 from quadlin.estimators.fitted import Fitted
 from quadlin.explain.interactions import Interactions
+from quadlin.explain.pair_report import PairReport
 from quadlin.solve.types import Record, Status
 from quadlin.solve.uncertainty import Uncertainty
 
@@ -69,12 +70,12 @@ class FittedAttributes:
     @property
     def components_(self) -> Array:
         """Return the orthonormal rows of the low-rank part."""
-        return self._fitted("components_").state.raw.components
+        return self._fitted("components_").state.raw_low_rank.components
 
     @property
     def eigenvalues_(self) -> Array:
         """Return the signed eigenvalues of the low-rank part, by falling size."""
-        return self._fitted("eigenvalues_").state.raw.eigenvalues
+        return self._fitted("eigenvalues_").state.raw_low_rank.eigenvalues
 
     @property
     def has_diagonal_(self) -> Array:
@@ -93,8 +94,13 @@ class FittedAttributes:
 
     @property
     def rank_(self) -> int:
-        """Return the rank that was fitted."""
-        return int(self._fitted("rank_").state.model.s.shape[0])
+        """Return the rank that was fitted, that of the low-rank part beside pairs."""
+        return int(self._fitted("rank_").state.low_rank.s.shape[0])
+
+    @property
+    def pairs_(self) -> PairReport | None:
+        """Return the pairs of features beside the low-rank part; None if none were looked for."""
+        return self._fitted("pairs_").pairs
 
     @property
     def alpha_(self) -> tuple[float, float]:

@@ -6,25 +6,26 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, is_numpy, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.cluster import engine_for
+from quadlin.data.codes import code_advice, code_columns
+from quadlin.data.dask_collections import lazily
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
-    NO_TARGET,
     Columns,
-    as_source,
     blocks_to_predict,
     check_weights,
     opened,
@@ -32,11 +33,12 @@ from quadlin.estimators.columns import (
     warn_unseen,
 )
 from quadlin.estimators.explaining import Explaining
-from quadlin.estimators.fitted import Fitted, at_home
+from quadlin.estimators.fitted import Fitted, Learned, at_home
 from quadlin.estimators.fitting import Task, fit
+from quadlin.estimators.pairs import check_pairs, is_sparse, refuse_in_stream, request_of
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
-from quadlin.estimators.scores import r2_of
-from quadlin.explain.diagnosis import diagnosis, residual_edge
+from quadlin.explain.diagnosis import diagnosis
+from quadlin.explain.row_findings import row_findings
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options, Status
@@ -45,10 +47,14 @@ from quadlin.storage import checkpointed, checkpointed_stream
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEstimator):
+class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
-    extrapolation: str = "free"  # of subclasses without the parameter
+    categorical_features: Any = "from_dtype"  # of estimators without these parameters
+    missing = "error"
+    extrapolation: str = "free"
+    pairs: Any = None
+    hierarchy: str | None = None
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -77,9 +83,12 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             A weight of 2 is the same as the row given twice, 0 as the row left out.
         engine : None, "serial", "threads", int or Dask client
             What carries out the sums over rows: "serial" this thread, with the linear algebra
-            library's own threads; "threads" or their number, a thread for each part of the rows;
-            a `distributed.Client` its cluster, where the rows then stay. None is the client that
-            Dask's rows belong to, else "serial".
+            library's own threads; "threads" or their number, several threads, which add the same
+            numbers in the same order whatever their number is; a `distributed.Client` its cluster,
+            where the rows then stay. None is the client that Dask's rows belong to; else, for
+            arrays, sparse matrices and frames, as many threads as there are cores that this process
+            may use and nobody else does (one in a thread or a process that joblib or Dask started,
+            and at most OMP_NUM_THREADS); else "serial".
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
@@ -90,9 +99,11 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         self
         """
         check_options(self)
-        source, columns = opened(self, X, y, sample_weight, least=2)
+        check_pairs(self)
+        source, columns = self._opened(X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
+            refuse_in_stream(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
         names = columns.names_in
@@ -100,7 +111,8 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = self._task(source, columns, self._known_fields(rows, source, columns), seed)
-            fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+            with blas_between_sums(rows.engine):
+                fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
         if self.status_ is Status.interrupted:
@@ -133,6 +145,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
+        check_pairs(self)
+        if fitted is None:
+            refuse_in_stream(self)
         if self.loss == "huber":
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs rows that can be walked '
@@ -140,11 +155,11 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             )
         if fitted is not None:
             self._refuse_changes(fitted)
-        weightless = sample_weight is not None and _all_zero(sample_weight)
+        weightless = sample_weight is not None and all_zero(sample_weight)
         if weightless:  # the rows are checked all the same
             sample_weight = _as_array(sample_weight) + 1.0
         known = None if fitted is None else fitted.columns
-        source, columns = opened(self, X, y, sample_weight, known)
+        source, columns = self._opened(X, y, sample_weight, known)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -154,6 +169,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows. Those of a Source are never in memory together.
+            The answer to a Dask collection is a Dask array, which is computed when it is needed.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
             included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
@@ -167,6 +183,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         fitted = self.fitted_
         if return_std:
             self._require_spread()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
         xp = namespace(fitted.state.model.U)
         y, std, outside = [], [], 0
         for X_block in blocks_to_predict(self, X, fitted.columns):
@@ -237,33 +256,6 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         """Return rows as they are predicted, and how many of them are held at a bound."""
         return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R², the share of the variance of the targets that is predicted.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame or Source (n_samples, n_features)
-            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
-            chunk.
-        y : array (n_samples,)
-            Targets.
-        sample_weight : array (n_samples,) or None
-            Weights; a Source has its own.
-
-        Returns
-        -------
-        float
-        """
-        if isinstance(X, Source):
-            check_is_fitted(self)
-            source = as_source(X, y, sample_weight, None)
-            if not source.has_target:
-                raise ValueError(NO_TARGET)
-            return r2_of(self.predict_chunks(source))
-        if y is None:
-            raise ValueError("score needs targets: give y, or a Source opened with target=.")
-        return float(super().score(X, y, sample_weight))
-
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
         """Say in words what there is to know about the fit, and what to change.
@@ -271,35 +263,48 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         Parameters
         ----------
         X, y : rows and targets, or None
-            With rows it is also tested whether the residual holds more components, i.e. whether
-            the rank is too low: four passes.
+            With rows it also tells the error on them beside that on rows left out one at a time
+            (up to 1,500 parameters), which rows carry most of the error, which columns look like
+            ids or codes, and whether the rank is too low: about ten passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, and rank.
+            Lines on status, features, correlation, rows, outliers, errors, rank, and ids or codes.
         """
         check_is_fitted(self)
-        fitted, edge = self.fitted_, None
+        fitted, findings, codes = self.fitted_, None, []
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
-            edge = residual_edge(Rows.of(source), state, options, self._seed())
+            rows = Rows.of(source)
+            findings = row_findings(rows, state, options, self._seed())
+            codes = code_columns(rows.walk(), fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
-        return diagnosis(state, n_rows, effective, fitted.names, fitted.fields, options, edge)
+        columns = (fitted.names, fitted.fields)
+        how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
+        text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
+        return Message.joined([text, *map(code_advice, codes)], "\n")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         tags.array_api_support = True
         return tags
 
-    def adopt(self, fitted: Fitted) -> None:
+    def adopt(self, fitted: Learned) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
         for name in ("fitted_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         for name, value in fitted.attributes().items():
             setattr(self, name, value)
+
+    def _opened(
+        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+    ) -> tuple[MemorySource | Source, Columns]:
+        """Return rows that were checked, and their columns."""
+        return opened(self, X, y, weight, columns, least)
 
     def _fitted_rows(
         self,
@@ -366,7 +371,9 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             name: getattr(options, name) != getattr(began, name)
             for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
         }
-        changed["rank"] = changed["rank"] and not is_auto(self.rank)
+        # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
+        with_pairs = fitted.state.parts is not None
+        changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         before = fitted.stream.make_units.diagonal
         changed["diagonal"] = list(maker.diagonal) != list(before)
@@ -416,6 +423,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=self.uncertainty,
+            pairs=request_of(self, columns.names, is_sparse(source)),
         )
 
     def _options(self, d: int) -> Options:
@@ -450,7 +458,7 @@ class SecondOrderModel(CallbackSupportMixin, RegressorMixin, Explaining, BaseEst
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
 
-def _all_zero(weight: Any) -> bool:
+def all_zero(weight: Any) -> bool:
     """Tell whether all weights are zero, if they are in memory."""
     if is_dask(weight):
         return False

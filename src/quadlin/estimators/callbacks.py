@@ -1,9 +1,19 @@
-"""Fit progress through scikit-learn's callbacks, behind the one hook that the solver knows."""
+"""Fit progress through scikit-learn's callbacks (1.9 and later), behind the solver's one hook."""
 
 from collections.abc import Callable
 from typing import Any
 
-from sklearn.callback import CallbackSupportMixin, with_callbacks
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9 there are no callbacks
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: no callbacks can be set."""
+
+    def with_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method as it is."""
+        return fit
+
 
 __all__ = ["CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
 

@@ -1,6 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from os import PathLike
@@ -18,6 +18,10 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns import check_frame
 from quadlin.data.encoder import TableEncoder
+from quadlin.data.means import array_fill, filled
+from quadlin.data.names import NumberedNames
+from quadlin.estimators.categories import declared_columns, learned_encoder, refuse_undeclared
+from quadlin.estimators.input_errors import clear_errors, refuse_text_targets
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
 
@@ -33,6 +37,7 @@ class Columns:
     names_in: np.ndarray | None  # feature_names_in_, where they are text
     encoder: TableEncoder | None = None  # of text columns
     fill: dict[str, float] | None = None  # what stood for missing numbers
+    target: str | None = None  # the column of the targets, where they were one
 
     @property
     def names(self) -> list[str]:
@@ -56,7 +61,10 @@ class Columns:
         """Return the columns of a source."""
         inputs = source.names if source.encoder is None else source.encoder.input_names
         names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
-        return cls(len(inputs), names, source.encoder, source.fill)
+        target = getattr(source.reader, "target", None)
+        return cls(
+            len(inputs), names, source.encoder, source.fill, None if target is None else str(target)
+        )
 
     def check_source(self, source: Source) -> None:
         """Refuse a source whose columns are not these."""
@@ -83,6 +91,21 @@ class Columns:
                 + (f": {listed(gone)} is missing." if gone else ".")
             )
 
+    def check_names(self, collection: Any) -> None:
+        """Refuse a Dask collection whose columns are not these, without computing any of it."""
+        named = getattr(collection, "columns", None)
+        inputs = self.names if self.encoder is None else list(self.encoder.input_names)
+        width = collection.shape[1] if named is None else len(named)
+        if width != self.n_features_in:
+            raise ValueError(
+                f"X has {width} features, but the model was fitted to {self.n_features_in}."
+            )
+        if named is not None and self.names_in is not None and list(map(str, named)) != inputs:
+            raise ValueError(
+                "The features of X differ from those of the fit, or are in another order: they "
+                f"were {listed(inputs)}."
+            )
+
 
 def _unnamed(names: Any) -> bool:
     return all(name == f"x{j}" for j, name in enumerate(names))
@@ -101,7 +124,7 @@ def opened(
             "target=...)."
         )
     if isinstance(X, Source) or is_dask(X):
-        source = as_source(X, y, weight, columns)
+        source = as_source(X, y, weight, columns, estimator)
         if not source.has_target:
             raise ValueError(NO_TARGET)
         if columns is not None:
@@ -111,15 +134,27 @@ def opened(
     return MemorySource(chunk.X, chunk.y, chunk.weight), columns
 
 
-def as_source(X: Any, y: Any, weight: Any, columns: Columns | None) -> Source:
+def as_source(
+    X: Any, y: Any, weight: Any, columns: Columns | None, estimator: Any = None
+) -> Source:
     """Return a Source, or Dask's rows as one."""
     if isinstance(X, Source):
         for values, role in ((y, "target"), (weight, "weight")):
             if values is not None:
                 raise ValueError(f"A Source has its own {role}s: open_source(..., {role}=...).")
+        if estimator is not None:
+            refuse_undeclared(estimator.categorical_features, X)
         return X
-    encoder = None if columns is None else columns.encoder
-    return open_source(X, target=y, weight=weight, encoder=encoder)
+    if columns is not None:
+        fill = estimator.fitted_.fill if estimator.missing == "mean" else None
+        return open_source(X, target=y, weight=weight, encoder=columns.encoder, fill=fill)
+    return open_source(
+        X,
+        target=y,
+        weight=weight,
+        missing=estimator.missing,
+        categorical_features=declared_columns(estimator.categorical_features, X) or (),
+    )
 
 
 def checked(
@@ -127,8 +162,10 @@ def checked(
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
     check_frame(X)
-    first = columns is None
-    encoder = TableEncoder.learn(X) if columns is None else columns.encoder
+    refuse_text_targets(y)
+    first, fills = columns is None, estimator.missing == "mean"
+    encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
+    fill = estimator.fitted_.fill if fills and not first else None
     # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
     # is being fitted must stay as it is until there is a new model.
     draft = copy(estimator) if first else estimator
@@ -139,23 +176,32 @@ def checked(
         "ensure_min_samples": least,
     }
     if encoder is not None:
-        X, y = check_X_y(encoded(draft, X, encoder, first, learns=True), y, **checks)
+        if fills and first:
+            fill = encoder.means(X, checked_weight(weight, np.ones(len(X))))
+        X, y = check_X_y(encoded(draft, X, encoder, first, fill, learns=True), y, **checks)
     else:
-        X, y = validate_data(draft, X, y, reset=first, **checks)
+        finite = "allow-nan" if fills else True
+        with clear_errors():
+            X, y = validate_data(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
     y = moved(y, X)
-    chunk = Chunk(X, y, checked_weight(weight, y))
+    weight = checked_weight(weight, y)
+    if fills and encoder is None:
+        names = feature_names(draft)
+        fill = array_fill(X, names, weight) if fill is None else fill
+        X = filled(X, fill, names)
+    chunk = Chunk(X, y, weight)
     check_weights(Tally.of(chunk), X.dtype)
     if columns is None:
-        names = getattr(draft, "feature_names_in_", None)
-        columns = Columns(draft.n_features_in_, names, encoder)
+        names_in = getattr(draft, "feature_names_in_", None)
+        columns = Columns(draft.n_features_in_, names_in, encoder, fill)
     return chunk, columns
 
 
 def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
     """Yield rows to predict, checked and encoded, a block at a time."""
     if isinstance(X, Source) or is_dask(X):
-        source = as_source(X, None, None, columns)
+        source = X if isinstance(X, Source) else as_source(X, None, None, columns, estimator)
         columns.check_source(source)
         for chunk in source:
             yield chunk.X
@@ -163,27 +209,32 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
             warn_unseen(source.unseen)
         return
     check_frame(X)
+    fill = estimator.fitted_.fill if estimator.missing == "mean" else None
     if columns.encoder is not None:
-        X = encoded(estimator, X, columns.encoder, reset=False)
+        X = encoded(estimator, X, columns.encoder, False, fill)
         X = check_array(X, accept_sparse="csr", estimator=estimator)
     else:
-        X = validate_data(estimator, X, accept_sparse="csr", dtype=float_types(X), reset=False)
+        checks = {"accept_sparse": "csr", "dtype": float_types(X), "reset": False}
+        finite = True if fill is None else "allow-nan"
+        with clear_errors():
+            X = validate_data(estimator, X, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
+        X = X if fill is None else filled(X, fill, columns.names)
     for chunk in MemorySource(X):
         yield chunk.X
 
 
 def encoded(
-    estimator: Any, frame: Any, encoder: TableEncoder, reset: bool, learns: bool = False
+    estimator: Any,
+    rows: Any,
+    encoder: TableEncoder,
+    reset: bool,
+    fill: Mapping[str, float] | None = None,
+    learns: bool = False,
 ) -> Array:
-    """Turn the text columns of a frame into one-hot fields."""
-    if not hasattr(frame, "columns"):
-        raise ValueError(
-            "The model was fitted to a frame with text columns. Give it a frame with the columns "
-            f"{listed(encoder.input_names)}."
-        )
-    validate_data(estimator, frame, skip_check_array=True, reset=reset)
-    X, unseen = encoder.encode(frame)
+    """Turn the categorical columns of rows into one-hot fields."""
+    X, unseen = encoder.encode(rows, fill)
+    validate_data(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
         warn_unseen(unseen, learns)
     return X
@@ -202,6 +253,12 @@ def warn_outside(count: int) -> None:
                 free=Option("extrapolation", "free"),
             )
         )
+
+
+def feature_names(estimator: Any) -> list[str]:
+    """Return the names of the columns that scikit-learn has noted."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return list(NumberedNames(estimator.n_features_in_) if names is None else names)
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:

@@ -218,8 +218,8 @@ class Explaining(FittedAttributes):
         check_is_fitted(self)
         if not isinstance(self.fitted_, Fitted):
             raise ValueError(
-                "There is a model for each of the classes, and this speaks of one model. Fit a "
-                "classifier of one class against the others."
+                "There is a model for each of the classes, and this speaks of one model. Ask "
+                "one_vs_rest(label), the classifier of one class against the others."
             )
 
     def decomposition(self, reference: Any = "mean") -> Decomposition:

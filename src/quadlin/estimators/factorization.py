@@ -33,9 +33,11 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
 
     Parameters
     ----------
-    rank, alpha, loss, fields, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, \
-    tol, batch_size, extrapolation, uncertainty, warm_start, random_state
-        As for :class:`SecondOrderRegressor`; for rows of one-hot fields see the notes.
+    rank, alpha, loss, fields, categorical_features, missing, pairs, hierarchy, fit_linear, \
+    fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, extrapolation, \
+    uncertainty, warm_start, random_state
+        As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
+        fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
@@ -56,9 +58,10 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
     variational inference if ``alpha="auto"``: each level has a normal distribution, and the means
     and precisions of fields and the noise are learned. Products are taken between columns of
     different fields only, as the level can say all that its own columns do together.
-    ``rank="auto"`` starts with 8 components and drops those that the rows do not need. A level that
-    was never seen counts as the mean of its field. Where there are columns beside the fields, M has
-    up to ``rank`` components per field. Four sweeps over the fields count as one step of
+    ``rank="auto"`` starts with 8 components and drops those that the rows do not need. Pairs are
+    not looked for there, and rows for which they are asked for are fitted by least squares. A level
+    that was never seen counts as the mean of its field. Where there are columns beside the fields,
+    M has up to ``rank`` components per field. Four sweeps over the fields count as one step of
     ``max_iter``.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
@@ -102,6 +105,10 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -121,6 +128,10 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         self.alpha = alpha
         self.loss = loss
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

@@ -16,7 +16,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitting import Task, fit
+from quadlin.estimators.fitting import Task, fit, warn_of_target
+from quadlin.estimators.pairs import is_asked_for
 from quadlin.estimators.parameters import is_auto
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
@@ -87,6 +88,7 @@ def _contradictions(estimator: Any) -> list[Option]:
         Option("fit_linear", False): not estimator.fit_linear,
         Option("fit_intercept", False): not estimator.fit_intercept,
         Option("polish", False): not estimator.polish,
+        Option("pairs", estimator.pairs): is_asked_for(estimator.pairs),
     }
     return [option for option, wrong in asked.items() if wrong]
 
@@ -167,6 +169,7 @@ def fit_fields(
     table = field_table(source, fields, surveyed)
     if table is None:
         return None
+    warn_of_target(surveyed, task.options)
     inference = _Inference(task, surveyed, table, rows.walks)
     try:
         status = inference.run(on_step)

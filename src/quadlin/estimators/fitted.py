@@ -1,7 +1,7 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,11 +14,19 @@ from quadlin.core.rows import Rows
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
+from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
+
+
+class Learned(Protocol):
+    """What an estimator keeps of a fit."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make an estimator a fitted one."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class Fitted:
     fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
     law: Uncertainty | None = None
     draws: Draws | None = None  # from the posterior, whose means are then the predictions
+    pairs: PairReport | None = None  # what a search for pairs found, where there was one
 
     @property
     def state(self) -> FitState:
@@ -45,6 +54,14 @@ class Fitted:
     def names(self) -> list[str]:
         """Return the names of the features, text columns by their levels."""
         return self.columns.names
+
+    @property
+    def fill(self) -> dict[str, float]:
+        """Return what replaces missing numbers, by column: that of the fit, or the means."""
+        if self.columns.fill is not None:
+            return self.columns.fill
+        means = dict(zip(self.names, to_numpy(self.state.features.mean).tolist(), strict=True))
+        return {name: means[name] for name in self.columns.number_names}
 
     def with_passes(self, rows: Rows) -> "Fitted":
         """Return the same with all walks over the rows counted in the last line of the history."""

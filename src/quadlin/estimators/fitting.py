@@ -14,19 +14,21 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.logistic_choice import fit_logistic
+from quadlin.solve.pair_model import Request
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
-from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
+from quadlin.solve.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.stream.stream import FIXED, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_ALPHA = 0.02  # of the weight
-MANY_ROWS, HANDFUL = 100, 5  # fewer rows that carry a fourth moment are worth a warning
+MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Task:
     automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool | str = False  # or "robust"
+    pairs: Request | None = None
 
     def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
         """Return what was learned."""
@@ -71,6 +74,7 @@ def fit(
     """
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
+    warn_of_target(surveyed, task.options)
     warn_of_extremes(surveyed, task)
 
     def fitted(state: FitState, options: Options) -> Fitted:
@@ -83,12 +87,27 @@ def fit(
             options = replace(task.options, rank=int(state.model.s.shape[0]))
             return on_step(lambda: fitted(state, options).attributes())
 
-    state, options, weighted = _fit_state(task, rows, surveyed, warm, hook)
+    stage, outcome = None, None
+    if task.pairs is not None:
+        stage, outcome = pairs_first(task, rows, surveyed)
+    if outcome is not None and hook is not None:
+        hook(outcome.state)
+    if outcome is None:
+        outcome = Outcome(*_fit_state(task, rows, surveyed, warm, hook))
+        if stage is not None:
+            outcome = pairs_beside(stage, outcome, rows, surveyed)
+    state, options, weighted = outcome.state, outcome.options, outcome.rows
     result = fitted(with_row_count(state, surveyed.tally, options), options)
+    result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            bend = bend_of(rows, state) if task.robust and task.uncertainty == "robust" else inf
-            law = law_of(state, weighted, options, task, bend)
+            robust = task.uncertainty == "robust"
+            bend = bend_of(rows, state) if task.robust and robust else inf
+            law = outcome.law(task.make_units.fields)
+            if law is None:
+                law = law_of(state, weighted, options, task, bend)
+            elif robust:
+                law = made_robust(law, weighted, state.model, bend)
             law = robust_law(law, rows, weighted, state) if task.robust else law
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
@@ -106,26 +125,66 @@ def _fit_state(
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     make_units, seed, automatic = task.make_units, task.seed, task.automatic
     args = (make_units, seed, automatic)
+    if task.options.loss == "logistic":
+        return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
-    eps = float(namespace(surveyed.features.mean).finfo(make_units.dtype).eps)
-    options = replace(task.options, tol=tighter(task.options.tol, eps))
+    options = _tight(task, surveyed)
+    if automatic:
+        # Gross errors must not choose: a fit with moderate penalties finds them first.
+        weighted = provisional_weights(task, rows, surveyed, warm, on_step)
+        warm, options = fit_choosing(weighted, options, *args)
 
     def least_squares(rows: Rows, warm: FitState | None) -> FitState:
         return fit_table(rows, options, make_units, seed, warm, on_step)
 
-    if automatic:
-        # Gross errors must not choose: a fit with moderate penalties finds them first.
-        chosen, weight = options, PROVISIONAL_ALPHA * surveyed.features.weight
-        if automatic.alpha:
-            options = replace(options, alpha=(weight, weight))
-        _, weighted = fit_robustly(rows, least_squares, warm)
-        warm, options = fit_choosing(weighted, chosen, *args)
     state, weighted = fit_robustly(rows, least_squares, warm)
     # The moments are those of the rows as they were given, for a stream that goes on from here.
     state = replace(state, features=surveyed.features, target=surveyed.target)
     return state, options, weighted
+
+
+def provisional_weights(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+) -> Rows:
+    """Return the rows with the weights of a fit by Huber's loss whose penalties are moderate."""
+    options = _tight(task, surveyed)
+    if task.automatic.alpha:
+        weight = PROVISIONAL_ALPHA * surveyed.features.weight
+        options = replace(options, alpha=(weight, weight))
+
+    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
+        return fit_table(rows, options, task.make_units, task.seed, warm, on_step)
+
+    return fit_robustly(rows, least_squares, warm)[1]
+
+
+def _tight(task: Task, surveyed: Survey) -> Options:
+    """Return the options of a reweighted fit."""
+    eps = float(namespace(surveyed.features.mean).finfo(task.make_units.dtype).eps)
+    return replace(task.options, tol=tighter(task.options.tol, eps))
+
+
+def warn_of_target(surveyed: Survey, options: Options) -> None:
+    """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
+    target, mean = surveyed.target, float(surveyed.target.mean[0])
+    if not bool(target.varies(target.mean.dtype)[0]):
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
+    if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
+        warn(
+            Message(
+                "The targets are negative on average ({mean:.4g}), but the model predicts no "
+                "negative numbers with {psd} and neither a linear term nor an intercept. Leave "
+                "out {psd}, or change the sign of the targets.",
+                mean=mean,
+                psd=Option("psd", True),
+            )
+        )
 
 
 def warn_of_extremes(surveyed: Survey, task: Task) -> None:
@@ -144,7 +203,8 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
             f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
             "products. Check these values, or transform the columns, such as by a logarithm."
         )
-    if float(target.phi[0]) > n / HANDFUL and not task.robust:
+    labels = task.make_units.labels
+    if float(target.phi[0]) > n / HANDFUL and not task.robust and not labels:
         warn(
             Message(
                 "A handful of rows have extreme targets, and dominate a fit by squared errors. "
@@ -179,8 +239,7 @@ def law_of(
 
 def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
     """Return the state with the status `too_few_rows` where there are fewer than parameters."""
-    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
-    few = tally.counting < dof and not any(options.alpha)
+    few = tally.counting < state.n_parameters(options) and not any(options.alpha)
     unfinished = (Status.converged, Status.out_of_steps, Status.out_of_passes)
     if few and state.status in unfinished:
         return replace(state, status=Status.too_few_rows)

@@ -13,6 +13,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.estimators.categories import check_categories
 
 
 def float_types(X: Any) -> tuple[Any, Any]:
@@ -108,14 +109,19 @@ def check_options(estimator: Any) -> None:
         "extrapolation": ("clip", "free"),
         "fields": ("auto",),
         "uncertainty": ("robust",),
+        "missing": ("error", "mean"),
     }
+    check_categories(estimator.categorical_features)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(
             f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean per feature.'
         )
+    parameters = estimator.get_params(deep=False)
     for name, allowed in words.items():
-        value = getattr(estimator, name)
+        if name not in parameters:
+            continue
+        value = parameters[name]
         free = name in ("diagonal", "fields", "uncertainty") and not isinstance(value, str)
         if not free and value not in allowed:
             raise ValueError(

@@ -1,34 +1,41 @@
-"""The regressor: its parameters, attributes and cost; what it does is in `base`."""
+"""The regressor: its parameters, attributes and cost; most of what it does is in `base`."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.data import Source
 from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.columns import NO_TARGET, as_source
+from quadlin.estimators.scores import r2_of
 
 
-class SecondOrderRegressor(SecondOrderModel):
-    r"""Second order linear model with a low-rank, signed quadratic part.
+class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
+    r"""Second order linear model with a low-rank, signed quadratic part, and a few pairs beside it.
 
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
-              \qquad M = M^\top,\ \mathrm{rank}\,M \le k
+              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
 
     fitted by least squares, optionally penalised,
 
-    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
-    from a start by moment estimates, without a learning rate; the objective never rises. By default
-    the rank and the penalties are learned from the rows. Features are standardised internally and
+    (and S like L where `alpha` is a number; penalties that are learned leave S free) from a start
+    by moment estimates, without a learning rate; the objective never rises. By default the rank,
+    the penalties and the pairs are learned from the rows. Features are standardised internally and
     the penalty applies to standardised features; all results are in the user's units.
 
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Rank k of the quadratic part: 0 is a linear model, and a rank above the number of features
-        means no restriction. "auto" takes the rank of largest evidence (marginal likelihood), from
-        a linear model to all products of two features. With more than 1,500 parameters, or with
-        an explicit `alpha`, it compares ranks on a fifth of the rows instead. A stream chooses
-        its rank in its first batch.
+        Rank k of the low-rank part: 0 is a linear model unless `pairs` are asked for, and a rank
+        above the number of features means no restriction. "auto" takes the rank of largest evidence
+        (marginal likelihood), from a linear model to all products of two features. With more than
+        1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the rows
+        instead. A stream chooses its rank in its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
         :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
@@ -48,6 +55,25 @@ class SecondOrderRegressor(SecondOrderModel):
         rows). Text and categorical columns of a frame become such groups automatically. The
         coefficients of levels and of their products are differences from their mean over the rows,
         and a level that was never seen is treated as that mean.
+    categorical_features : "from_dtype", None, list of str or int, or mask, default="from_dtype"
+        Columns whose values are categories, such as ids and codes: each value becomes a level, as
+        those of text and categorical columns of a frame do by "from_dtype". Given by name, by
+        position or by one boolean per column, in addition to text. None refuses text. A Source is
+        opened with its own: ``open_source(..., categorical_features=[...])``.
+    missing : {"error", "mean"}, default="error"
+        Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
+        rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
+        columns by the level "missing". See `fill_`.
+    pairs : "auto", int, list of pairs of features or None, default="auto"
+        A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
+        rank k. A number searches for at most so many pairs; a list, such as
+        ``[("age", "income"), (3, 7), ("age", "age")]``, takes exactly these. "auto" searches where
+        ``rank="auto"`` and there are at most 1,000 features, and takes what has the largest
+        evidence: more rank, pairs (at most 32), both or neither. Not with ``psd=True``,
+        ``polish=False``, or without w or b. Streams do not search. See `pairs_`.
+    hierarchy : None, "weak" or "strong", default=None
+        Whether one ("weak") or both ("strong") features of a pair that is searched must have an
+        effect of their own, |t| > 2 in the linear model.
     fit_linear : bool, default=True
         Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True
@@ -69,7 +95,9 @@ class SecondOrderRegressor(SecondOrderModel):
         Maximum number of steps of `fit`. A Gauss–Newton step takes about twelve passes over the
         rows at most, a step of the moment estimation sequence takes two.
     tol : float, default=1e-6
-        `fit` stops when a step would lower the objective by less than this fraction of it.
+        `fit` stops when a step would lower the objective by less than this fraction of it. With
+        more than 24 rows per parameter and noise it also stops 10⁴·`tol`, at most 1%, of the
+        statistical error from the optimum.
     batch_size : int or "auto", default="auto"
         Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
@@ -100,9 +128,16 @@ class SecondOrderRegressor(SecondOrderModel):
     eigenvalues_ : array (rank,)
         Signed, by falling size. The low-rank part of M is
         ``components_.T @ diag(eigenvalues_) @ components_``; its eigenvalues are those of M where
-        every feature has a diagonal.
+        every feature has a diagonal and there are no pairs.
     rank_ : int
-        The rank fitted, at most the number of features.
+        The rank fitted, at most the number of features; that of L where there are pairs.
+    pairs_ : PairReport or None
+        The pairs in the model, as :func:`quadlin.find_pairs` reports them: ``pairs_.pairs`` with
+        the coefficient of each product, robust standard error, t, p, share of the variance of y
+        and order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on
+        the same rows, so weak ones look stronger than they are. They are part of `interactions_`
+        and of every prediction. None where pairs were not looked for, and after `partial_fit`,
+        which goes on with M as a whole.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)
@@ -117,7 +152,8 @@ class SecondOrderRegressor(SecondOrderModel):
         The same of the target.
     history_ : tuple of Record
         The objective after each step (mean squared error plus penalty; in a stream the error on
-        each new batch) and the passes taken so far.
+        each new batch) and the passes taken so far: walks over all rows, and over samples of them
+        by their share, rounded up.
     status_ : Status
         How the fit ended; its value is advice.
     n_iter_ : int
@@ -131,9 +167,10 @@ class SecondOrderRegressor(SecondOrderModel):
     encoder_ : TableEncoder or None
         Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
     fill_ : dict or None
-        What stood for missing numbers, by column, where the rows came from
-        ``open_source(..., missing="mean")``. `predict` fills nothing by itself:
-        ``predict(open_source(rows, encoder=model.encoder_, fill=model.fill_))`` does.
+        What stood for missing numbers, by column, with ``missing="mean"`` here or in
+        ``open_source(..., missing="mean")``. `predict` fills missing values only with
+        ``missing="mean"`` here; ``open_source(rows, encoder=model.encoder_, fill=model.fill_)``
+        fills those of a Source.
     fitted_ : Fitted
         Everything above in one immutable object, for tools such as `save`.
     n_features_in_, feature_names_in_
@@ -147,12 +184,16 @@ class SecondOrderRegressor(SecondOrderModel):
     ``alpha="auto"``, and too short with a given penalty that shrinks the true coefficients a lot.
     Intervals for new observations take the noise as equal in all rows, with "robust" too.
 
-    Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 50 passes at 30 rows
-    per parameter, 80 at four, 150 at two. Choosing them takes a few fits to a loose tolerance, and
-    O(p³) for each rank that is tried, p ≤ 1,500 the number of its parameters.
+    Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 12 passes at 30 rows
+    per parameter, where most steps are on a sample, 70 at four, 170 at two; about 6 with at most 25
+    features. Choosing them takes a few fits to a loose tolerance, and O(p³) for each rank that is
+    tried, p ≤ 1,500 the number of its parameters; with few features no passes but one.
+    A search for pairs takes eight passes where nothing interacts, one of them O(n·d²), and two of
+    O(n·d²) for each round of pairs; where pairs explain all, no rank is tried, which saves most of
+    the time.
     Memory beside X: O((k + 8)d), a block of rows, p×p while rank and penalties are chosen, and d×d
-    with full whitening. X is copied only if it is CSC, or CSR that is not sorted or has duplicate
-    entries. float32 stays float32.
+    with full whitening or a search for pairs. X is copied only if it is CSC, or CSR that is not
+    sorted or has duplicate entries. float32 stays float32.
 
     Examples
     --------
@@ -164,6 +205,16 @@ class SecondOrderRegressor(SecondOrderModel):
     (1.0, 2, (0.0, 0.0))
     >>> sorted(model.eigenvalues_.round(6).tolist())
     [-1.0, 1.0]
+
+    Two products of features are a matrix of rank four, but two numbers as pairs.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 10))
+    >>> y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 4] + rng.standard_normal(500)
+    >>> model = SecondOrderRegressor().fit(X, y)
+    >>> [(p.first, p.second, round(p.coefficient)) for p in model.pairs_.pairs], model.rank_
+    ([('x3', 'x4', -2), ('x1', 'x2', 1)], 0)
     """
 
     def __init__(
@@ -174,6 +225,10 @@ class SecondOrderRegressor(SecondOrderModel):
         alpha: float | tuple[float, float] | str = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -193,6 +248,10 @@ class SecondOrderRegressor(SecondOrderModel):
         self.alpha = alpha
         self.loss = loss
         self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -206,3 +265,30 @@ class SecondOrderRegressor(SecondOrderModel):
         self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R², the share of the variance of the targets that is predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
+            chunk.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        if isinstance(X, Source):
+            check_is_fitted(self)
+            source = as_source(X, y, sample_weight, None)
+            if not source.has_target:
+                raise ValueError(NO_TARGET)
+            return r2_of(self.predict_chunks(source))
+        if y is None:
+            raise ValueError("score needs targets: give y, or a Source opened with target=.")
+        return float(super().score(X, y, sample_weight))

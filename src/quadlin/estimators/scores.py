@@ -1,4 +1,4 @@
-"""R² of predictions that come chunk by chunk."""
+"""R² and accuracy of predictions that come chunk by chunk."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,3 +25,22 @@ def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
     if not bool(target.varies(np.float64)[0]):
         return 0.0 if squares > 0 else 1.0
     return 1 - squares / target.weight / float(target.var[0])
+
+
+def accuracy_of(
+    predicted: Iterable[tuple[Chunk, Array, Array]], texts: tuple[str, ...] | None
+) -> float:
+    """Return the share, by weight, of chunks' labels that are predicted.
+
+    With `texts` the targets of the chunks are positions in them.
+    """
+    right = total = 0.0
+    for chunk, _, labels in predicted:
+        y = to_numpy(chunk.y)
+        y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        same = to_numpy(labels) == y
+        weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
+        right, total = right + float(weight @ same), total + float(weight.sum())
+    if not total > 0:
+        raise ValueError("All weights are zero: there is nothing to score by.")
+    return right / total

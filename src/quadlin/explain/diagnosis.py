@@ -7,18 +7,17 @@ import numpy as np
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
-from quadlin.core.rows import Rows
-from quadlin.metrics import degrees_of_freedom
+from quadlin.explain.row_findings import RowFindings
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.levels import whole
-from quadlin.solve.polish import leading_directions
-from quadlin.solve.types import Options, Problem
+from quadlin.solve.types import Options
 from quadlin.solve.whitening import Full, Identity
 from quadlin.stream.stream import SIGNIFICANT
 
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
 NOTHING_LEFT = 1e-12  # of the constant model's loss
+OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
+MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outliers
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
@@ -29,18 +28,20 @@ def diagnosis(
     names: Sequence[str],
     fields: Sequence[np.ndarray],
     options: Options,
-    residual_edge: tuple[float, float] | None,
+    findings: RowFindings | None,
+    robust: bool = False,
+    automatic: bool = False,
 ) -> str:
-    """Say what there is to say about features, rows, rank and how the fit ended.
+    """Say what there is to say about features, rows, errors, rank and how the fit ended.
 
-    `effective` is (Σω)²/Σω², the number of equally weighted rows that say as much.
-    `residual_edge` is the leading eigenvalue that the residual still has, and its noise level;
-    known only when there are rows to compute it from.
+    `effective` is (Σω)²/Σω², the number of equally weighted rows that say as much. `findings` are
+    there only when there are rows to look at. `robust` is a fit by Huber's loss, `automatic` one
+    whose penalties were chosen from the rows.
     """
-    penalised = any(options.alpha)
-    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
+    penalised = any(options.alpha) or automatic
+    dof = state.n_parameters(options)
     lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
-    lines += _features(state, names)
+    lines += _features(state, names, options.fit_linear)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
     lines += _correlation(state, names, groups)
     if groups:
@@ -50,21 +51,49 @@ def diagnosis(
         )
     lines += _levels(state, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised)
-    lines += _rank(state, rows, penalised, residual_edge)
+    outliers = _outliers(state, rows, findings, robust)
+    lines += outliers
+    lines += _errors(findings, state, automatic)
+    if not outliers or robust:  # which hide what the components are worth
+        lines += _rank(state, rows, penalised, None if findings is None else findings.edge)
     return Message.joined(lines, "\n")
 
 
-def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> tuple[float, float]:
-    """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
-    xp = namespace(state.model.s)
-    problem = Problem(rows, state.units, options, np.random.default_rng(seed))
-    _, s, _ = leading_directions(GaussNewton(problem, state.white), state.model, 1)
-    residual = problem.sums(state.model, squares=False)
-    d, n = state.model.U.shape[0], residual.weight
-    return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
+def _outliers(state: FitState, rows: int, findings: RowFindings | None, robust: bool) -> list[str]:
+    """Tell of a handful of targets that dominate squared errors, and which rows they are."""
+    extreme = rows >= MANY_ROWS and float(state.target.phi[0]) > rows / FEW_ROWS
+    heavy = findings is not None and findings.heavy
+    if not extreme and not heavy:
+        return []
+    line = "outliers: a handful of rows have extreme targets."
+    if findings is not None and findings.heavy:
+        numbers = ", ".join(map(str, findings.heavy))
+        share = findings.heavy_share
+        line = f"outliers: {share:.0%} of the squared error is that of rows {numbers} (from 0)."
+    if robust:
+        return [line]
+    advice = Message("Check them, or use {huber}.", huber=Option("loss", "huber"))
+    return [Message.joined([line, advice])]
 
 
-def _features(state: FitState, names: Sequence[str]) -> list[str]:
+def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:
+    """Tell the error on the rows beside that on rows left out: overfitting is the gap."""
+    if findings is None or findings.left_out_error is None:
+        return []
+    inside, outside = findings.training_error, findings.left_out_error
+    line = f"error: {inside:.3g} on these rows, {outside:.3g} when each is left out (as an RMSE)."
+    sd = float(state.target.var[0]) ** 0.5
+    if outside <= max(OVERFITTED * inside, NOTHING_LEFT**0.5 * sd):
+        return [line]
+    worse = " It is worse than the mean of the targets." if outside > sd else ""
+    gap = f"The gap is overfitting.{worse}"
+    if automatic:
+        return [Message.joined([line, gap, "Leave out features that do not matter, or add rows."])]
+    advice = Message("Use {alpha}, which finds the penalties.", alpha=Option("alpha", "auto"))
+    return [Message.joined([line, gap, advice])]
+
+
+def _features(state: FitState, names: Sequence[str], fit_linear: bool) -> list[str]:
     report = mip_report(state.features, names, state.units.scale.dtype)
     lines = []
     says = {
@@ -72,10 +101,15 @@ def _features(state: FitState, names: Sequence[str]) -> list[str]:
         "two-valued": "have no square of their own: M has no diagonal there",
         "nearly two-valued": "have squares that can hardly be told from the linear term",
     }
+    if not fit_linear:  # then the squares are all there is
+        says |= dict.fromkeys(
+            ("two-valued", "nearly two-valued"),
+            "have squares that stand for the linear term, which is not fitted",
+        )
     for kind, meaning in says.items():
-        found = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
-        if found:
-            lines.append(f"features: {len(found)} {kind} ({listed(found)}) {meaning}.")
+        alike = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
+        if alike:
+            lines.append(f"features: {len(alike)} {kind} ({listed(alike)}) {meaning}.")
     return lines or ["features: all vary and have squares of their own."]
 
 
@@ -120,7 +154,7 @@ def _levels(
     """Name the levels that are seen in fewer rows than they have parameters."""
     if not len(fields):
         return []
-    levels, k = np.concatenate(fields), state.model.s.shape[0]
+    levels, k = np.concatenate(fields), state.low_rank.s.shape[0]
     seen = to_numpy(state.features.mean)[levels] * state.features.weight
     rare = levels[seen < k + 1.5]
     if not len(rare):
@@ -137,15 +171,15 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
         advice = Message(
-            "Too few to determine them: lower {rank}, or set {alpha} above 0.",
+            "Too few to determine them: use {alpha}, or lower {rank}.",
             rank=Option("rank"),
-            alpha=Option("alpha"),
+            alpha=Option("alpha", "auto"),
         )
         return [Message.joined([line, advice])]
     if ratio < 4 and not penalised:
         advice = Message(
-            "Few when there is noise: try {alpha} above 0, or {cv}.",
-            alpha=Option("alpha"),
+            "Few when there is noise: use {alpha}, or {cv}.",
+            alpha=Option("alpha", "auto"),
             cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
         )
         return [Message.joined([line, advice])]
@@ -155,22 +189,23 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
 def _rank(
     state: FitState, rows: int, penalised: bool, residual_edge: tuple[float, float] | None
 ) -> list[str]:
-    xp = namespace(state.model.s)
-    d, k = state.model.U.shape
+    model, pairs = state.low_rank, 0 if state.parts is None else len(state.parts.terms.i)
+    xp = namespace(model.s)
+    d, k = model.U.shape
     sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     edge = sd * (d / rows) ** 0.5
-    strong = int(xp.sum(xp.astype(xp.abs(state.model.s) > SIGNIFICANT * edge, xp.int64)))
+    strong = int(xp.sum(xp.astype(xp.abs(model.s) > SIGNIFICANT * edge, xp.int64)))
     lines: list[str] = []
     exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
     if strong < k and not penalised:  # shrunk components say less
         lines.append(
             Message(
                 "rank: {strong} of {k} components stand out from the noise; the rank may be too "
-                "high. Try {rank}, or {alpha} above 0.",
+                "high. Try {rank}, or {alpha}.",
                 strong=strong,
                 k=k,
                 rank=Option("rank", strong),
-                alpha=Option("alpha"),
+                alpha=Option("alpha", "auto"),
             )
         )
     if residual_edge is not None and not exact:
@@ -186,7 +221,8 @@ def _rank(
                 )
             )
     if not lines and k == 0:
-        return ["rank: 0, a linear model."]
+        beside = f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else ""
+        return [f"rank: 0, a linear model{beside}."]
     return lines or [f"rank: all {k} components stand out from the noise."]
 
 

@@ -108,7 +108,10 @@ TEMPLATE = """
 {{ model.r2_of }}</dd>
 <dt>rows</dt><dd>{{ "{:,}".format(model.rows) }}</dd>
 <dt>features</dt><dd>{{ "{:,}".format(model.features) }}</dd>
-<dt>rank of M</dt><dd>{{ model.rank }}{{ ", a linear model" if not model.rank }}</dd>
+<dt>rank of M</dt><dd>{{ model.rank }}
+{%- set pairs = model.found_pairs|length %}
+{%- if pairs %}, beside {{ pairs }} pair{{ "s" if pairs > 1 }} of features
+{%- else %}{{ ", a linear model" if not model.rank }}{% endif %}</dd>
 <dt>penalty</dt><dd>
 {%- if model.alpha[0] or model.alpha[1] %}{{ "%.3g for w, %.3g for M"|format(*model.alpha) }}
 {%- else %}none{% endif %}</dd>
@@ -183,7 +186,7 @@ the fitted rows that have it.</p>
 </tbody>
 </table>
 {% else %}
-<p>None: the model is linear.</p>
+<p>None{{ ": the model is linear" if not model.found_pairs }}.</p>
 {% endif %}
 <h2>Diagnosis</h2>
 <ul>

@@ -152,8 +152,12 @@ def report_of(
     fit: PairFit,
     n_rows: int,
     tested: tuple[PairSearch, PairFit] | None = None,
+    low_rank: bool | None = None,
 ) -> PairReport:
-    """Return what a search says in the user's units, its coefficients of other rows if `tested`."""
+    """Return what a search says in the user's units, its coefficients of other rows if `tested`.
+
+    `low_rank` tells whether something of low rank is left; None looks for it.
+    """
     start = fit.path[0].value
     path = [
         PathStep(m, choice.value - start, 1 - choice.loss / search.power)
@@ -167,13 +171,19 @@ def report_of(
         _pairs(names, *(tested or (search, fit)), fit.entry),
         [Exchange(named(a), named(b), cost) for a, b, cost in fit.exchangeable],
         path,
-        search.looks_low_rank(),
+        search.looks_low_rank() if low_rank is None else low_rank,
         n_rows,
         len(names),
         search.criterion.candidates,
         fit.at_limit,
         None if tested is None else "half",
     )
+
+
+def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> PairReport:
+    """Return what is to say where no pair is worth it; `r2` is that of the model without pairs."""
+    path = [PathStep(0, 0.0, r2)]
+    return PairReport([], [], path, False, n_rows, n_features, n_candidates, False, None)
 
 
 def _pairs(names: Sequence[str], search: PairSearch, fit: PairFit, entry: np.ndarray) -> list[Pair]:

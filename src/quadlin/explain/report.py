@@ -13,6 +13,8 @@ from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, left_side
 
+FOUND_PAIR = ("first", "second", "coefficient", "std_error", "share", "order")
+
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
     """Return the page of a fitted estimator; see `SecondOrderRegressor.report`."""
@@ -96,8 +98,7 @@ def describe(
         "interactions": interactions,
         "linear": linear,
         "found_pairs": [
-            {"first": pair.first, "second": pair.second, "coefficient": pair.coefficient}
-            for pair in found_pairs(model)
+            {name: getattr(pair, name) for name in FOUND_PAIR} for pair in found_pairs(model)
         ],
         "effects": _effects(model, top, X),
         "history": [

@@ -172,12 +172,18 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
         "rows": f"{model.n_samples_seen_:,}",
         "features": f"{len(model.interactions_.names):,}",
         quality.name: str(quality),
-        "rank": f"{model.rank_}" if model.rank_ else "0, a linear model",
+        "rank": _rank(model),
         "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
     }
     if not is_classifier(model):
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
     return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
+
+
+def _rank(model: Any) -> str:
+    pairs = len(found_pairs(model))
+    rank = f"{model.rank_}" if model.rank_ or pairs else "0, a linear model"
+    return rank + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
 
 
 def left_side(model: Any, target: str | None = None) -> str:

@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from quadlin.estimators.classifier import FactorizationMachineClassifier, SecondOrderClassifier
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.factorization import FactorizationMachineRegressor
 from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.logistic_model import FittedClasses, LogisticModel
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.export.record import (
     EncoderRecord,
     ModelRecord,
+    PairsRecord,
     ScoresRecord,
     check_draws,
     check_params,
@@ -28,6 +31,8 @@ from quadlin.export.record import (
     distinct,
     fields_of,
     fill_of,
+    labels_of,
+    labels_record,
     params_record,
     require,
     set_params,
@@ -41,6 +46,8 @@ ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressor": SecondOrderRegressor,
     "FactorizationMachineRegressor": FactorizationMachineRegressor,
     "SecondOrderRegressorCV": SecondOrderRegressorCV,
+    "SecondOrderClassifier": SecondOrderClassifier,
+    "FactorizationMachineClassifier": FactorizationMachineClassifier,
 }
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 
@@ -50,7 +57,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    estimator : SecondOrderRegressor, FactorizationMachineRegressor or SecondOrderRegressorCV
+    estimator : SecondOrderRegressor, FactorizationMachineRegressor, SecondOrderRegressorCV, \
+    SecondOrderClassifier or FactorizationMachineClassifier
         Fitted, or in the middle of a stream. Arrays of torch and others are written as numpy's.
         Parameters that are not numbers, text or lists of them (a `RandomState`, a splitter, a
         scorer) are written as None, with a warning; callbacks are left out.
@@ -84,11 +92,15 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         )
     check_is_fitted(estimator)
     check_params(estimator)
-    arrays, numbers = in_user_units(estimator.fitted_.state)
-    record = _record(estimator, numbers)
-    header = {"class": name, **serialise(record, "", arrays)}
-    if record.draws is None:  # as in files of version 0.1.0
-        del header["draws"]
+    parts = parts_of(estimator)
+    arrays, content = _part(estimator, parts[0])
+    header = {"class": name, **content}
+    if isinstance(estimator, LogisticModel):
+        header["classes"] = labels_record(estimator.classes_)
+        others = [_part(estimator, part) for part in parts[1:]]
+        header["other_classes"] = [content for _, content in others]
+        for i, (more, _) in enumerate(others, start=1):
+            arrays |= {f"{i}:{array}": values for array, values in more.items()}
     _refuse_what_load_refuses(arrays, header)
     write_tensors(path, arrays, header, kind="model")
 
@@ -132,8 +144,25 @@ def _advice(header: dict[str, JSON]) -> str:
     )
 
 
-def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
-    fitted: Fitted = estimator.fitted_
+def parts_of(estimator: Any) -> tuple[Fitted, ...]:
+    """Return what was learned: of a classifier for several classes, of each of them."""
+    fitted = estimator.fitted_
+    return fitted.parts if isinstance(fitted, FittedClasses) else (fitted,)
+
+
+def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[str, JSON]]:
+    """Return the arrays of one fit, and the header that says what they are."""
+    arrays, numbers = in_user_units(fitted.state)
+    record = _record(estimator, fitted, numbers)
+    content = serialise(record, "", arrays)
+    assert isinstance(content, dict)
+    for added in ("draws", "target", "pairs"):
+        if getattr(record, added) is None:  # as in files of version 0.1.0
+            del content[added]
+    return arrays, content
+
+
+def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelRecord:
     columns, names = fitted.columns, fitted.columns.names_in
     fill: Any = None
     if columns.fill is not None:
@@ -153,6 +182,8 @@ def _record(estimator: Any, numbers: dict[str, float]) -> ModelRecord:
         uncertainty=fitted.law,
         cv=ScoresRecord.of(estimator),
         draws=fitted.draws,
+        target=columns.target,
+        pairs=PairsRecord.of(fitted.pairs),
     )
 
 
@@ -173,6 +204,47 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     content = dict(header)
     name = content.pop("class", None)
     require(name in tuple(ESTIMATORS), "the class")
+    estimator = ESTIMATORS[str(name)]()
+    if isinstance(estimator, LogisticModel):
+        return _classifier(estimator, arrays, content)
+    record, fitted = _fitted(estimator, arrays, content)
+    estimator.adopt(fitted)
+    crossed = isinstance(estimator, SecondOrderRegressorCV)
+    require((record.cv is not None) == crossed, "the scores of the cross-validation")
+    for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():
+        setattr(estimator, attribute, value)
+    return estimator
+
+
+def _classifier(
+    estimator: LogisticModel, arrays: dict[str, np.ndarray], content: dict[str, JSON]
+) -> LogisticModel:
+    """Return the classifier of a file, with a fit for each class that has one."""
+    classes = labels_of(content.pop("classes", None))
+    others = content.pop("other_classes", None)
+    if not isinstance(others, list):
+        raise InvalidContentError("the fits of the classes are missing")
+    headers: list[Any] = [content, *others]
+    require(len(headers) == (1 if len(classes) == 2 else len(classes)), "the number of classes")
+    parts: list[Fitted] = []
+    rest = dict(arrays)
+    for i in range(len(headers) - 1, -1, -1):
+        prefix = f"{i}:" if i else ""
+        taken = {a: rest.pop(a) for a in list(rest) if a.startswith(prefix)}
+        each = {a.removeprefix(prefix): values for a, values in taken.items()}
+        require(isinstance(headers[i], dict), "the fits of the classes")
+        record, fitted = _fitted(estimator, each, headers[i])
+        require(record.cv is None, "the parts of a classifier")
+        parts.insert(0, fitted)
+    require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
+    estimator.adopt(FittedClasses(classes, tuple(parts)))
+    return estimator
+
+
+def _fitted(
+    estimator: Any, arrays: dict[str, np.ndarray], content: dict[str, JSON]
+) -> tuple[ModelRecord, Fitted]:
+    """Return one fit of a file, and set the parameters of its estimator."""
     coef = arrays.get("coef", np.empty(0))
     require(coef.ndim == 1 and len(coef) > 0, "the number of features")
     reader = Deserialiser(arrays, len(coef))
@@ -180,7 +252,6 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     record: ModelRecord = reader.read(ModelRecord, content, "")
     require(not reader.unused, "an array that nobody asked for")
 
-    estimator = ESTIMATORS[name]()
     set_params(estimator, record.params)
     columns = _columns(record, len(coef))
     require(len(columns.names) == len(coef), "the number of encoded features")
@@ -192,12 +263,11 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
     if record.draws is not None:
         check_draws(record.draws, fields, len(coef))
-    estimator.adopt(Fitted(stream, columns, fields, record.uncertainty, record.draws))
-    crossed = isinstance(estimator, SecondOrderRegressorCV)
-    require((record.cv is not None) == crossed, "the scores of the cross-validation")
-    for attribute, value in ({} if record.cv is None else record.cv.attributes()).items():
-        setattr(estimator, attribute, value)
-    return estimator
+    logistic = isinstance(estimator, LogisticModel)
+    require(logistic == (stream.options.loss == "logistic"), "the loss")
+    require(logistic == stream.make_units.labels, "the units of the target")
+    pairs = None if record.pairs is None else record.pairs.report(columns.names)
+    return record, Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs)
 
 
 def _columns(record: ModelRecord, n_features: int) -> Columns:
@@ -210,4 +280,5 @@ def _columns(record: ModelRecord, n_features: int) -> Columns:
         require(distinct(names) and len(names) == width, "the names of the features")
         # scikit-learn keeps only names that are text; an encoder has all of them, as text.
         require(record.encoder is None or names == record.encoder.columns, "the names of columns")
-    return Columns(width, None if names is None else np.asarray(names, dtype=object), encoder)
+    names_in = None if names is None else np.asarray(names, dtype=object)
+    return Columns(width, names_in, encoder, target=record.target)

@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder
-from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.export.model_file import parts_of
 from quadlin.solve.fit_state import FitState
 from quadlin.storage.atomic import atomic_write
 
+TAKEN = ("", "y", "label", "probabilities")  # names of outputs
 OPSET, ML_OPSET, IR_VERSION = 17, 2, 8  # of 2022: every runtime since then reads them
 
 
@@ -30,7 +32,8 @@ def to_onnx(
 
     Parameters
     ----------
-    estimator : SecondOrderRegressor, FactorizationMachineRegressor or SecondOrderRegressorCV
+    estimator : SecondOrderRegressor, FactorizationMachineRegressor, SecondOrderRegressorCV, \
+    SecondOrderClassifier or FactorizationMachineClassifier
         Fitted.
     path : path or None, default=None
         The file, usually named ``*.onnx``. An existing file is replaced once the new one is
@@ -44,14 +47,16 @@ def to_onnx(
         With one input "X" of shape [rows, features]. A model fitted to a table with text columns
         has an input of shape [rows] for each column, under its name: strings for text, numbers for
         the others; a level that `fit` did not see counts as none of the known ones. The output
-        "y" has shape [rows]. Names of features are in the metadata, as JSON under
-        "feature_names".
+        "y" has shape [rows]. A classifier has the outputs "label", of shape [rows], strings or
+        integers, and "probabilities", of shape [rows, classes]. Names of features are in the
+        metadata, as JSON under "feature_names".
 
     Notes
     -----
     What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
     NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
-    is filled by it, as the command line does and `predict` does not. A missing text is to be given
+    is filled by it, as the command line does, and `predict` with ``missing="mean"``. Values of
+    declared categories are given as text, such as "7" for 7. A missing text is to be given
     as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
     memory.
 
@@ -70,7 +75,8 @@ def to_onnx(
     except ImportError as error:
         raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
     check_is_fitted(estimator)
-    fitted: Fitted = estimator.fitted_
+    parts = parts_of(estimator)
+    fitted = parts[0]
     if fitted.draws is not None:
         raise ValueError(
             Message(
@@ -96,8 +102,13 @@ def to_onnx(
     X = graph.cast(X, np.dtype(np.float64))
     if estimator.extrapolation == "clip" and fitted.bounds is not None:
         X = graph.clipped(X, *map(to_numpy, fitted.bounds))
-    y = _predicted(graph, X, state)
-    model = graph.model(graph.cast(graph.cast(y, precision), kind, "y"), kind)
+    columns = [_predicted(graph, X, part.state) for part in parts]
+    if isinstance(estimator, LogisticModel):
+        _classified(graph, columns, estimator.classes_, precision)
+    else:
+        y = graph.cast(graph.cast(columns[0], precision), kind, "y")
+        graph.output(y, kind)
+    model = graph.model()
     model.producer_name, model.producer_version = "quadlin", version("quadlin")
     about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
     onnx.helper.set_model_props(model, about)
@@ -133,9 +144,34 @@ def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
     return graph.node("Squeeze", f, constant(np.asarray([1])))
 
 
+def _classified(
+    graph: "_Graph", columns: list[str], classes: np.ndarray, precision: np.dtype
+) -> None:
+    """Add the nodes of `predict_proba` and `predict` after those of the log-odds."""
+    last = graph.constant(np.asarray([1]))
+    f = [graph.node("Unsqueeze", graph.cast(column, precision), last) for column in columns]
+    if len(f) == 1:
+        f = [graph.node("Neg", f[0]), f[0]]
+    F = graph.cast(graph.node("Concat", *f, axis=1), np.dtype(np.float64))
+    P = graph.node("Sigmoid", F)
+    if len(columns) > 1:
+        P = graph.node("Div", P, graph.node("ReduceSum", P, last, keepdims=1))
+    code = graph.node("ArgMax", F, axis=1, keepdims=0)
+    text = classes.dtype.kind in "OU"
+    if text:
+        keys: dict[str, Any] = {"keys_int64s": list(range(len(classes)))}
+        keys["values_strings"] = list(map(str, classes))
+        label = graph.node("LabelEncoder", code, domain="ai.onnx.ml", output="label", **keys)
+    else:
+        values = classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
+        label = graph.node("Gather", graph.constant(values), code, output="label")
+    graph.output(label, np.dtype(str) if text else values.dtype)
+    graph.output(graph.cast(P, graph.kind, "probabilities"), graph.kind, len(classes))
+
+
 def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
     """Add an input for each column of a table, and the nodes that encode and join them."""
-    bad = [name for name in encoder.input_names if name in ("", "y") or name.startswith("quadlin/")]
+    bad = [name for name in encoder.input_names if name in TAKEN or name.startswith("quadlin/")]
     if bad:
         raise ValueError(
             f"A column is called {bad[0]!r}, a name with a meaning in the graph. Rename it."
@@ -146,7 +182,8 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
             part = graph.node("Unsqueeze", graph.input(name, graph.kind), column)
             part = part if fill is None else graph.filled(part, [fill[name]])
         else:
-            keys = {"keys_strings": list(levels), "values_int64s": list(levels.values())}
+            keys: dict[str, Any] = {"keys_strings": list(levels)}
+            keys["values_int64s"] = list(levels.values())
             text = graph.input(name, np.dtype(str))
             code = graph.node("LabelEncoder", text, domain="ai.onnx.ml", default_int64=-1, **keys)
             places = graph.constant(np.arange(len(levels)))
@@ -164,9 +201,12 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
 
-    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        name = f"quadlin/{len(self.nodes)}"
+    def node(
+        self, operator: str, *inputs: str, output: str | None = None, **attributes: Any
+    ) -> str:
+        name = output or f"quadlin/{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
         return name
 
@@ -201,10 +241,14 @@ class _Graph:
         self.inputs.append(info)
         return name
 
-    def model(self, output: str, dtype: np.dtype) -> Any:
+    def output(self, name: str, dtype: np.dtype, *sizes: int) -> None:
+        shape = ["rows", *sizes]
+        info = self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
+        self.outputs.append(info)
+
+    def model(self) -> Any:
         helper = self.onnx.helper
-        out = helper.make_tensor_value_info(output, self._type(dtype), ["rows"])
-        graph = helper.make_graph(self.nodes, "quadlin", self.inputs, [out], self.constants)
+        graph = helper.make_graph(self.nodes, "quadlin", self.inputs, self.outputs, self.constants)
         domains = {node.domain for node in self.nodes}
         versions = {"": OPSET, **({"ai.onnx.ml": ML_OPSET} if "ai.onnx.ml" in domains else {})}
         opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]

@@ -1,8 +1,9 @@
 """What a model file says of an estimator, as plain data: parameters, columns, state, scores."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any
+from math import isfinite, nan
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,14 +14,25 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.explain.pair_report import Exchange, Pair, PairReport, PathStep
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError, StreamState
 
+LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
-ADDED_PARAMS = {"draws", "extrapolation"}  # since 0.1.0, whose files do not have them
+# Since 0.1.0, whose files do not have them.
+ADDED_PARAMS = {
+    "categorical_features",
+    "draws",
+    "extrapolation",
+    "hierarchy",
+    "loss",
+    "missing",
+    "pairs",
+}
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
     "param_alpha": np.float64,
@@ -110,6 +122,70 @@ class ScoresRecord:
 
 
 @dataclass(frozen=True)
+class PairsRecord:
+    """What a search for pairs has said, by columns; null stands for what is not known."""
+
+    pairs: AnyJSON
+    exchangeable: AnyJSON
+    path: AnyJSON
+    n_rows: int
+    n_features: int
+    n_candidates: int
+    at_limit: bool
+
+    @classmethod
+    def of(cls, report: PairReport | None) -> "PairsRecord | None":
+        """Return the record of a report."""
+        if report is None:
+            return None
+
+        def table(rows: Any) -> Any:
+            return [[v if isinstance(v, str) or isfinite(v) else None for v in r] for r in rows]
+
+        exchangeable = [(*taken, *other, cost) for taken, other, cost in report.exchangeable]
+        return cls(
+            pairs=table(report.pairs),
+            exchangeable=table(exchangeable),
+            path=table(report.path),
+            n_rows=int(report.n_rows),
+            n_features=int(report.n_features),
+            n_candidates=int(report.n_candidates),
+            at_limit=bool(report.at_limit),
+        )
+
+    def report(self, names: Sequence[str]) -> PairReport:
+        """Return the report, if there can be such a one."""
+        number = (int, float, type(None))
+        kinds: Any = (
+            (self.pairs, (str, str, *[number] * 5, int)),
+            (self.exchangeable, (str, str, str, str, number)),
+            (self.path, (int, number, number)),
+        )
+        for table, kind in kinds:
+            require(isinstance(table, list), "the pairs")
+            for row in table:
+                good = isinstance(row, list) and len(row) == len(kind)
+                require(good and all(map(isinstance, row, kind)), "the pairs")
+                require({v for v in row if isinstance(v, str)} <= set(names), "a name of a pair")
+        tables: list[Any] = [
+            [[nan if v is None else v for v in row] for row in table] for table, _ in kinds
+        ]
+        pairs, exchangeable, path = tables
+        require(path, "the path of the pairs")
+        return PairReport(
+            [Pair(*row) for row in pairs],
+            [Exchange((a, b), (c, d), cost) for a, b, c, d, cost in exchangeable],
+            [PathStep(*row) for row in path],
+            False,
+            self.n_rows,
+            self.n_features,
+            self.n_candidates,
+            self.at_limit,
+            None,
+        )
+
+
+@dataclass(frozen=True)
 class ModelRecord:
     """The header of a model file, beside the name of the class; see docs/model_files.md."""
 
@@ -126,6 +202,8 @@ class ModelRecord:
     uncertainty: Uncertainty | None
     cv: ScoresRecord | None
     draws: Draws | None = None
+    target: str | None = None
+    pairs: PairsRecord | None = None
 
 
 def params_record(estimator: Any) -> dict[str, JSON]:
@@ -150,6 +228,8 @@ def _param_record(value: Any) -> JSON:
         return {"tuple": [_param_record(item) for item in value]}
     if isinstance(value, list | range):
         return [_param_record(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"dict": [[_param_record(k), _param_record(v)] for k, v in value.items()]}
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float and isfinite(value):
@@ -159,9 +239,46 @@ def _param_record(value: Any) -> JSON:
 
 def _param(value: JSON) -> Any:
     if isinstance(value, dict):
-        require(value.keys() == {"tuple"} and isinstance(value["tuple"], list), "a parameter")
-        return tuple(_param(item) for item in value["tuple"])
+        kind, items = next(iter(value.items()), ("", None))
+        require(len(value) == 1 and kind in ("tuple", "dict"), "a parameter")
+        require(isinstance(items, list), "a parameter")
+        parts = tuple(_param(item) for item in cast(list[JSON], items))
+        if kind == "tuple":
+            return parts
+        pairs = all(isinstance(p, list) and len(p) == 2 and _is_label(p[0]) for p in parts)
+        require(pairs, "a parameter")
+        return dict(parts)
     return [_param(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_label(value: Any) -> bool:
+    return type(value) in (str, int, float, bool)
+
+
+def labels_record(classes: np.ndarray) -> JSON:
+    """Return class labels as plain data."""
+    labels = classes.tolist()
+    if not all(map(_is_label, labels)) or classes.dtype.kind not in LABEL_KINDS:
+        raise ValueError(
+            f"Labels of type {classes.dtype} cannot be saved. Use text, whole numbers or booleans."
+        )
+    return {"kind": classes.dtype.kind, "labels": labels}
+
+
+def labels_of(record: JSON) -> np.ndarray:
+    """Return the class labels of a file."""
+    require(isinstance(record, dict) and record.keys() == {"kind", "labels"}, "the classes")
+    kind, labels = record["kind"], record["labels"]
+    require(kind in tuple(LABEL_KINDS) and isinstance(labels, list), "the classes")
+    require(all(map(_is_label, labels)) and distinct(labels), "the classes")
+    same = kind == "O" or all(isinstance(label, LABEL_KINDS[kind]) for label in labels)
+    require(same and len({type(label) for label in labels}) == 1 and len(labels) > 1, "the classes")
+    try:
+        classes = np.asarray(labels, dtype=object if kind == "O" else None)
+        require(bool(np.all(classes[:-1] < classes[1:])), "the order of the classes")
+    except (TypeError, OverflowError) as error:
+        raise InvalidContentError(f"the classes cannot be right ({error})") from error
+    return classes
 
 
 def set_params(estimator: Any, params: JSON) -> None:

@@ -1,5 +1,7 @@
 """The main job in one go: recover a known model, explain a real table, draw both."""
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,5 +87,15 @@ def main() -> None:
     print(f"\n3. Pictures: {FOLDER / INTERACTIONS} (pairs of columns), {FOLDER / CONVERGENCE}")
 
 
+def run() -> int:
+    """Run it as a program, whose reader may have enough, such as head."""
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run())

@@ -1,70 +1,34 @@
-"""The fit that chooses rank and penalties by itself, by their evidence on all rows.
+"""The fit that chooses rank and penalties by itself, by their evidence.
 
 Candidates are ridge regression (rank 0), all products (rank d, where a matrix of them fits) and
-low ranks: from a moderate one down or up as long as the evidence rises. Each starts from a
-neighbour, and its penalties from theirs. Every sum is over all rows: nothing is held out, and the
-order of the rows does not matter.
+low ranks: from a moderate one down or up as long as the evidence rises. Nothing is held out. Where
+there are more than 40 rows per parameter, a sample of them chooses: it is drawn by what the rows
+hold, so that their order does not matter.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from math import inf, log, sqrt
+from dataclasses import dataclass, replace
+from math import inf, sqrt
 
-import numpy as np
-
-from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
+from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Candidates
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Kernel, log_volume, maximised
-from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
-from quadlin.solve.polish import polish
-from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
-from quadlin.solve.types import Options, Problem, Solution
-from quadlin.solve.whitening import Whitener, whitener
+from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
+from quadlin.solve.few_rows import final_error, sharp_whitener
+from quadlin.solve.polish import OnStep, polish
+from quadlin.solve.restarts import best_start
+from quadlin.solve.sample import sample_of
+from quadlin.solve.types import Options, Solution
+from quadlin.solve.whitening import Whitener
 
-OnStep = Callable[[Solution], bool] | None
 FIRST_RANK, MOST_RANK = 4, 16
-CHEAP_COLUMNS = 1000  # as many products are tried first, and tell the others where to begin
-KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
-KERNEL_START = 400  # rows that find penalties to begin with
-ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
-LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
-BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
-FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
-MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
+SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
-TIE = 0.1  # of what is closer the lowest rank is taken
 MANY_ROWS = 20  # per parameter: with so many no few rows carry a fit
-NEAR = 10.0  # penalties within this factor share a whitener
+TIE = 0.1  # of what is closer the lowest rank is taken
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rank with its best penalties."""
-
-    rank: int
-    evidence: float
-    alpha: Alpha
-    noise: float  # σ², of the standardised target
-    gram: TangentGram | Kernel  # that the evidence came from
-    model: Model | None = None  # where it was fitted to get there
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of parameters but the intercept."""
-        if isinstance(self.gram, Kernel):
-            return sum(self.gram.sizes)
-        return sum(size for size, _ in self.gram.groups)
-
-    @property
-    def merit(self) -> float:
-        """Return the evidence, less what a quadratic part must have in advance."""
-        return self.evidence - MARGIN * (self.rank > 0)
 
 
 @dataclass(frozen=True)
@@ -114,45 +78,45 @@ def choose(
     Choice
         Without any penalty where there is no noise.
     """
-    search = Search(rows, units, options, n_rows, weight, seed)
-    best = search.best() if rank is None else search.candidate(min(rank, search.d))
+    whole = Search(rows, units, options, n_rows, weight, seed)
+    given = None if rank is None else min(rank, whole.d)
+    k = FIRST_RANK if given is None else given
+    while True:
+        search = whole.sampled(k)
+        best = search.best() if given is None else search.candidate(given)
+        if search is whole or best is None or best.rank <= k:
+            break
+        k = best.rank + 1
     if best is None:  # more parameters than a matrix holds
-        best = replace(search.ridge(), rank=min(rank or 0, search.d))
-    return search.fitted(best, on_step)
+        best = replace(search.ridge(), rank=given or 0)
+    return whole.fitted(best, search, on_step)
 
 
-@dataclass
-class Search:
-    """The candidates so far, and the fits that they came from."""
+class Search(Candidates):
+    """The way to the candidate of largest evidence."""
 
-    rows: Rows
-    units: Units
-    options: Options
-    n_rows: int
-    weight: float
-    seed: int
-    tried: dict[int, Candidate | None] = field(default_factory=dict)
-    errors: dict[int, float] = field(default_factory=dict)  # of rows left out, by rank
-    white: Whitener | None = None
-    white_ridge: float = 0.0  # that the whitener was made for
+    def sampled(self, k: int) -> "Search":
+        """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
 
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.units.scale.shape[0])
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether rank d is linear in its parameters."""
-        return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
+        A penalty is the noise over the variance of a prior, whatever the number of rows.
+        """
+        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
+        size = max(size, KERNEL_ROWS + 1)
+        if LEAST_RATIO * size > self.n_rows or self.few_features or size * self.d > EXACT_ENTRIES:
+            return self
+        few = sample_of(self.rows, size / self.n_rows, None)
+        if few.engine.source.rows < size / 2:  # too many rows are equal
+            return self
+        weight = survey(few).tally.weight
+        return Search(few, self.units, self.options, round(weight), weight, self.seed)
 
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         self.ridge()
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
-        if products and few:
-            self.candidate(self.d)
+        if products and few and (self.few_features or not self.plain):
+            self.candidate(self.d)  # it costs little, and tells the others where to begin
         if most > 0:
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
@@ -178,17 +142,6 @@ class Search:
             return True
         return self.left_out(candidate) <= self.left_out(self.ridge())
 
-    def left_out(self, candidate: Candidate) -> float:
-        """Return the mean squared error of rows left out one at a time."""
-        if candidate.rank not in self.errors:
-            gram, alpha = candidate.gram, candidate.alpha
-            self.errors[candidate.rank] = (
-                left_out_error_by_rows(gram, alpha)
-                if isinstance(gram, Kernel)
-                else left_out_error(self.rows, self.units, gram, alpha, self.weight)
-            )
-        return self.errors[candidate.rank]
-
     def climb(self, k: int, most: int) -> None:
         """Go up by doubles where one more is better, and down by ones while the evidence rises."""
         self.candidate(k)
@@ -213,10 +166,6 @@ class Search:
         candidate = self.candidate(k)
         return -inf if candidate is None else candidate.evidence
 
-    def candidates(self) -> list[Candidate]:
-        """Return what was tried."""
-        return [c for c in self.tried.values() if c is not None]
-
     def most(self) -> int:
         """Return the largest low rank: as many parameters as rows, in a matrix that fits.
 
@@ -226,109 +175,22 @@ class Search:
         dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
         return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
-    def candidate(self, k: int) -> Candidate | None:
-        """Return a rank with its best penalties, or None where no matrix of it fits."""
-        if k not in self.tried:
-            ways = {0: self.ridge, self.d: self.all_products}
-            self.tried[k] = ways[k]() if k in ways else self.low_rank(k)
-        return self.tried[k]
-
-    def ridge(self) -> Candidate:
-        """Return ridge regression."""
-        if 0 not in self.tried:
-            U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = tangent_gram(self.rows, self.units, self.options, U)
-            best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
-            self.tried[0] = self.noted(0, best, None, gram)
-        ridge = self.tried[0]
-        assert ridge is not None
-        return ridge
-
-    def all_products(self) -> Candidate | None:
-        """Return ridge regression on all products, by the smaller of two matrices."""
-        d, xp = self.d, namespace(self.units.scale)
-        first = log(self.ridge().alpha[0] / self.weight) - 1
-        starts = [(first, second) for second in SECOND]
-        if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
-            U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
-            gram = tangent_gram(self.rows, self.units, self.options, U)
-            centred = gram.centred(self.weight)
-            groups = len(centred.sizes)  # without w, that of M alone
-            best = maximised(centred, [start[-groups:] for start in starts])
-            return self.noted(d, best, None, gram)
-        if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
-            return None
-        kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
-        if self.n_rows > KERNEL_START:
-            # Which rows begin is told by the rows themselves, not by their order.
-            direction = np.random.default_rng(self.seed).standard_normal(d)
-            key = np.sin(1e3 * (to_numpy(Z) @ direction))
-            few = kernel.some(np.argsort(key)[:KERNEL_START])
-            begin = maximised(few, starts).log_alpha - log(few.weight)
-            starts = [(float(begin[0]), float(begin[1]))]
-        return self.noted(d, maximised(kernel, starts), None, kernel)
-
-    def low_rank(self, k: int) -> Candidate:
-        """Fit a low rank and find its penalties, by turns."""
-        model, alpha = self.start(k)
-        options = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
-        for _ in range(ROUNDS):
-            model = self.fit(replace(options, rank=k, alpha=alpha), model)[0].model
-            tangent = tangent_gram(self.rows, self.units, self.options, model.U)
-            gram = tangent.centred(self.weight)
-            before = np.log(alpha[-len(gram.sizes) :])
-            begin = (before - log(gram.weight)).tolist()
-            more = [[*begin[:-1], log(second)] for second in (BEGIN, BEGIN / 50)]
-            best = maximised(gram, [begin, *more])
-            candidate = self.noted(k, best, model, tangent)
-            alpha = candidate.alpha
-            if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
-                break
-        return candidate
-
-    def noted(
-        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | Kernel
-    ) -> Candidate:
-        """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
-        share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
-        cost = share * log_volume(self.d, k)
-        first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
-        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
-
-    def start(self, k: int) -> tuple[Model | None, Alpha]:
-        """Return a model and penalties to begin with: those of the next higher rank, if any."""
-        low = [c for c in self.candidates() if 0 < c.rank < self.d]
-        higher = min((c for c in low if c.rank > k), key=lambda c: c.rank, default=None)
-        if higher is not None and higher.model is not None:
-            first, second = higher.alpha  # the same |M|² by fewer parameters
-            return with_rank(higher.model, k), (first, second * k / higher.rank)
-        if low:
-            return None, max(low, key=lambda c: c.rank).alpha
-        ends = self.tried.get(self.d) or self.ridge()
-        second = ends.alpha[1] / self.weight if ends.rank else inf
-        second = min(max(second, BEGIN / 50), BEGIN)
-        return None, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
-
-    def fit(
-        self, options: Options, warm: Model | None, on_step: OnStep = None
-    ) -> tuple[Solution, Whitener]:
-        """Fit a rank with given penalties."""
-        rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
-        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
-        if self.white is None or not near:
-            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
-            self.white_ridge = ridge
-        problem = Problem(self.rows, self.units, options, rng)
-        return follow(problem, polish(problem, self.white, warm), on_step), self.white
-
-    def fitted(self, best: Candidate, on_step: OnStep = None) -> Choice:
-        """Fit the best candidate to the end; without noise, without penalty."""
+    def fitted(self, best: Candidate, search: "Search", on_step: OnStep = None) -> Choice:
+        """Fit the best candidate of a search to the end; without noise, without penalty."""
         alpha, warm = best.alpha, best.model
         if best.noise <= NO_NOISE:
             alpha = (0.0, 0.0)
         elif best.rank in (0, self.d) and self.plain:
             warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
-        solution, white = self.fit(options, warm, on_step)
-        evidence = {c.rank: c.evidence for c in self.candidates()}
+        if self.products is not None and 0 < best.rank < self.d:
+            warm = best_start(self.problem(options), self.products.gram)
+        if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
+            solution, white = self.fit(options, warm, on_step)
+        else:
+            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+            problem = self.problem(options, final_error(options, dof / self.n_rows))
+            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
+            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
+        evidence = {c.rank: c.evidence for c in search.candidates()}
         return Choice(options, solution, white, sqrt(best.noise), evidence)

@@ -66,7 +66,7 @@ def fit_choosing(
         )
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     choice: Choice | None = None
-    if automatic.alpha and options.polish and _fits(units, options, given):
+    if automatic.alpha and options.polish and fits(units, options, given):
 
         def hook(solution: Solution) -> bool:
             assert on_step is not None
@@ -88,7 +88,7 @@ def fit_choosing(
         first, second = choice.options.alpha
         given_alpha = replace(choice.options, alpha=(first / share, second / share))
         choice = replace(choice, options=given_alpha)
-        if given is not None or not _at_limit(choice, units, options, n_rows):
+        if given is not None or not at_limit(choice.options.rank, units, options, n_rows):
             white = choice.white
             white = sharpened(white) if isinstance(white, Full) else white
             return state(choice.solution, choice.options, white), choice.options
@@ -96,15 +96,15 @@ def fit_choosing(
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
 
 
-def _fits(units: Units, options: Options, rank: int | None) -> bool:
+def fits(units: Units, options: Options, rank: int | None) -> bool:
     """Tell whether the parameters of the rank, or those of a linear model, fit into a matrix."""
     d = int(units.scale.shape[0])
     return degrees_of_freedom(d, rank or 0, **options.parts) <= EXACT_COLUMNS
 
 
-def _at_limit(choice: Choice, units: Units, options: Options, n_rows: int) -> bool:
+def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
     """Tell whether a higher rank may be better, but its parameters do not fit into a matrix."""
-    d, rank = int(units.scale.shape[0]), choice.options.rank
+    d = int(units.scale.shape[0])
     dof = degrees_of_freedom(d, rank + 1, **options.parts)
     return rank < min(d, MOST_RANK) and EXACT_COLUMNS < dof <= n_rows
 

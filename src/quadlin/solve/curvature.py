@@ -83,8 +83,8 @@ def noise_sums(
         residual = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
         r = residual[:, None] * r
 
-    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array]:
-        return r[part, :], ZE
+    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array, Array]:
+        return r[part, :], r[part, :], ZE
 
     return batch_sums(chunk, units, E, drawn, None, squares)
 

@@ -32,8 +32,8 @@ def follow(
     far after each of them and stops the fit by returning True.
     """
     units, options, rows = problem.units, problem.options, problem.rows
-    unit = units.target.scale**2
-    constant = constant_model(units, options.rank)
+    unit = problem.loss_unit
+    constant = constant_model(units, options.rank, units.target.centre)
     model = tied(constant, units, options.fit_linear, options.fit_intercept)
     best = Iterate(model, units.target.power)
     history = [Record(0, rows.walks, best.objective * unit)]

@@ -21,8 +21,8 @@ with γ/p the determined share of the parameters of M. Without the volume the ev
 where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it underfits there.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log, pi
 from typing import Protocol
@@ -51,6 +51,10 @@ class Value:
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
 
+    def there(self, log_alpha: np.ndarray) -> "Evidence":
+        """Return the value with where it is."""
+        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined)
+
 
 NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
 
@@ -76,6 +80,7 @@ class Gram:
     weight: float
     sizes: Sequence[int]
     unit: np.ndarray  # (p,), r
+    noise: float | None = None  # σ², where it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties: O(p³)."""
@@ -87,14 +92,26 @@ class Gram:
         theta = cho_solve((L, True), self.right, check_finite=False)
         S = max(self.power - float(self.right @ theta), EXACT * self.power)
         half_log_det = float(np.log(np.diag(L)).sum() - np.log(R).sum() / 2)
-        value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
+        fit, noise = _log_likelihood(S, self.weight, self.noise)
+        value = fit - half_log_det
         if not gradient:
-            return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
+            return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
         shrunk = self._by_group(R * (inverse**2).sum(axis=0))
         determined = np.asarray(self.sizes) - shrunk
-        pull = self._by_group(R * theta**2) * self.weight / S
-        return Value(value, (determined - pull) / 2, S / self.weight, determined)
+        pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
+        return Value(value, (determined - pull) / 2, noise, determined)
+
+    def solved(self, log_alpha: np.ndarray) -> np.ndarray:
+        """Return θ at some penalties; directions that no row sees are left at zero."""
+        R = np.repeat(np.exp(log_alpha[-len(self.sizes) :]), self.sizes) * self.unit
+        A = self.products + np.diag(R)
+        try:
+            L = cholesky(A, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            theta: np.ndarray = np.linalg.lstsq(A, self.right, rcond=1e-12)[0]
+            return theta
+        return np.asarray(cho_solve((L, True), self.right, check_finite=False))
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
         stops = np.cumsum(self.sizes)
@@ -112,6 +129,7 @@ class Kernel:
     shares: np.ndarray  # (n,), ω/Σω
     weight: float
     sizes: Sequence[int]
+    noise: float | None = None  # σ², where it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties: O(n³)."""
@@ -120,26 +138,37 @@ class Kernel:
         left = solve_triangular(L, self.y, lower=True, check_finite=False)
         S = max(float(left @ left), EXACT * float(self.y @ self.y))
         half_log_det = float(np.log(np.diag(L)).sum())
-        value = -self.weight / 2 * _log_noise(S, self.weight) - half_log_det
+        fit, noise = _log_likelihood(S, self.weight, self.noise)
+        value = fit - half_log_det
         if not gradient:
-            return Value(value, np.zeros(0), S / self.weight, np.zeros(0))
+            return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = np.tril(dpotri(L, lower=1)[0])
         inverse[np.diag_indices_from(inverse)] /= 2
         a = inverse @ self.y + self.y @ inverse
         determined = np.array([2 * np.vdot(inverse, K) for K in parts])
-        pull = np.array([a @ K @ a for K in parts]) * self.weight / S
-        return Value(value, (determined - pull) / 2, S / self.weight, determined)
+        pull = np.array([a @ K @ a for K in parts])
+        pull = _over_noise(pull, S, self.weight, self.noise)
+        return Value(value, (determined - pull) / 2, noise, determined)
 
     def some(self, rows: np.ndarray) -> "Kernel":
         """Return the model of some of the rows: its penalties are about the same, for less."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
-        return Kernel(kernels, self.y[rows], self.shares[rows], weight, self.sizes)
+        shares = self.shares[rows]
+        return Kernel(kernels, self.y[rows], shares, weight, self.sizes, self.noise)
 
 
-def _log_noise(S: float, weight: float) -> float:
-    """Return log 2πσ² + 1 for σ² = S/N."""
-    return log(2 * pi * S / weight) + 1 if S > 0 else -inf
+def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:
+    """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; where σ² is known, only what depends on S."""
+    if noise is not None:
+        return -S / noise / 2, noise
+    log_noise = log(2 * pi * S / weight) + 1 if S > 0 else -inf
+    return -weight / 2 * log_noise, S / weight
+
+
+def _over_noise(values: np.ndarray, S: float, weight: float, noise: float | None) -> np.ndarray:
+    """Return values divided by σ²."""
+    return values * weight / S if noise is None else values / noise
 
 
 @dataclass(frozen=True)
@@ -159,26 +188,34 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
     """
     shift = log(max(model.weight, 1.0))
     points = [np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift for start in starts]
-    if len(points) > 1:
-        points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
+    with one_blas_thread():  # threads that wait for each other cost more than these matrices
+        if len(points) > 1:
+            points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
+        return _climbed(model, points[0], shift)
+
+
+def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
+    """Return the evidence at some penalties if no peak near by can reach `least`, else None.
+
+    It is about concave near its peak, so that it rises by less than its slope promises.
+    """
+    with one_blas_thread():
+        value = model.at(log_alpha)
+    if value.log_evidence + STEP * float(np.abs(value.gradient).sum()) >= least:
+        return None
+    return value.there(log_alpha)
+
+
+def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
+    """Return the peak near a point."""
+    seen: dict[bytes, Value] = {}
 
     def lost(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-        value = model.at(log_alpha)
+        value = seen[log_alpha.tobytes()] = model.at(log_alpha)
         if value is NOTHING:
             return 1e300, np.zeros_like(log_alpha)
         return -value.log_evidence, -value.gradient
 
-    with one_blas_thread():  # threads that wait for each other cost more than these matrices
-        return _climbed(model, lost, points[0], shift)
-
-
-def _climbed(
-    model: Linear,
-    lost: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    point: np.ndarray,
-    shift: float,
-) -> Evidence:
-    """Return the peak near a point."""
     inside = False
     while not inside:
         low, high = (np.clip(point + s, LOWEST + shift, HIGHEST + shift) for s in (-STEP, STEP))
@@ -189,9 +226,10 @@ def _climbed(
             (np.abs(best - point) >= STEP) & (best > LOWEST + shift) & (best < HIGHEST + shift)
         )
         point, inside = best, not stopped.any()
-    value = model.at(point)
-    determined = np.zeros_like(point) if value is NOTHING else value.determined
-    return Evidence(value.log_evidence, point, value.noise, determined)
+    value = seen.get(point.tobytes()) or model.at(point)
+    if value is NOTHING:
+        value = replace(value, determined=np.zeros_like(point))
+    return value.there(point)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
@@ -13,6 +13,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
+from quadlin.solve.types import Options
 
 EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # a matrix of this size at most is solved outright
 EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
@@ -107,6 +108,12 @@ class Exact:
             squares = Z * Z * xp.astype(units.free == 0, xp.float64)
             self.Q = self._centred((L * L - squares @ squares.T) / 2)
 
+    @property
+    def entries(self) -> int:
+        """Return the number of entries of the matrices."""
+        n = self.gram.shape[0] if self.primal else self.L.shape[0]
+        return int(n * n if self.primal or self.linear else 2 * n * n)
+
     def _centred(self, K: Array) -> Array:
         """Return √ω (I − 1ω̄ᵀ) K (I − ω̄1ᵀ) √ω: the intercept is not penalised."""
         mean = K @ self.share
@@ -134,7 +141,7 @@ class Exact:
             square = xp.astype(i == j, xp.float64)
             parts.append(second * (1 + square) * xp.take(rho, i) * xp.take(rho, j))
         A, b = self.gram[:-1, :-1], self.gram[:-1, -1:]
-        beta = xp.linalg.solve(A + diagonal(xp.concat(parts)), b)[:, 0]
+        beta = solved(A + diagonal(xp.concat(parts)), b)[:, 0]
         w, c = beta[1 : d + 1], beta[0]
         if self.pairs is None:
             return w, None, c
@@ -147,7 +154,7 @@ class Exact:
         K = self.L / first if self.linear else self.L / first + self.Q / second
         K = K + diagonal(xp.ones_like(self.y))
         mean = self.share @ self.y
-        a = self.root * xp.linalg.solve(K, (self.root * (self.y - mean))[:, None])[:, 0]
+        a = self.root * solved(K, (self.root * (self.y - mean))[:, None])[:, 0]
         a = a - self.share * xp.sum(a)
         w = Z.T @ a / first
         if self.linear:
@@ -158,6 +165,19 @@ class Exact:
         f = Z @ w + xp.sum((Z @ M) * Z, axis=1)
         M = M / self.rho[:, None] / self.rho
         return w / self.rho, M, mean - self.share @ f + xp.linalg.trace(M)
+
+
+def exact_solver(
+    rows: Rows, units: Units, options: Options, n_rows: int, linear: bool
+) -> Exact | None:
+    """Return the solver for rank 0, if `linear`, or rank d: one walk; None where none fits."""
+    d = units.scale.shape[0]
+    columns = d if linear else d + d * (d + 1) // 2
+    dual = n_rows <= EXACT_ROWS and n_rows * d <= EXACT_ENTRIES
+    fits = columns <= min(n_rows, EXACT_COLUMNS) or dual
+    plain = options.fit_linear and options.fit_intercept and not options.psd
+    fits = fits and plain and (linear or d <= EXACT_FEATURES)
+    return Exact(rows, units, n_rows, linear) if fits else None
 
 
 def positive_rows(chunk: Chunk) -> Chunk:
@@ -171,8 +191,10 @@ def rows_of(chunk: Chunk, index: Array) -> Chunk:
     """Return the rows at these positions."""
 
     def taken(A: Array) -> Array:
-        if A is None or issparse(A):
-            return A if A is None else A[index]
+        if A is None:
+            return A
+        if issparse(A) or is_numpy(A):  # `take` would copy all of A where it is in Fortran order
+            return A[index]
         xp = namespace(A)
         return xp.take(A, xp.asarray(index, device=A.device), axis=0)
 

@@ -13,7 +13,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled
+from quadlin.solve.pair_part import Parts
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.types import Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
@@ -32,11 +35,27 @@ class FitState:
     white: Whitener
     pace: float = 1.0  # of the steps of a stream, halved when one did harm
     before: Model | None = None  # the model before the last step of a stream, to go back to
+    parts: Parts | None = None  # of M, where it is more than a low-rank part
 
     @cached_property
     def raw(self) -> RawModel:
         """Return the model in the user's units."""
         return to_raw(self.model, self.units)
+
+    @cached_property
+    def low_rank(self) -> Model:
+        """Return the model with the low-rank part L alone in M."""
+        return self.model if self.parts is None else self.parts.low_rank(self.model)
+
+    @cached_property
+    def raw_low_rank(self) -> RawModel:
+        """Return the same in the user's units."""
+        return to_raw(self.low_rank, self.units)
+
+    def n_parameters(self, options: Options) -> int:
+        """Return the number of parameters that were fitted."""
+        dof = degrees_of_freedom(*self.low_rank.U.shape, **options.parts)
+        return dof + (0 if self.parts is None else len(self.parts.terms.i))
 
 
 def fit_table(
@@ -60,6 +79,10 @@ def fit_table(
         return fit_state(solution, surveyed, options, make_units, white)
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
+    if start is None:
+        fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
+        if fitted is not None:
+            return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook))
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.model import Model
-from quadlin.core.sums import Sums, change_sums
+from quadlin.core.sums import Sums
 from quadlin.solve.krylov import conjugate_gradients
 from quadlin.solve.tangent import Coordinates, Tangent, preconditioned, truncated
-from quadlin.solve.types import Problem
+from quadlin.solve.types import Problem, usual_curvature
 from quadlin.solve.whitening import Whitener
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
+SEPARATED = 5e-3  # of the deviance of a constant: without a penalty the rest would follow
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class GaussNewton:
         self.problem, self.units, self.options = problem, problem.units, problem.options
         self.coordinates = Coordinates(problem.units, problem.options, white)
         free = problem.units.free
+        self.unit = usual_curvature(problem.options.loss, problem.units)
         self.squares = bool(namespace(free).any(free == 0))
 
     @property
@@ -67,7 +69,7 @@ class GaussNewton:
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return the Gauss–Newton matrix times some tangents: one pass for all."""
         steps = self.coordinates.steps(p.model, p.U, t)
-        sums = self.problem.rows.reduce(change_sums, steps, self.units, self.squares)
+        sums = self.problem.changes(steps, p.model, self.squares)
         ridge = self.coordinates.ridge_curvature(steps, sums.weight)
         return self.coordinates.gradient(sums, p.U, steps.E, ridge)
 
@@ -85,8 +87,14 @@ class GaussNewton:
             tol,
             cap,
             lambda h: preconditioned(p.U, h),
-            max(damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
+            max(self.unit * damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
         )
+
+    def separates(self, p: Point) -> bool:
+        """Tell whether log-odds would grow for ever, as nothing but a penalty could hold them."""
+        penalised = any(self.coordinates.penalties)
+        logistic = self.options.loss == "logistic"
+        return logistic and not penalised and p.objective <= SEPARATED * self.units.target.power
 
     def moved(self, p: Point, t: Tangent, size: float, rank: int) -> Point:
         """Go a step, truncate M to the rank and evaluate: one pass."""

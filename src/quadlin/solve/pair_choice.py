@@ -49,7 +49,7 @@ class Criterion:
     def entry(self, taken: int) -> float:
         """Return t² that the next single column must exceed, for many rows."""
         more = log_choices(self.candidates, taken + 1) - log_choices(self.candidates, taken)
-        return log(self.rows) + 2 * more
+        return log(self.rows) + 2 * max(more, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,208 +1,341 @@
-r"""A low-rank part and a few pairs together, y = b + xᵀw + xᵀ(L + S)x, chosen by one criterion."""
+r"""More rank, more pairs, or neither: y = b + xᵀw + xᵀ(L + S)x, chosen by one criterion.
 
-from collections.abc import Sequence
+The value of a model with pairs T and a low-rank part L is its log evidence, by the chain rule:
+
+.. math:: \log p(y, T \mid L) = \log p(y - S \mid L) - \tfrac12 |T| \log N - \log \binom{p}{|T|}
+
+The first term is the evidence by which ``rank="auto"`` chooses ranks, of what the pairs leave of y.
+The others are half the penalty of the extended BIC: what coefficients cost under a prior worth one
+row, and what it costs to have chosen them among all p products.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from math import log
 
 import numpy as np
 
-from quadlin.core.arrays import lead, to_numpy
-from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk
-from quadlin.core.model import Model, predict
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.pair_choice import SMALLEST
-from quadlin.solve.pair_fit import PairFit
-from quadlin.solve.pairs import PairSearch
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.rank import choose_rank
-from quadlin.solve.types import Options
+from quadlin.solve.automatic import Search
+from quadlin.solve.candidates import BEGIN
+from quadlin.solve.evidence import maximised
+from quadlin.solve.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.pair_choice import SMALLEST, Criterion
+from quadlin.solve.pair_joint import Joint, joined, settled
+from quadlin.solve.pair_part import PairTerms, less_pairs
+from quadlin.solve.pair_screen import WORTH_A_LOOK, Screen
+from quadlin.solve.pair_split import split
+from quadlin.solve.pair_sums import Columns, FirstLook, ProductMoments, first_look
+from quadlin.solve.pair_wide import sparse_search
+from quadlin.solve.pairs import MOST_FEATURES, MOST_PAIRS, PairSearch
+from quadlin.solve.tangent_gram import tangent_gram
+from quadlin.solve.types import Options, Problem
 
-STARTS = 4  # fits of a low-rank part at most
-CHOICES = 4  # of pairs beside L, each after a joint fit
-JOINT_STEPS, JOINT_TOL = 8, 1e-7  # Gauss–Newton steps of the joint fit; relative change of the loss
-
-
-@dataclass(frozen=True)
-class Products:
-    r"""A few products :math:`\sum_m a_m z_{i_m} z_{j_m}`: the sparse part S of L + S."""
-
-    i: np.ndarray  # (m,), i ≤ j
-    j: np.ndarray  # (m,)
-    coef: np.ndarray  # (m,), a: twice the entry of S, or once on its diagonal
-
-    def of(self, block: Block) -> np.ndarray:
-        """Return the sum for the rows of a block."""
-        values: np.ndarray = to_numpy(block.columns(self.i) * block.columns(self.j)) @ self.coef
-        return values
+STARTS = 5  # sets of pairs that something is fitted beside, at most
+FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
+CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
+ROUNDS = 3  # of pairs and what is fitted beside them
+SETTLED = 0.2  # the relative change of penalties that ends them
 
 
 @dataclass(frozen=True)
-class PairModel:
-    """A model and products in standardised units, its loss and its value by the criterion."""
+class Request:
+    """Which pairs are wanted."""
+
+    most: int | None = None  # at most; None is the search's own limit
+    given: tuple[tuple[int, int], ...] | None = None  # exactly these
+    hierarchy: str | None = None
+    asked: bool = True  # by the user; else the rows are looked at first, and only a little
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is fitted beside pairs: w and L, with their penalties."""
 
     model: Model
+    alpha: Alpha
+
+    @property
+    def rank(self) -> int:
+        """Return the rank of L."""
+        return int(self.model.s.shape[0])
+
+
+@dataclass(frozen=True)
+class Composite:
+    """Pairs and what is beside them."""
+
+    joint: Joint
+    alpha: Alpha  # of w and of L
+    value: float  # log evidence
+
+    @property
+    def rank(self) -> int:
+        """Return the rank of L."""
+        return int(self.joint.search.columns.model.U.shape[1])
+
+
+@dataclass
+class Composer:
+    """The rows, what pairs may be taken, and how the rest is fitted to what they leave."""
+
+    rows: Rows
     units: Units
-    products: Products
-    loss: float  # Σω r²
-    value: float  # of the criterion, less that of the linear fit
-    walks: int
+    options: Options
+    n_rows: int  # that are different
+    seed: int
+    request: Request
+    fields: Sequence[np.ndarray]
+    choose_rank: bool
+    penalise: bool  # the products like L, as the penalty was given
+    choose_alpha: bool
+    refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
+    moments: ProductMoments | None = None
+    candidates: int = 0  # products that were looked at
+    start_loss: float = 0.0  # Σω r² without pairs
+    clean: bool = False  # whether no pair is worth a look beside ridge regression
 
-    def predict(self, rows: Rows) -> np.ndarray:
-        """Return predictions in the user's units."""
-        f = np.concatenate(rows.collect(_predicted, self.model, self.products, self.units))
-        y: np.ndarray = self.units.target.mean + self.units.target.scale * f
-        return y
+    def composed(self, start: Beside) -> Composite | None:
+        """Return pairs with the best that was tried beside them; None if none are worth it.
+
+        `start` is the fit without pairs. Pairs are searched beside it, and those that its L seems
+        to have absorbed are tried. What they leave is fitted anew, and pairs are searched beside
+        that, since some may have stood for L, or L for some.
+        """
+        self.start = start
+        if self.request.given is not None:
+            return self._with_given(start)
+        if self.wide:
+            joint = self._chosen(start)
+            self.candidates = joint.search.criterion.candidates
+            self.start_loss = joint.search.base_loss
+            return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
+        here, exact = self._worth_a_search(start)
+        queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
+        apart = self._absorbed(start, exact) if self.choose_rank else None
+        if apart is not None:
+            queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
+        if here:
+            queue.append(self._with_rank(self._chosen(start), start))
+        candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
+        while queue and len(tried) < STARTS:
+            terms, rank = queue.pop(0)
+            if not terms.pairs or (terms.pairs, rank) in tried:
+                continue
+            tried.add((terms.pairs, rank))
+            joint, beside = self._refitted(terms, rank)
+            if joint.terms.pairs:
+                candidates.append(self._valued(joint, beside))
+                follows = self._with_rank(joint, start)
+                if beside.rank == 0 and follows[1] == 0:
+                    break  # nothing of low rank is left
+                queue.append(follows)
+        if exact:  # of models without any error the smallest
+            dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+            small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
+            return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
+        best = max(candidates, key=lambda c: c.value, default=None)
+        better = best is not None and best.value > self._evidence(self.rows, start)
+        return best if better else None
+
+    def alone(self, ridge: Beside) -> Composite | None:
+        """Return pairs beside ridge regression if they leave nothing of low rank, else None.
+
+        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
+        may have as many as one of rank two. Sets `clean` where no pair is worth a look.
+        """
+        self.start = ridge
+        self.clean = not self._worth_a_search(ridge)[0]
+        if self.clean:
+            return None
+        joint = self._settled(self.plain, ridge, self.d // 2 + 1)
+        for again in (True, False):
+            few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
+            if not few or joint.search.looks_low_rank(CLEAR):
+                return None
+            if again:
+                joint, ridge = self._refitted(joint.terms, 0)
+        best = self._valued(joint, ridge)
+        return best if best.value > self._evidence(self.rows, self.start) else None
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.units.scale.shape[0])
+
+    @property
+    def wide(self) -> bool:
+        """Tell whether there are more features than a matrix of all products is kept for."""
+        return self.d > MOST_FEATURES
+
+    @cached_property
+    def plain(self) -> PairSearch:
+        """Return the search beside ridge regression."""
+        ridge = self.start if not self.start.rank else self.refit(self.rows, 0)
+        return self._search(ridge)
+
+    def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
+        """Tell whether to search beside a fit, and whether it has no error: one walk.
+
+        By default most rows in which nothing interacts are not walked again.
+        """
+        none = np.zeros(0, np.int64)
+        columns = Columns(self.units, start.model, np.arange(self.d), False, none, none)
+        look: FirstLook = self.rows.reduce(first_look, columns)
+        self.moments, self.start_loss = look.features, look.loss
+        screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
+        self.candidates = screen.candidates
+        power = max(look.features.weight * self.units.target.power, 1e-300)
+        criterion = Criterion(look.features.weight, screen.candidates, power)
+        exact = self._no_error(look.loss)
+        if exact or not screen.candidates:
+            return False, exact
+        share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
+        here = screen.shortlist(look, look.features.weight, criterion, 0, share)
+        return bool(here), exact
+
+    def _absorbed(self, start: Beside, exact: bool) -> tuple[PairTerms, int] | None:
+        """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
+        if not start.rank or self.moments is None:
+            return None
+        U, s, free = (
+            to_numpy(a).astype(float) for a in (start.model.U, start.model.s, start.model.free)
+        )
+        M = (U * s) @ U.T
+        M[np.diag_indices(self.d)] *= free
+        C = to_numpy(self.moments.second) / self.moments.weight
+        noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
+        most = MOST_PAIRS if self.request.most is None else self.request.most
+        return split(M, start.rank, C, float(self.n_rows), noise, most)
+
+    def _no_error(self, loss: float) -> bool:
+        return loss <= SMALLEST * self.n_rows * self.units.target.power
+
+    def _with_rank(self, joint: Joint, start: Beside) -> tuple[PairTerms, int | None]:
+        """Return pairs and the rank to fit to what they leave; None is the best one."""
+        if not self.choose_rank:
+            return joint.terms, start.rank
+        pairs_alone = not joint.search.columns.model.U.shape[1]
+        linear = pairs_alone and not joint.search.looks_low_rank(CLEAR)
+        return joint.terms, 0 if linear else None
+
+    def _search(self, beside: Beside) -> PairSearch:
+        alpha = (*beside.alpha, beside.alpha[1] if self.penalise else 0.0)
+        given, features = self.request.given, None
+        if self.wide and given is None:
+            hierarchy, fields = self.request.hierarchy, self.fields
+            rows, units, model = self.rows, self.units, beside.model
+            return sparse_search(
+                rows, units, model, hierarchy=hierarchy, fields=fields, alpha=alpha
+            )
+        if self.wide:
+            features = np.unique(np.array(given))
+        return PairSearch(
+            self.rows,
+            self.units,
+            model=beside.model,
+            alpha=alpha,
+            hierarchy=self.request.hierarchy if given is None else None,
+            fields=self.fields,
+            features=features,
+            moments=self.moments,
+        )
+
+    def _options(self, beside: Beside) -> Options:
+        return replace(self.options, rank=beside.rank, alpha=beside.alpha)
+
+    def _chosen(self, beside: Beside) -> Joint:
+        return self._settled(self._search(beside), beside)
+
+    def _settled(self, search: PairSearch, beside: Beside, most: int | None = None) -> Joint:
+        limits = [limit for limit in (most, self.request.most) if limit is not None]
+        return settled(search, self._options(beside), self.seed, min(limits, default=None))
+
+    def _refitted(self, terms: PairTerms, rank: int | None) -> tuple[Joint, Beside]:
+        """Fit what pairs leave, and choose pairs beside that."""
+        beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+        joint = self._chosen(beside)
+        if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
+            beside = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
+            joint = self._chosen(beside)
+        return joint, beside
+
+    def _valued(self, joint: Joint, beside: Beside) -> Composite:
+        """Return pairs with their value: the evidence of what they leave, less what they cost."""
+        fit, criterion = joint.fit, joint.search.criterion
+        cost = criterion(1.0, fit.dof, fit.taken) - criterion(1.0, 0, 0)
+        rest = less_pairs(self.rows, joint.terms, self.units)
+        evidence = self._evidence(rest, replace(beside, model=joint.model))
+        return Composite(joint, beside.alpha, evidence - cost / 2)
+
+    def _evidence(self, rows: Rows, beside: Beside) -> float:
+        """Return the log evidence of a rank, at its best penalties."""
+        k, weight = beside.rank, float(self.n_rows)
+        search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        if not k:
+            return search.ridge().evidence
+        if dof > EXACT_COLUMNS and k < self.d:
+            ridge = self.refit(rows, 0)
+            before, after = (self._loss(rows, model) for model in (ridge.model, beside.model))
+            more = evidence_of_rank(before, after, weight - self.d - 1, dof - self.d - 1)
+            return search.ridge().evidence + more
+        if k == self.d:
+            candidate = search.candidate(k)
+        else:
+            tangent = tangent_gram(rows, self.units, self.options, beside.model.U)
+            gram = tangent.centred(weight)
+            begin = np.log(np.maximum(beside.alpha, 1e-9 * weight) / gram.weight).tolist()
+            starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
+            candidate = search.noted(k, maximised(gram, starts), beside.model, tangent)
+        assert candidate is not None
+        return candidate.merit
+
+    def _loss(self, rows: Rows, model: Model) -> float:
+        problem = Problem(rows, self.units, self.options, np.random.default_rng(self.seed))
+        return problem.sums(model, squares=False).loss
+
+    def _with_given(self, start: Beside) -> Composite:
+        """Return exactly the pairs that were given, with the rank and penalties beside them."""
+        i, j = np.array(self.request.given, dtype=np.int64).reshape(-1, 2).T
+        beside = start
+        for attempt in range(ROUNDS):
+            search = self.plain if self.choose_rank and not attempt else self._search(beside)
+            joint = Joint(search, search.tested(i, j))
+            joint = joined(joint, self._options(beside), self.seed)
+            if not (self.choose_rank or self.choose_alpha):
+                break
+            last = attempt == ROUNDS - 1
+            rest = less_pairs(self.rows, joint.terms, self.units)
+            again = beside if last else self.refit(rest, None if self.choose_rank else start.rank)
+            if attempt and (last or _same(again, beside)):
+                break
+            beside = again
+        fit = joint.search.tested(i, j)  # with the standard errors of the last model
+        return Composite(Joint(joint.search, fit), beside.alpha, 0.0)
 
 
-def _predicted(chunk: Chunk, model: Model, products: Products, units: Units) -> np.ndarray:
-    block = Block(chunk.X, units)
-    f: np.ndarray = to_numpy(predict(model, block)) + products.of(block)
-    return f
+def _same(a: Beside, b: Beside) -> bool:
+    """Tell whether two fits have the same rank and about the same penalties."""
+    return a.rank == b.rank and bool(np.allclose(a.alpha, b.alpha, rtol=SETTLED))
 
 
 def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
-    r"""Return −2 log of the Bayes factor of `dof` parameters, their prior variance the likeliest.
+    r"""Return the log of the Bayes factor of `dof` parameters, their prior variance the likeliest.
 
-    .. math:: \min_g\; N \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0}) - (N - q) \log(1 + g)
+    .. math:: \max_g\; \tfrac{N - q}{2} \log(1 + g)
+              - \tfrac{N}{2} \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0})
 
-    It grows as q(1 + log F) − N log(RSS₀/RSS₁), F the gain per parameter in units of the noise:
-    what the extended BIC's q·log N becomes where parameters share one variance.
+    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), F the gain per parameter in units of the noise.
     """
     if dof >= rows - 1 or before <= 0:
         return 0.0
     left = min(max(after / before, SMALLEST), 1.0)
     F = (1 - left) / dof / (left / (rows - dof))
     g = max(F - 1, 0.0)
-    return rows * log(1 + g * left) - (rows - dof) * log(1 + g)
-
-
-def stepped(model: Model, beta: np.ndarray, tangent: bool) -> Model:
-    """Return the model moved along the columns' coefficients: M + UHᵀ + HUᵀ, of the same rank."""
-    U, s = (to_numpy(a).astype(float) for a in (model.U, model.s))
-    (d, k), free = U.shape, to_numpy(model.free)
-    w, c = to_numpy(model.w) + beta[1 : d + 1], model.c + beta[0]
-    if tangent:
-        H = beta[d + 1 :].reshape(k, d).T
-        basis = np.linalg.qr(np.concatenate([U, H], axis=1))[0]
-        B, T = basis.T @ U, basis.T @ H
-        values, vectors = lead((B * s) @ B.T + B @ T.T + T @ B.T, k)
-        before, U, s = free @ (U * U) @ s, basis @ vectors, values
-        c = c + free @ (U * U) @ s - before  # c is the mean of f; the columns were not centred
-    return replace(model, U=U, s=s, w=w, c=float(c))
-
-
-def joined(search: PairSearch, fit: PairFit) -> tuple[PairSearch, PairFit]:
-    """Let L move together with w and the pairs, to the joint optimum: one or two walks a step."""
-    for _ in range(JOINT_STEPS):
-        if not search.columns.tangent:
-            break
-        b = search.columns.base
-        model = stepped(search.columns.model, fit.beta[:b], True)
-        moved = search.moved(model)
-        again = moved.refit(fit)
-        if again.loss >= fit.loss * (1 - JOINT_TOL):
-            break
-        search, fit = moved, again
-    return search, fit
-
-
-def compose(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    *,
-    rank: int | str = "auto",
-    fields: Sequence[np.ndarray] = (),
-    hierarchy: str | None = None,
-    seed: int = 0,
-) -> PairModel:
-    """Return the best of pairs alone, L alone, L with pairs, and pairs with L.
-
-    Pairs are searched beside the linear fit. Where the residual's moments then show nothing of low
-    rank, that is all. Else a low-rank part is fitted to y, and to what the pairs leave, and pairs
-    are searched beside each; L is fitted once more to what those pairs leave, since pairs that only
-    stood for L have gone. The value of the criterion decides. An integer `rank` is kept.
-    """
-    search_beside = partial(
-        PairSearch, rows, units, alpha=options.alpha, fields=fields, hierarchy=hierarchy
-    )
-    walked = rows.walks
-    plain = search_beside()
-    fit = plain.run()
-    alone = _model(plain, fit, _value(plain, fit, 0))
-    if rank == 0 or (rank == "auto" and not plain.looks_low_rank()):
-        return replace(alone, walks=rows.walks - walked)
-    starts: list[PairModel | None] = [None, *([alone] if len(fit.i) else [])]
-    candidates = [alone] if rank == "auto" else []
-    tried = {pairs_of(alone.products)}
-    for start in starts:  # which grows
-        target = rows if start is None else _less_pairs(rows, start)
-        rng = np.random.default_rng(seed)
-        k = choose_rank(target, units, options, plain.weight, rng) if rank == "auto" else int(rank)
-        if k == 0:
-            continue
-        solution, _ = fit_rows(target, units, replace(options, rank=k), plain.weight, rng)
-        search = search_beside(model=solution.model)
-        search, fit = settled(search, always=start is not None)
-        candidate = _model(search, fit, _value(plain, fit, k))
-        candidates.append(candidate)
-        if fit.loss <= SMALLEST * plain.power:  # exact: nothing is left to choose by
-            candidates = [candidate]
-            break
-        if len(fit.i) and len(starts) < STARTS and pairs_of(candidate.products) not in tried:
-            tried.add(pairs_of(candidate.products))
-            starts.append(candidate)
-    best = min(candidates or [alone], key=lambda c: c.value)
-    return replace(best, walks=rows.walks - walked)
-
-
-def settled(search: PairSearch, always: bool) -> tuple[PairSearch, PairFit]:
-    """Choose pairs and fit them jointly with L in turn, until the choice stays the same."""
-    fit = search.run()
-    for _ in range(CHOICES):
-        if not (always or len(fit.i)):
-            break
-        before = pairs_of(fit)
-        search, fit = joined(search, fit)
-        fit = search.run()  # beside a better L, other pairs may do
-        if pairs_of(fit) == before:
-            break
-    return search, fit
-
-
-def pairs_of(fit: Products | PairFit) -> frozenset[tuple[int, int]]:
-    """Return the pairs, in no order."""
-    return frozenset(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
-
-
-def _value(plain: PairSearch, fit: PairFit, rank: int) -> float:
-    """Return the criterion less that of the linear fit: first the pairs are paid for, then L."""
-    before = plain.loss_with(fit.i, fit.j)
-    value = plain.criterion(before, fit.dof, fit.taken) - plain.criterion(plain.base_loss, 0, 0)
-    if not rank:
-        return value
-    dof = degrees_of_freedom(plain.d, rank, linear=False, intercept=False)
-    return value + evidence_of_rank(before, fit.loss, plain.freedom - fit.dof, dof)
-
-
-def _model(search: PairSearch, fit: PairFit, value: float) -> PairModel:
-    base, i, j = search.columns.base, fit.i, fit.j
-    model = stepped(search.columns.model, fit.beta[:base], search.columns.tangent)
-    S = Products(i, j, fit.coef)
-    return PairModel(model, search.units, S, fit.loss, value, 0)
-
-
-def _less_pairs(rows: Rows, fit: PairModel) -> Rows:
-    """Return the rows with targets less what the pairs say."""
-    y = np.concatenate(rows.collect(_less, fit.products, fit.units))
-    return rows.reweighted(np.ones(len(y)), y)
-
-
-def _less(chunk: Chunk, products: Products, units: Units) -> np.ndarray:
-    part = products.of(Block(chunk.X, units))
-    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * part
-    return y
+    return ((rows - dof) * log(1 + g) - rows * log(1 + g * left)) / 2

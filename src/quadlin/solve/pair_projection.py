@@ -28,27 +28,22 @@ class Projected:
 
 @dataclass(frozen=True)
 class Penalty:
-    r"""The ridge :math:`\alpha_w |\rho \circ (w + \beta)|^2` on w, and that on M."""
+    r"""The ridge :math:`\alpha_w |\rho \circ w|^2 + 2 \alpha_L \|\rho\rho^\top \circ L\|^2
+    + 2 \alpha_S \|\rho\rho^\top \circ S\|^2` along w + β, L + UHᵀ + HUᵀ and S."""
 
-    alpha: tuple[float, float]  # on w and on M
+    alpha: tuple[float, float, float]  # on w, on L and on the products
     scale: np.ndarray  # (q,), ρ² of the features that are looked at
     w: np.ndarray  # (q,), the model's coefficients, to which β is added
+    U: np.ndarray  # (q, k), of L, or (q, 0) where it stays as it is
+    s: np.ndarray  # (k,)
 
-    def beside(self, w: np.ndarray) -> "Penalty":
-        """Return the penalty beside other coefficients."""
-        return replace(self, w=w)
+    def beside(self, w: np.ndarray, U: np.ndarray, s: np.ndarray) -> "Penalty":
+        """Return the penalty beside another model."""
+        return replace(self, w=w, U=U, s=s)
 
     def projected(self, gram: np.ndarray, base: int, i: np.ndarray, j: np.ndarray) -> Projected:
         """Project the base out of products and response, with the ridge on all of them."""
-        (first, second), rho, d = self.alpha, self.scale, len(self.w)
-        ridge, pull = np.zeros(len(gram) - 1), np.zeros(len(gram) - 1)
-        ridge[1 : d + 1] = first * rho
-        ridge[d + 1 : base] = 4 * second * np.tile(rho, (base - 1 - d) // max(d, 1))
-        ridge[base:] = second * (1 + (i == j)) * rho[i] * rho[j]
-        pull[1 : d + 1] = first * rho * self.w
-        gram = gram + np.diag(np.append(ridge, pull[1 : d + 1] @ self.w))
-        gram[:-1, -1] -= pull
-        gram[-1, :-1] -= pull
+        gram = gram + self.matrix(len(gram), base, i, j)
         power = np.diag(gram)[:base]
         size = np.sqrt(np.where(power > 0, power, 1.0))
         scaled = gram[:base, :base] / np.outer(size, size) + JITTER * np.eye(base)
@@ -56,3 +51,29 @@ class Penalty:
         onto = inverse @ gram[:base, base:]
         rest = gram[base:, base:] - gram[:base, base:].T @ onto
         return Projected((rest + rest.T) / 2, onto, (inverse + inverse.T) / 2)
+
+    def matrix(self, size: int, base: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the ridge as a quadratic form of β, H and products, and of the response's 1.
+
+        As ‖ρρᵀ∘(UHᵀ + HUᵀ)‖² = 2 tr(G HᵀρH) + 2 tr((UᵀρH)²) with ρ = diag(ρ²) and G = UᵀρU.
+        """
+        (first, second, third), rho, d = self.alpha, self.scale, len(self.w)
+        R = np.zeros((size, size))
+        at = np.arange(size)
+        R[at[1 : d + 1], at[1 : d + 1]] = first * rho
+        R[at[base:-1], at[base:-1]] = third * (1 + (i == j)) * rho[i] * rho[j]
+        pull = np.zeros(size)
+        pull[1 : d + 1] = first * rho * self.w
+        power = first * float(rho @ self.w**2)
+        if second and self.U.shape[1]:
+            weighted = rho[:, None] * self.U
+            G = self.U.T @ weighted
+            turned = np.einsum("lb,ma->albm", weighted, weighted)
+            same = np.einsum("ab,lm->albm", G, np.diag(rho))
+            R[d + 1 : base, d + 1 : base] = 4 * second * (same + turned).reshape(base - d - 1, -1)
+            sG = self.s[:, None] * G
+            pull[d + 1 : base] = 4 * second * (weighted @ sG).T.ravel()
+            power += 2 * second * float(np.sum(sG * sG.T))
+        R[-1, :] = R[:, -1] = -pull
+        R[-1, -1] = power
+        return R

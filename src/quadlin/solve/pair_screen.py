@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.solve.pair_choice import Criterion
-from quadlin.solve.pair_sums import ProductMoments, Scores
+from quadlin.solve.pair_sums import FirstLook, ProductMoments, Scores
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
@@ -49,12 +49,17 @@ class Screen:
         return int(np.triu(self.allowed).sum()) + len(self.blocks)
 
     def shortlist(
-        self, score: Scores, rows: float, criterion: Criterion, taken: int
+        self,
+        score: Scores | FirstLook,
+        rows: float,
+        criterion: Criterion,
+        taken: int,
+        share: float = WORTH_A_LOOK,
     ) -> list[Group]:
         """Return products, and blocks of products, with large moments of the residual."""
         noise = max(score.loss / rows, 1e-300)
         t2 = np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
-        least = WORTH_A_LOOK * criterion.entry(taken)
+        least = share * criterion.entry(taken)
         flat = np.flatnonzero(np.triu(t2).ravel() > least)
         flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
         worth = []

@@ -103,6 +103,22 @@ class Scores(Additive):
 
 
 @dataclass(frozen=True)
+class FirstLook(Additive):
+    """What the residual of a fitted model says of every product."""
+
+    features: ProductMoments
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+
+
+@dataclass(frozen=True)
+class FlippedMoments(Additive):
+    """The residual's moments with random signs."""
+
+    moments: Array  # (d, d), Σω ±r z_i z_j
+
+
+@dataclass(frozen=True)
 class JointGram(Additive):
     """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
 
@@ -112,16 +128,28 @@ class JointGram(Additive):
 def product_moments(chunk: Chunk, columns: Columns) -> ProductMoments:
     """Sum over one chunk."""
 
-    def of(Z: Array, omega: Array) -> ProductMoments:
-        weighted, squares = omega[:, None] * Z, Z * Z
-        return ProductMoments(
-            float(namespace(omega).sum(omega)),
-            weighted.T @ Z,
-            squares.T @ weighted,
-            squares.T @ (Z * weighted),
-        )
+    return _total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
 
-    return _total(of(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
+
+def _product_moments(Z: Array, omega: Array) -> ProductMoments:
+    weighted, squares = omega[:, None] * Z, Z * Z
+    return ProductMoments(
+        float(namespace(omega).sum(omega)),
+        weighted.T @ Z,
+        squares.T @ weighted,
+        squares.T @ (Z * weighted),
+    )
+
+
+def first_look(chunk: Chunk, columns: Columns) -> FirstLook:
+    """Sum over one chunk: four products of d×n and n×d matrices."""
+
+    def of(Z: Array, r: Array, omega: Array) -> FirstLook:
+        moments = ((omega * r)[:, None] * Z).T @ Z
+        loss = float(namespace(r).sum(omega * r * r))
+        return FirstLook(_product_moments(Z, omega), loss, moments)
+
+    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
 
 
 def joint_gram(chunk: Chunk, columns: Columns, base: bool) -> JointGram:
@@ -157,7 +185,7 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
 
 def flipped_moments(
     numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, salt: int
-) -> Array:
+) -> FlippedMoments:
     """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row."""
     chunk, numbers = numbered
     signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
@@ -168,7 +196,7 @@ def flipped_moments(
         r = response - A @ xp.asarray(beta, device=A.device)
         moments.append(((sign * omega * r)[:, None] * Z).T @ Z)
         start = stop
-    return sum(moments)
+    return FlippedMoments(sum(moments))
 
 
 def _total(parts: Iterator[T]) -> T:

@@ -90,6 +90,7 @@ def sparse_search(
     *,
     hierarchy: str | None = None,
     fields: Sequence[np.ndarray] = (),
+    alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> PairSearch:
     """Return the search for pairs of any number of sparse features beside a fitted model.
 
@@ -121,6 +122,7 @@ def sparse_search(
         rows,
         units,
         model=model,
+        alpha=alpha,
         hierarchy=hierarchy,
         fields=fields,
         features=features,

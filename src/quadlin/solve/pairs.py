@@ -10,7 +10,7 @@ where nothing interacts, two a round else.
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 from scipy.stats import norm as normal
@@ -27,6 +27,7 @@ from quadlin.solve.pair_projection import Penalty, Projected
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
     Columns,
+    ProductMoments,
     flipped_moments,
     joint_gram,
     product_moments,
@@ -37,6 +38,7 @@ MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
+FEW_FLIPS = 3  # of them, after which a clear case is one
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
@@ -53,8 +55,8 @@ class PairSearch:
     model : Model or None
         What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
         None is the constant.
-    alpha : (float, float)
-        Ridge on w and on M, as everywhere.
+    alpha : (float, float, float)
+        Ridge on w, on L and on the products.
     hierarchy : None, "weak" or "strong"
         Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
     fields : sequence of arrays
@@ -64,6 +66,8 @@ class PairSearch:
         has them.
     candidates : int or None
         How many products were looked at before these features were taken.
+    moments : ProductMoments or None
+        Of these features, where they were summed before; None takes a walk.
     """
 
     def __init__(
@@ -72,11 +76,12 @@ class PairSearch:
         units: Units,
         *,
         model: Model | None = None,
-        alpha: tuple[float, float] = (0.0, 0.0),
+        alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
         hierarchy: str | None = None,
         fields: Sequence[np.ndarray] = (),
         features: np.ndarray | None = None,
         candidates: int | None = None,
+        moments: ProductMoments | None = None,
     ) -> None:
         everything = np.arange(units.scale.shape[0])
         features = everything if features is None else np.sort(features)
@@ -86,13 +91,15 @@ class PairSearch:
                 f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
             )
         model = constant_model(units, 0, units.target.centre) if model is None else model
-        tangent = 0 < self.d * model.U.shape[1] <= MOST_TANGENT and self.d == len(everything)
+        k = model.U.shape[1]
+        tangent = 0 < k < self.d == len(everything) and self.d * k <= MOST_TANGENT
         nothing = np.zeros(0, np.int64)
         self.rows, self.units = rows, units
         self.columns = Columns(units, model, features, tangent, nothing, nothing)
         scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
-        self.penalty = Penalty(alpha, scale, to_numpy(model.w)[features].astype(float))
-        moments = rows.reduce(product_moments, self.columns)
+        self.penalty = Penalty(alpha, scale, *self._fitted())
+        if moments is None:
+            moments = rows.reduce(product_moments, self.columns)
         self.weight = moments.weight
         self.power = self.weight * units.target.power
         self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
@@ -146,11 +153,17 @@ class PairSearch:
         step, _ = self._stepwise(self._singles(i, j))
         return step.judged(tuple(range(len(i)))).loss
 
+    def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix of all columns and the response, and its ridge: a walk."""
+        i, j = np.searchsorted(self.columns.features, [i, j])
+        gram = self._gram(i, j)
+        return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
+
     def moved(self, model: Model) -> "PairSearch":
         """Return the same search beside another L of the same rank: a walk."""
         other = copy(self)
         other.columns = replace(self.columns, model=model)
-        other.penalty = self.penalty.beside(to_numpy(model.w)[self.columns.features].astype(float))
+        other.penalty = self.penalty.beside(*other._fitted())
         other.base = to_numpy(self.rows.reduce(joint_gram, other.columns, True).gram)
         other.base_loss = float(other._projected_base().rest[-1, -1])
         return other
@@ -173,27 +186,39 @@ class PairSearch:
             errors = RobustErrors.of(self.rows.reduce(scores, columns, beta, inverse))
         return self._fit(columns, beta, errors, step, choice, shortlist)
 
+    def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return w of the features that are looked at, and L where it may move."""
+        at, model = self.columns.features, self.columns.model
+        k = model.U.shape[1] if self.columns.tangent else 0
+        U, s, w = (to_numpy(v).astype(float) for v in (model.U[:, :k], model.s[:k], model.w))
+        return w[at], U[at], s
+
     def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
         """Return products, by the positions of their features, as groups of one."""
         first, second = np.searchsorted(self.columns.features, [i, j])
         return [(int(p),) for p in first * self.d + second]
 
-    def looks_low_rank(self) -> bool:
-        """Tell whether something of low rank is left in the last residual.
+    def looks_low_rank(self, clear: float = inf) -> bool:
+        """Tell whether something of low rank is left in the last residual: up to 19 walks.
 
         Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
-        residuals with random signs, which have the same tails.
+        residuals with random signs, which have the same tails; if it is larger than a few of those
+        by the factor `clear`, that is enough.
         """
         noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
             return False
-        n_rows = sum(self.rows.collect(height))
-        flipped = (
-            self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salt)
-            for salt in range(FLIPS)
-        )
-        return all(size > self.screen.spectral_size(moments, noise) for moments in flipped)
+        n_rows, largest = sum(self.rows.collect(height)), 0.0
+        for salt in range(FLIPS):
+            args = (*self.regression, salt)
+            flipped = self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
+            largest = max(largest, self.screen.spectral_size(flipped, noise))
+            if size <= largest:
+                return False
+            if salt + 1 >= FEW_FLIPS and size > clear * largest:
+                return True
+        return True
 
     def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
@@ -266,15 +291,19 @@ class PairSearch:
     def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
         """Return what chooses among some groups of products: a walk, unless there are none."""
         i, j = self._ij(shortlist)
-        gram, b = self.base, self.columns.base
-        if len(i):
-            columns = self.columns.with_pairs(i, j)
-            tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
-            gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
-        projected = self.penalty.projected(gram, b, i, j)
+        projected = self.penalty.projected(self._gram(i, j), self.columns.base, i, j)
         place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
         groups = [np.array([place[p] for p in group]) for group in shortlist]
         return Stepwise(projected.rest, groups, self.criterion), projected
+
+    def _gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the Gram matrix with some products: a walk, unless there are none."""
+        b = self.columns.base
+        if not len(i):
+            return self.base
+        columns = self.columns.with_pairs(i, j)
+        tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
+        return np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
 
     def _projected_base(self) -> Projected:
         return self.penalty.projected(self.base, self.columns.base, self.columns.i, self.columns.j)

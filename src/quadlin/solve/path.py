@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,21 +11,13 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, predict, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
-from quadlin.core.survey import Survey
 from quadlin.core.units import Units
 from quadlin.solve.driver import follow
-from quadlin.solve.exact import (
-    EXACT_COLUMNS,
-    EXACT_ENTRIES,
-    EXACT_FEATURES,
-    EXACT_ROWS,
-    Alpha,
-    Exact,
-)
+from quadlin.solve.exact import Alpha, Exact, exact_solver
 from quadlin.solve.polish import polish
 from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
@@ -45,27 +36,18 @@ class Path:
         n_rows: int,
         weight: float,
         seed: int,
-        surveyed: Survey | None = None,
     ) -> None:
         self.rows, self.units, self.options = rows, units, options
         self.n_rows, self.weight, self.seed = n_rows, weight, seed
-        self.surveyed: Any = surveyed  # for those who make a fit state of a solution
         self.solutions: dict[Point, Solution] = {}
         self._white: dict[float, Whitener] = {}
         self._exact: dict[bool, Exact | None] = {}
-        self.plain = options.fit_linear and options.fit_intercept and not options.psd
 
     def exact(self, linear: bool) -> Exact | None:
         """Return the solver for rank 0 or d, where there is one."""
         if linear not in self._exact:
-            d = self.units.scale.shape[0]
-            columns = d if linear else d + d * (d + 1) // 2
-            dual = self.n_rows <= EXACT_ROWS and self.n_rows * d <= EXACT_ENTRIES
-            fits = columns <= min(self.n_rows, EXACT_COLUMNS) or dual
-            fits = fits and self.plain and (linear or d <= EXACT_FEATURES)
-            self._exact[linear] = (
-                Exact(self.rows, self.units, self.n_rows, linear) if fits else None
-            )
+            parts = (self.rows, self.units, self.options, self.n_rows)
+            self._exact[linear] = exact_solver(*parts, linear)
         return self._exact[linear]
 
     def model(self, rank: int, alpha: Alpha) -> Model:
@@ -89,17 +71,6 @@ class Path:
                 )
                 self.solutions[point] = self.solution(loose, rank, alpha)[0]
         return self.solutions[point]
-
-    def recorded(self, rank: int, alpha: Alpha) -> Solution:
-        """Return what was found at a point, its objective noted: a pass for an exact solution."""
-        solution = self.point(rank, alpha)
-        if solution.history:
-            return solution
-        options = replace(self.options, rank=rank, alpha=alpha)
-        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
-        loss = self._objective(problem, solution.model) / self.weight
-        record = Record(0, self.rows.walks, loss * self.units.target.scale**2)
-        return replace(solution, history=(record,))
 
     def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
         """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
@@ -134,12 +105,6 @@ class Path:
             white = whitener(self.rows, self.units, self.options.whiten, ridge, rng)
             self._white[alpha[0]] = white
         return self._white[alpha[0]]
-
-    def forget(self) -> None:
-        """Drop the large matrices, which can be had again for a pass."""
-        d = self.units.scale.shape[0]
-        self._exact.clear()
-        self.solutions = {p: s for p, s in self.solutions.items() if 0 < p[0] < d}
 
     def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
         """Yield the same point, or the same rank's last one and higher ranks truncated."""

@@ -23,10 +23,16 @@ from quadlin.solve.tangent import mean_of_quadratic, orthonormalised, preconditi
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
 
+OnStep = Callable[[Solution], bool] | None
+
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
 LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
+TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient at most
+GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
+NEARLY = 10.0  # times the smallest loss that there is: what rows outside of a sample may add to it
+NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, which may be nearly all
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
 TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
@@ -36,6 +42,9 @@ def spectral_start(task: GaussNewton, rank: int) -> Point:
     """Take the leading directions of the target's moment matrix, scaled by least squares."""
     options, units = task.options, task.units
     centre = constant_model(units, 1, units.target.centre)
+    if not task.problem.centred:  # else a mean would be taken for directions
+        sums = task.problem.sums(centre, squares=False)
+        centre = replace(centre, c=centre.c - float(sums.p0[0]) / sums.weight)
     U, s, v = leading_directions(task, centre, rank)
     E, w = task.white.apply(U), task.white.apply(v)
     base = tied(constant_model(units, 1), units, options.fit_linear, options.fit_intercept)
@@ -79,9 +88,11 @@ def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
     """Take loose steps at too high a rank, then lower it by one per step; the loss may rise."""
     for _ in range(LOOSE_STEPS):
         p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
-    for lower in range(p.s.shape[0] - 1, rank - 1, -1):
+    while p.s.shape[0] > rank:
+        size = namespace(p.s).abs(p.s)
+        stands_out = rank and float(size[rank]) < GAP * float(size[rank - 1])
         t, _ = task.direction(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)
-        p = task.moved(p, t, 1.0, lower)
+        p = task.moved(p, t, 1.0, rank if stands_out else p.s.shape[0] - 1)
     return p
 
 
@@ -91,27 +102,35 @@ def iterate(p: Point) -> Iterate:
 
 
 def refined(
-    task: GaussNewton, p: Point, budget: int
+    task: GaussNewton, p: Point, budget: float, near: bool = False
 ) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
     """Go down to the optimum near by; also tell whether it looks like the wrong one.
 
-    `budget` is the number of walks over the rows after which it is time to stop.
+    `budget` is the number of walks over the rows after which it is time to stop. Where the optimum
+    is `near`, the first step already solves its equations well.
     """
     options, rows = task.options, task.problem.rows
+    least = max(options.tol, task.problem.worthless)
+    rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
     if not isfinite(p.objective):  # no step leads back from there
         return p, Status.diverged, False
-    damping, tol, cap = 0.0, LOOSE_TOL, FIRST_CAP
+    damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
     seen: list[float] = []
-    while rows.walks < budget:
+    while rows.counter.count < budget:
         g = task.gradient(p)
-        promised = g.dot(preconditioned(p.U, g))
-        if promised <= options.tol * p.objective or p.objective <= smallest_loss(task.units):
+        promised = g.dot(preconditioned(p.U, g)) / task.unit
+        if task.separates(p):
+            return p, Status.separated, False
+        if promised <= least * p.objective or p.objective <= rounding:
             return p, Status.converged, False
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True
+        # What is left of the gain after this step need not be less than what ends the fit.
+        enough = 0.5 * sqrt(max(least * p.objective, rounding) / promised)
         if len(seen) > 1:
-            tol = min(LOOSE_TOL, max(0.01, 0.9 * sqrt(promised / seen[-2])))
+            tol = 0.9 * promised / seen[-2]
+        tol = min(LOOSE_TOL, max(tol, enough, TIGHT_TOL))
         reached, met = task.descended(p, g, tol, cap, damping)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
         if not met:  # the preconditioner is weak here, which is not the fault of the place
@@ -163,7 +182,7 @@ def turned(task: GaussNewton, p: Point) -> Point | None:
 
 
 def searched(
-    task: GaussNewton, p: Point, status: Status, stuck: bool, budget: int
+    task: GaussNewton, p: Point, status: Status, stuck: bool, budget: float
 ) -> Generator[Iterate, None, tuple[Point, Status]]:
     """Leave an optimum that looks like the wrong one: escape if stuck, then turn signs."""
     rank, d = p.s.shape[0], p.U.shape[0]
@@ -183,31 +202,47 @@ def searched(
     return p, status
 
 
-def polish(problem: Problem, white: Whitener, warm: Model | None = None) -> Method:
+def descended(problem: Problem, white: Whitener, start: Model) -> Method:
+    """Go down to the optimum near a start, and look for no other."""
+    task = GaussNewton(problem, white)
+    budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
+    p = task.point_of(start)
+    yield iterate(p)
+    _, status, _ = yield from refined(task, p, budget)
+    return status
+
+
+def polish(
+    problem: Problem, white: Whitener, warm: Model | None = None, near: bool = False
+) -> Method:
     """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
 
-    Passes: about 50 with 30kd rows, 80 with 4kd, 150 with 1.6 times as many rows as parameters.
+    Where `warm` is `near` the optimum, the whitener is expected to be sharp already.
+
+    Passes: about 30 with 30kd rows, 70 with 4kd, 170 with 1.6 times as many rows as parameters.
     With at most 25 features about 6, of which one is dear: it sums the products of all products.
     Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
     """
     units, options = problem.units, problem.options
     task = GaussNewton(problem, white)
     rank, d = options.rank, units.scale.shape[0]
-    budget = problem.rows.walks + PASSES_PER_STEP * options.max_iter
+    rows = problem.rows
+    budget = rows.counter.count + PASSES_PER_STEP * options.max_iter * rows.share
     if units.target.power == 0:
         return Status.converged
     few_features = 0 < rank < d <= FEW
-    if warm is not None:
-        p = task.point_of(warm)
-    elif few_features:
+    p = None if warm is None else task.point_of(warm)
+    if near and p is not None and not p.objective < units.target.power:
+        warm, p, near = None, None, False  # a sample has misled
+    if p is None and few_features:
         p = task.point_of(best_start(problem))
-    else:
+    elif p is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     yield iterate(p)
-    p, status, stuck = yield from refined(task, p, budget)
+    p, status, stuck = yield from refined(task, p, budget, near)
     if warm is not None or not few_features:
         p, status = yield from searched(task, p, status, stuck, budget)
-    if isinstance(white, Full) and status is Status.converged:
+    if isinstance(white, Full) and status is Status.converged and not near:
         sharp = GaussNewton(problem, sharpened(white))
         _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)
     return status
@@ -220,7 +255,7 @@ def fit_rows(
     weight: float,
     rng: np.random.Generator,
     warm: Model | None = None,
-    on_step: Callable[[Solution], bool] | None = None,
+    on_step: OnStep = None,
 ) -> tuple[Solution, Whitener]:
     """Fit rows that can be walked many times; also return the whitener for what comes after."""
     problem = Problem(rows, units, options, rng)

@@ -37,8 +37,9 @@ def choose_rank(
     """Return the smallest rank that predicts rows held out as well as the best, within its error.
 
     A generous rank is fitted to four fifths of the rows. Eigenvalues below 1.5·sd(r)·√(d/n), in
-    whitened coordinates, are noise; from there the rank goes down, each fit started from the last,
-    while the other fifth of the rows does not object by one standard error of the difference.
+    whitened coordinates and shrunk as a penalty shrinks them, are noise; from there the rank goes
+    down, each fit started from the last, while the other fifth of the rows does not object by one
+    standard error of the difference.
 
     Parameters
     ----------
@@ -128,7 +129,8 @@ class HeldOut:
         xp = namespace(omega)
         noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
         s = Coordinates(units, self.options, self.path.whitener(alpha)).of(model)[-1]
-        rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * sqrt(d / n)))
+        shrunk = self.weight / (self.weight + alpha[1])  # by the penalty, as the eigenvalues are
+        rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * shrunk * sqrt(d / n)))
         errors: dict[int, Array] = {}
         failures = 0
         while rank >= 0 and failures < PATIENCE:

@@ -10,15 +10,18 @@ M = L diag(±1) Lᵀ can start as often as it likes, with every number of negati
 another look at the rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
 from quadlin.solve.exact import EXACT_COLUMNS, Exact
 from quadlin.solve.tangent import orthonormalised
-from quadlin.solve.types import Problem
+from quadlin.solve.types import Options, Problem
 
 FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
 RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
@@ -42,10 +45,8 @@ class Factors:
 class Landscape:
     """The objective as a function of M alone, with everything linear solved for."""
 
-    def __init__(self, problem: Problem) -> None:
-        units, options = problem.units, problem.options
+    def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
         d = units.scale.shape[0]
-        gram = to_numpy(Exact(problem.rows, units, EXACT_COLUMNS, linear=False).gram)
         weight = float(gram[0, 0])
         i, j = np.triu_indices(d)
         nu, rho, free = (
@@ -102,6 +103,10 @@ class Landscape:
         r = self.residual(L, signs)
         return Factors(L, signs, float(r @ r))
 
+    def again(self, optima: Sequence[Factors]) -> list[Factors]:
+        """Return factors of another landscape with their losses in this one."""
+        return [self.factors(f.L, f.signs) for f in optima]
+
     def optimum(self) -> np.ndarray:
         """Return the best M of any rank, shrunk where few rows speak for it."""
         values = np.sum(self.R**2, axis=1)
@@ -136,9 +141,8 @@ class Landscape:
                 return f
         return f
 
-    def model(self, f: Factors, problem: Problem) -> Model:
+    def model(self, f: Factors, units: Units) -> Model:
         """Return the factors as a model, with the best linear parts."""
-        units = problem.units
         xp = namespace(units.scale)
         M = (f.L * f.signs) @ f.L.T
         beta = self.beta(M)
@@ -185,7 +189,9 @@ def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+def starts(
+    landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
+) -> list[Factors]:
     """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
     d, found = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
@@ -195,7 +201,7 @@ def starts(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator)
         chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
         size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
         found.append(landscape.factors(vectors[:, chosen] * size, signs))
-        for _ in range(RANDOM_STARTS):
+        for _ in range(random):
             L = typical * rng.standard_normal((d, rank))
             found.append(landscape.factors(L, signs))
     return found
@@ -224,14 +230,35 @@ def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
     return f
 
 
-def best_start(problem: Problem) -> Model:
-    """Return the best optimum that any start leads to: one walk."""
-    landscape, options = Landscape(problem), problem.options
-    tries = [
-        landscape.descended(f, TRIAL_STEPS)
-        for f in starts(landscape, options.rank, options.psd, problem.rng)
-    ]
+def products_of(rows: Rows, units: Units) -> np.ndarray:
+    """Return the Gram matrix of all products that a `Landscape` is made of: one walk."""
+    return to_numpy(Exact(rows, units, EXACT_COLUMNS, linear=False).gram)
+
+
+def optima(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+    """Return the best optima that many starts lead to, the very best first."""
+    many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in many]
     tries.sort(key=lambda f: f.loss)
     finals = [landscape.descended(f, STEPS) for f in tries[:FINALISTS]]
-    best = swapped(landscape, min(finals, key=lambda f: f.loss), options.psd)
-    return landscape.model(best, problem)
+    finals.sort(key=lambda f: f.loss)
+    return [swapped(landscape, finals[0], psd), *finals[1:]]
+
+
+def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
+    """Return the best optimum that any start leads to: one walk, unless its products are given."""
+    units, options = problem.units, problem.options
+    gram = products_of(problem.rows, units) if gram is None else gram
+    landscape = Landscape(gram, units, options)
+    best = optima(landscape, options.rank, options.psd, problem.rng)[0]
+    return landscape.model(best, units)
+
+
+def quick_start(problem: Problem, gram: np.ndarray) -> Model:
+    """Return the best optimum that leading eigenvectors lead to, by a tenth of all starts."""
+    units, options = problem.units, problem.options
+    landscape = Landscape(gram, units, options)
+    few = starts(landscape, options.rank, options.psd, problem.rng, 0)
+    tries = [landscape.descended(f, TRIAL_STEPS) for f in few]
+    best = landscape.descended(min(tries, key=lambda f: f.loss), STEPS)
+    return landscape.model(best, units)

@@ -103,7 +103,7 @@ def least_squares(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
             place = next(method)
         except StopIteration as end:
             return Search(place.z, place.loss, place.loss <= nothing, end.value, tuple(history))
-        history.append(Record(len(history), problem.walks.count, place.loss / total))
+        history.append(Record(len(history), problem.walks.rounded, place.loss / total))
 
 
 @dataclass(frozen=True)

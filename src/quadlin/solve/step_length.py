@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
-from quadlin.core.model import Assembly, Model, tied
+from quadlin.core.engine import Additive, in_wide_blocks
+from quadlin.core.model import Model, tied
+from quadlin.core.response import Assembly, quadratic_forms
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
@@ -113,17 +114,16 @@ def _family(
     return Family(span, cores, xp.stack(ws, axis=1), cs, free)
 
 
+@in_wide_blocks
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
     xp = namespace(f.span)
     # Directions that move w or c alone have a core of zeros.
     cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
     c = xp.asarray(f.c, dtype=f.span.dtype, device=f.span.device)
-    assembly = Assembly.of(c, _quadratic(f.span, cores), f.free)
-    columns = xp.concat([f.span, f.w], axis=1)
-    products, squares = Block(chunk.X, units).products(columns, assembly.left_out)
-    a = f.span.shape[1]
-    linear, quadratic = products[:, a:], _quadratic(products[:, :a], cores)
+    assembly = Assembly.of(c, quadratic_forms(f.span, cores), f.free)
+    block = Block(chunk.X, units)
+    linear, quadratic, squares = block.forms(f.span, cores, f.w, assembly.left_out)
     F = assembly.assembled(linear, quadratic, squares)
     r = F[:, 0] - standardised_target(chunk, units)
     F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
@@ -132,14 +132,6 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
         return Gram(float(r.shape[0]), F.T @ F, xp.sum(terms, axis=0))
     omega = xp.astype(chunk.weight, xp.float64)
     return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F, omega @ terms)
-
-
-def _quadratic(A: Array, cores: list[Array | None]) -> Array:
-    """Return aᵢᵀ C aᵢ for the rows of A, (n, number of cores); None is a core of zeros."""
-    xp = namespace(A)
-    nothing = xp.zeros(A.shape[0], dtype=A.dtype, device=A.device)
-    columns = [nothing if C is None else xp.sum((A @ C) * A, axis=1) for C in cores]
-    return xp.stack(columns, axis=1)
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:

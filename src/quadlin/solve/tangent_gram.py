@@ -23,6 +23,7 @@ from quadlin.solve.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
 from quadlin.solve.types import Options
 
 Part = TypeVar("Part", bound=Additive)
+CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,8 @@ def in_parts(
 ) -> Part:
     """Sum over one chunk in parts whose columns stay small: they are many more than features."""
     n, d = chunk.X.shape
-    step, params = (
-        max(1, EXACT_ENTRIES // 8 // (d + 2 + basis.size)),
-        (units, options, basis, *more),
-    )
+    size, params = d + 2 + basis.size, (units, options, basis, *more)
+    step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
     if n <= step:
         return fn(chunk, *params)
     parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))

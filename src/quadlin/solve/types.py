@@ -5,11 +5,13 @@ from enum import Enum
 
 import numpy as np
 
-from quadlin.core.arrays import Array
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import curvature
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.sums import Sums, residual_sums
+from quadlin.core.steps import Steps
+from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve import step_length
 
@@ -25,10 +27,11 @@ class Status(Enum):
         max_iter=Option("max_iter"),
     )
     out_of_passes = Message(
-        "The budget of 12 passes over the rows per step was used up while the objective was still "
-        "falling. Raise {max_iter}, or use a larger {alpha}.",
-        max_iter=Option("max_iter"),
-        alpha=Option("alpha"),
+        "The budget of passes over the rows was used up while the objective was still falling "
+        "slowly, as it does where the rows hardly determine some parameters. Use {alpha} or a "
+        "larger penalty, or lower {rank}.",
+        alpha=Option("alpha", "auto"),
+        rank=Option("rank"),
     )
     diverged = Message(
         "The steps diverged, and the best model on the way was kept. "
@@ -37,8 +40,15 @@ class Status(Enum):
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Lower {rank} or add rows.",
+        "Use {alpha}, lower {rank}, or add rows.",
+        alpha=Option("alpha", "auto"),
         rank=Option("rank"),
+    )
+    separated = Message(
+        "The labels of the rows can be predicted all but without error, so that the log-odds grow "
+        "without bound; the steps were stopped on the way. Use {auto}, or {more} above 0.",
+        auto=Option("alpha", "auto"),
+        more=Option("alpha"),
     )
     ambiguous = Message(
         "No two starts of the search led to the same signal, and the best of them was kept. "
@@ -54,8 +64,8 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # over the rows, so far, whatever they were for
-    loss: float  # mean squared error plus the penalty, in the user's units
+    passes: int  # over the rows, so far, whatever for; those over samples in part, rounded up
+    loss: float  # mean squared error (user's units) or log-loss, plus the penalty
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Options:
     polish: bool = True
     whiten: str = "auto"  # or "full", "lowrank", "none"
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
+    loss: str = "squared"  # or "logistic", of labels 0 and 1
 
     @property
     def parts(self) -> dict[str, bool]:
@@ -98,6 +109,21 @@ class Solution:
     history: tuple[Record, ...]
 
 
+def loss_unit(loss: str, units: Units) -> float:
+    """Return what turns a mean loss of standardised targets into that of the history.
+
+    That is the mean squared error in the user's units, or the log-loss, half the deviance.
+    """
+    return units.target.scale**2 if loss == "squared" else 0.5
+
+
+def usual_curvature(loss: str, units: Units) -> float:
+    """Return half the curvature of the loss about a constant: of a row of average weight."""
+    xp = namespace(units.scale)
+    centre = xp.asarray(units.target.centre, dtype=xp.float64)
+    return 1.0 if loss == "squared" else float(curvature(centre))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Rows, their units and the options of a fit."""
@@ -106,10 +132,27 @@ class Problem:
     units: Units
     options: Options
     rng: np.random.Generator
+    worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
+    centred: bool = True  # the units are those of these rows, so that the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Take one walk for the sums of the residual."""
-        return self.rows.reduce(residual_sums, model, self.units, Q, squares)
+        params = (model, self.units, Q, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(residual_sums, *params)
+        return self.rows.reduce(residual_sums, *params, self.options.loss)
+
+    def changes(self, steps: Steps, model: Model, squares: bool = True) -> Sums:
+        """Take one walk for the sums of the changes along steps away from a model."""
+        params = (steps, self.units, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(change_sums, *params)
+        return self.rows.reduce(change_sums, *params, model)
+
+    @property
+    def loss_unit(self) -> float:
+        """Return what turns the objective of standardised targets into that of the history."""
+        return loss_unit(self.options.loss, self.units)
 
     def gram(self, family: step_length.Family) -> step_length.Gram:
         """Take one walk for the products of the family's predictions."""

@@ -25,7 +25,7 @@ directions of the noise compete for a place in M.
 All this takes the noise as equal in all rows. `robust` errors do not: see `sandwich`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, inf, nan, pi, sqrt
 
 import numpy as np
@@ -182,6 +182,16 @@ def uncertainty_of(
         steps = settled_steps(steps, units, fields)
     passes = rows.walks - before
     return Uncertainty(units, steps, noise, error, dof, left, exact, converged, passes, robust)
+
+
+def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
+    """Return a law with noise that may differ between rows, from one whose H is A: one pass."""
+    xp, m = namespace(law.steps.E), law.steps.H.shape[1]
+    if not law.left >= 1:
+        return replace(law, robust=True)
+    root = xp.ones(m, dtype=law.steps.E.dtype, device=law.steps.E.device)
+    at = Laplace(model, law.units, law.steps, root, law.noise, True, bend)
+    return replace(law, steps=sandwiched(rows, at), error=1.0, robust=True)
 
 
 def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:

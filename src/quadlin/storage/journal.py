@@ -23,6 +23,8 @@ from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.data.fields import FieldCounts, Flags
 from quadlin.solve.exact import Normal
+from quadlin.solve.leave_one_out import LeftOut
+from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.whitening import Covariance
@@ -47,14 +49,11 @@ except ImportError:  # Windows
 MAGIC = b"quadlin journal 2\n"
 FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
-KINDS = (Covariance, FieldCounts, Flags, Gram, Normal, Products, Sums, Survey)
-SUMS: dict[str, Any] = {
-    "number": float,
-    **{
-        kind.__name__: kind
-        for kind in (Covariance, FieldCounts, Flags, Gram, Normal, Products, Sums, Survey)
-    },
-}
+KINDS = (
+    *(Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, Gram, JointGram, LeftOut, Normal),
+    *(ProductMoments, Products, Scores, Sums, Survey),
+)
+SUMS: dict[str, Any] = {"number": float, **{kind.__name__: kind for kind in KINDS}}
 
 
 @contextmanager

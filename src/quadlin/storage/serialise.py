@@ -29,6 +29,8 @@ from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.leave_one_out import LeftOut
+from quadlin.solve.pair_part import PairTerms, Parts
+from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
@@ -62,12 +64,19 @@ SHAPES: dict[type, dict[str, str]] = {
     FitState: {"target": "1"},
     LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
+    FirstLook: {"features": "dd", "moments": "dd"},
+    FlippedMoments: {"moments": "dd"},
+    JointGram: {"gram": "tu"},
     Model: {"U": "dk", "s": "k"},
     Normal: {"gram": "pp"},
+    PairTerms: {"i": "e", "j": "e", "coef": "e"},
+    Parts: {"U": "dh", "s": "h"},
     Pending: {"target": "1"},
+    ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},
     Products: {"gram": "pp"},
+    Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
-    Steps: {"E": "dk", "H": "dmk", "w": "dm", "c": "m"},
+    Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},
     Waiting: {"X": "nd", "y": "n", "weight": "n"},

@@ -6,6 +6,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
+from quadlin.core.losses import value_and_slope
 from quadlin.core.model import (
     Model,
     in_units,
@@ -23,22 +24,23 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.step_length import family, member
 from quadlin.solve.tangent import averaged_step
-from quadlin.solve.types import Options, Record
+from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
 from quadlin.solve.whitening import Identity, Whitener
 
 SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
 RECOVERY = 1.1  # what the pace gains with every step that is kept
 LONGEST_HISTORY = 1000  # records: a stream may go on for ever
+SHARE_OF_CURVATURE = 0.6  # that directions in which log-odds vary have, about
 WIDER = 10.0  # a feature whose spread grows so much in one batch has to be state anew
 
 
 @dataclass(frozen=True)
 class Rise(Additive):
-    """What the last step did to the squared residuals of new rows: r₀² before it, r² after."""
+    """What the last step did to the loss of new rows: l₀ before it, l after."""
 
-    before: float  # Σω r₀²
-    total: float  # Σω (r² − r₀²)
-    squares: float  # Σω² (r² − r₀²)²
+    before: float  # Σω l₀
+    total: float  # Σω (l − l₀)
+    squares: float  # Σω² (l − l₀)²
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,16 @@ class Pending(Additive):
     rise_squares: float = 0.0
 
 
-def rise_of(chunk: Chunk, model: Model, before: Model, units: Units) -> Rise:
+def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str = "squared") -> Rise:
     """Compare two models on the rows of a chunk."""
     xp = namespace(model.U)
     block, y = Block(chunk.X, units), standardised_target(chunk, units)
-    now, then = (xp.astype(predict(m, block) - y, xp.float64) for m in (model, before))
-    omega = xp.ones_like(now) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
-    change = omega * (now - then) * (now + then)
-    return Rise(float(omega @ then**2), float(xp.sum(change)), float(change @ change))
+    f, f0 = (xp.astype(predict(m, block), xp.float64) for m in (model, before))
+    y = xp.astype(y, xp.float64)
+    omega = xp.ones_like(f) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
+    (now, _), (then, _) = value_and_slope(loss, f, y), value_and_slope(loss, f0, y)
+    change = omega * ((f - f0) * (f + f0 - 2 * y) if loss == "squared" else now - then)
+    return Rise(float(omega @ then), float(xp.sum(change)), float(change @ change))
 
 
 def without(left_out: Array, model: Model) -> Model:
@@ -78,14 +82,16 @@ def watchful(model: Model, units: Units) -> tuple[Model, Units]:
     return without(constant, model), replace(units, scale=scale)
 
 
-def gather(pending: Pending | None, chunk: Chunk, state: FitState) -> Pending:
+def gather(
+    pending: Pending | None, chunk: Chunk, state: FitState, loss: str = "squared"
+) -> Pending:
     """Add the sums and moments of some rows to those that wait."""
     model, units, before = state.model, state.units, state.before
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
-    sums = rows.reduce(residual_sums, *watchful(model, units))
+    sums = rows.reduce(residual_sums, *watchful(model, units), None, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
     if before is not None:
-        rise = rows.reduce(rise_of, model, before, units)
+        rise = rows.reduce(rise_of, model, before, units, loss)
         new = replace(new, before=rise.before, rise=rise.total, rise_squares=rise.squares)
     return new if pending is None else pending + new
 
@@ -114,14 +120,14 @@ def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model
     )
 
 
-def undone(state: FitState, pending: Pending) -> Model | None:
+def undone(state: FitState, pending: Pending, loss: str = "squared") -> Model | None:
     """Return the model before the last step if new rows find that the step did harm.
 
     The same rows judge the model before it and after it, so that noise, however heavy its tails,
     is in both. Harm is a rise of the loss beyond its own sampling error, or by as much as there
     was, which few rows can tell as well.
     """
-    last = state.history[-1].loss / state.units.target.scale**2
+    last = state.history[-1].loss / loss_unit(loss, state.units)
     usual = max(pending.before, last * pending.sums.weight)
     harm = not pending.rise <= min(usual, SURE * pending.rise_squares**0.5)
     return state.before if harm else None
@@ -139,7 +145,7 @@ def batch_step(
     units, last = state.units, state.history[-1]
     features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
-    back = undone(state, pending)
+    back = undone(state, pending, options.loss)
     start = state.model if back is None else back
     pace = min(1.0, RECOVERY * state.pace) if back is None else state.pace / 2
     wider = units.scale > WIDER * new.scale
@@ -152,15 +158,28 @@ def batch_step(
         model = in_units(back, units, new)
     else:
         before, sums = converted(new, *watchful(start, units), pending.sums)
-        share = pace * sums.weight / features.weight
+        share = pace * sums.weight / features.weight / step_curvature(options.loss, new, sums)
         model = _step(before, sums, share, new, options, state.white)
-    loss = pending.sums.loss / pending.sums.weight * units.target.scale**2
+    loss = pending.sums.loss / pending.sums.weight * loss_unit(options.loss, units)
     # The first record is the constant model's; of the others the last ones are kept.
     recent = state.history[1:][2 - LONGEST_HISTORY :]
     history = (state.history[0], *recent, Record(last.step + 1, last.passes, loss))
     if options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)
     return FitState(model, new, features, target, history, state.status, state.white, pace, before)
+
+
+def step_curvature(loss: str, units: Units, sums: Sums) -> float:
+    """Return the curvature of the loss that the steps of a stream count on.
+
+    Rows whose label is certain have next to none, and so have the directions in which the log-odds
+    vary most. A mean of steps loses more by steps that are too short than by some that are too
+    long, up to twice.
+    """
+    if loss == "squared":
+        return 1.0
+    uncertain = sums.loss / (sums.weight * units.target.power) if units.target.power else 1.0
+    return SHARE_OF_CURVATURE * min(1.0, uncertain) * usual_curvature(loss, units)
 
 
 def _step(

@@ -164,6 +164,7 @@ def _check_state(state: StreamState, d: int) -> None:
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
+    _require(options.loss in ("squared", "logistic"), "the loss")
     _require(options.step in ("guarded", "plain"), "the step")
     _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
     _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
@@ -183,6 +184,10 @@ def _check_fit(state: FitState) -> None:
         if moments.low is not None and moments.high is not None:
             _require(bool((moments.low <= moments.high).all()), "the range")
     _require(bool((state.features.var >= 0).all()), "the variance")
+    if state.parts is not None:
+        terms, d = state.parts.terms, len(units.scale)
+        places = bool((terms.i >= 0).all() and (terms.i <= terms.j).all() and (terms.j < d).all())
+        _require(places and all(a.dtype.kind == "i" for a in (terms.i, terms.j)), "the pairs")
 
 
 def _require(good: bool, what: str) -> None:

@@ -17,7 +17,8 @@ from quadlin.core.survey import Tally
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.types import Options, Status
+from quadlin.solve.logistic_choice import fit_logistic
+from quadlin.solve.types import Options, Status, usual_curvature
 from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.buffer import Buffer
 
@@ -26,7 +27,7 @@ SIGNIFICANT = 1.5
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
-def stands_out(state: FitState, rows: int) -> bool:
+def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
     """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
 
     The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
@@ -35,7 +36,10 @@ def stands_out(state: FitState, rows: int) -> bool:
     d, k = state.model.U.shape
     if k == 0:
         return True
-    sd = state.history[-1].loss ** 0.5 / state.units.target.scale
+    if loss == "squared":
+        sd = state.history[-1].loss ** 0.5 / state.units.target.scale
+    else:  # slopes have variance p(1 − p), and are divided by it
+        sd = usual_curvature(loss, state.units) ** -0.5
     weakest = float(xp.min(xp.abs(state.model.s)))
     return bool(weakest > SIGNIFICANT * sd * (d / rows) ** 0.5)
 
@@ -157,7 +161,7 @@ class Stream:
             return
         self._current = self._learn_pending()
         may_grow = self.state is None and 2 * rows <= self.first_limit
-        if may_grow and not stands_out(self._current, rows):
+        if may_grow and not stands_out(self._current, rows, self.options.loss):
             self.goal = 2 * rows
             return
         self.state, self.goal = self._current, self.batch_size
@@ -167,7 +171,7 @@ class Stream:
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
         assert self.state is not None
-        pending = gather(self.pending, chunk, self.state)
+        pending = gather(self.pending, chunk, self.state, self.options.loss)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -180,7 +184,8 @@ class Stream:
         if self.state is None:
             rows = Rows.of(self.waiting.source())
             choices = (self.options, self.make_units, self.seed, self.automatic)
-            state, self._chosen = fit_choosing(rows, *choices)
+            fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
+            state, self._chosen = fit(rows, *choices)
             if state.status is Status.interrupted:  # half a fit is no state to go on from
                 raise KeyboardInterrupt(state.status.value)
             return state

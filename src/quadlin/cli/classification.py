@@ -1,0 +1,137 @@
+"""What the commands do for classes: the classifier of `fit`, probabilities, and scores."""
+
+from collections.abc import Iterator
+from math import isclose
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import log_loss, roc_auc_score
+
+from quadlin.cli.options import ModelOptions, UsageError
+from quadlin.cli.printing import number
+from quadlin.core.arrays import to_numpy
+from quadlin.core.moments import Moments
+from quadlin.data import Source, SourceError
+from quadlin.estimators.classifier import SecondOrderClassifier
+from quadlin.estimators.logistic_model import LogisticModel
+
+NOT_OF_CLASSES = ("loss", "polish", "uncertainty")  # options that only a regression has
+LABEL = "prediction"  # the column of labels
+ZERO_OR_ONE = (
+    "The target has only the values 0 and 1. For probabilities of the two, use --classify."
+)
+
+
+def make_classifier(params: dict[str, Any], model: ModelOptions, cv: bool) -> LogisticModel:
+    """Return the classifier that the options of the command ask for."""
+    given = [
+        name for name in NOT_OF_CLASSES if getattr(model, name) != getattr(ModelOptions(), name)
+    ]
+    if cv or given:
+        option = "cv" if cv else given[0].replace("_", "-")
+        raise UsageError(f"Classes cannot be combined with --{option}: leave it out.")
+    return SecondOrderClassifier(**{k: v for k, v in params.items() if k not in NOT_OF_CLASSES})
+
+
+def is_zero_or_one(target: Moments) -> bool:
+    """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
+    mean, var = float(target.mean[0]), float(target.var[0])
+    return bool(target.two_valued[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
+
+
+def refuse_several(model: Any) -> None:
+    """Refuse to show one model where there are several, for more than two classes."""
+    if isinstance(model, LogisticModel) and len(model.classes_) > 2:
+        labels = ", ".join(map(str, model.classes_))
+        raise UsageError(f"There is a model for each class: name one of {labels} with --label.")
+
+
+def one_of(model: Any, label: str | None) -> Any:
+    """Return the model of a class, where one is named."""
+    if label is None:
+        refuse_several(model)
+        return model
+    if not isinstance(model, LogisticModel):
+        raise UsageError("--label is for classifiers, and this model predicts numbers.")
+    names = {str(each): each for each in model.classes_.tolist()}
+    if label not in names:
+        raise UsageError(f"--label {label} is not one of {', '.join(names)}.")
+    return model if len(names) == 2 else model.one_vs_rest(names[label])
+
+
+def columns_of(model: LogisticModel) -> list[str]:
+    """Return the names of the columns of probabilities."""
+    return [f"probability={label}" for label in model.classes_]
+
+
+def predicted(
+    model: LogisticModel, rows: Source, with_labels: bool
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yield probabilities chunk by chunk, and beside them what was kept and the labels."""
+    for chunk, P, labels in model.predict_chunks(rows):
+        beside = chunk.kept_columns
+        if with_labels:
+            beside = _with_labels(beside, labels)
+        yield np.asarray(P, dtype=np.float64), beside
+
+
+def empty_beside(model: LogisticModel, kept: Any) -> Any:
+    """Return a table without rows: the columns that were kept, and that of labels."""
+    return _with_labels(kept, model.classes_[:0])
+
+
+def _with_labels(kept: Any, labels: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    column = pa.array(labels.astype(str) if labels.dtype.kind in "OU" else labels)
+    if kept is None:
+        return pa.table({LABEL: column})
+    return kept.append_column(LABEL, column)
+
+
+def scores(model: LogisticModel, rows: Source) -> dict[str, Any]:
+    """Return AUC (of two classes), log-loss and accuracy; 16 bytes per row are kept for the AUC."""
+    values, codes, weights = [], [], []
+    right = 0.0
+    for chunk, P, labels in model.predict_chunks(rows):
+        truth = model.classes_[_codes(to_numpy(chunk.y), rows, model)]
+        weight = np.ones(len(truth)) if chunk.weight is None else to_numpy(chunk.weight)
+        right += float(weight @ (to_numpy(labels) == truth))
+        values.append(to_numpy(P))
+        codes.append(np.searchsorted(model.classes_, truth))
+        weights.append(weight)
+    P, y, weight = (np.concatenate(parts) for parts in (values, codes, weights))
+    if not weight.sum() > 0:
+        raise ValueError("All weights are zero, so no row counts.")
+    every = np.arange(len(model.classes_))
+    two = len(every) == 2 and len(np.unique(y[weight > 0])) == 2
+    return {
+        "rows": len(y),
+        "auc": float(roc_auc_score(y, P[:, 1], sample_weight=weight)) if two else None,
+        "log_loss": float(log_loss(y, P, labels=every, sample_weight=weight)),
+        "accuracy": right / float(weight.sum()),
+        "classes": model.classes_.tolist(),
+    }
+
+
+def _codes(y: np.ndarray, rows: Source, model: LogisticModel) -> np.ndarray:
+    """Return the numbers of the classes of targets, which are labels or positions of them."""
+    if rows.labels is not None:
+        return y.astype(np.int64)  # the source was opened with the labels of the model
+    codes = np.minimum(np.searchsorted(model.classes_, y), len(model.classes_) - 1)
+    if model.classes_.dtype.kind in "OU" or np.any(model.classes_[codes] != y):
+        labels = ", ".join(map(str, model.classes_))
+        raise SourceError(f"The target has labels that the model does not know; it knows {labels}.")
+    return codes
+
+
+def score_table(content: dict[str, Any]) -> list[list[str]]:
+    """Return the scores as lines to print."""
+    table = [["rows", f"{content['rows']:,}", ""]]
+    if content["auc"] is not None:
+        table.append(["AUC", number(content["auc"]), "0.5 for guessing, 1 is perfect"])
+    return [
+        *table,
+        ["log-loss", number(content["log_loss"]), "of the probabilities, 0 is perfect"],
+        ["accuracy", f"{100 * content['accuracy']:.1f}%", "of the labels are predicted"],
+    ]

@@ -1,0 +1,169 @@
+/* One pass over rows: all products with a group of rows are taken while it is in the cache of its
+ * core, so that the rows are read from memory once. A group of dense rows is standardised there.
+ *
+ * Plain C with the vector types of GCC and Clang, called through ctypes. The passes are included once
+ * per kind of number and set of instructions, and the widest set that there is does the work.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define GROUP 8 /* rows that are multiplied together */
+
+/* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
+ * of the products. Must agree with `Pass` in `compiled.py`. */
+typedef struct {
+    int64_t n, d;
+    const char *x; /* (n, d) */
+    int64_t x_row, x_column, x_bytes; /* strides in bytes, size of a number */
+    const void *mean, *scale, *rest; /* (d,): z = (x - mean) scale - rest */
+    /* Forward: Z Q and (Z.Z) S. */
+    int64_t q, s;
+    const void *Q, *S; /* (q, d), (s, d) */
+    void *products, *squares; /* (q, n), (s, n): where they go, if anybody asks */
+    /* Or, in place of the first columns `quiet` of the products, sums of products of two of them. */
+    int64_t quiet, pairs;
+    const void *into, *left, *right_of; /* (pairs,), int64: to which sum, of which columns */
+    const void *pair_weight; /* (pairs,) */
+    void *quadratic; /* (sums, n), zero at first */
+    /* In between: r_i = w (c_i + Zw_i + sum_a t_a ZE_a ZH_ia - (Z.Z) S_i - y), i < m; its columns
+     * in Q are E (k), w (m) and, from `right` on, H (m k). Then r_i ZQ_b for `actions` columns. */
+    int64_t respond, m, k, right, action, actions;
+    const void *constant, *factor; /* (m,), (k,) */
+    const void *y, *weight; /* (n,) */
+    double *total, *loss; /* (m,), (1,): sums of r_i and of r_i^2 / w */
+    /* Backward: (Z' R)' for R as above, or as given, and (Z.Z)' R for its first columns. */
+    int64_t columns, square_columns;
+    const void *R; /* (columns, n) */
+    void *back, *back_squares; /* (columns, d), (square_columns, d) */
+    void *memory; /* `memory_needed` bytes */
+} pass;
+
+/* Sparse rows in place of x, and their products as sums over entries: Z = X D - 1 nu'. */
+typedef struct {
+    const void *pointers, *indices; /* (n + 1,), (entries,), of `index_bytes` */
+    int64_t index_bytes;
+    const void *data; /* (entries,) */
+    int64_t width, square_width; /* of the next three, of whole lines of the cache */
+    const void *weights; /* (d, width): D Q, and beside it what S needs of the entries */
+    const void *square_weights; /* (d, square_width): what S needs of the squares of the entries */
+    const void *constant; /* (width,): what is subtracted from the products */
+    int64_t back_width, back_square_width;
+    void *back, *back_squares; /* (d, back_width), (d, back_square_width): sums, zero at first */
+    double *totals; /* (columns,): sums of R, zero at first */
+    const void *scale, *shift; /* (d,): D and nu */
+    int64_t levelled; /* whether the square of every entry is `level` times the entry */
+    double level;
+} sparse;
+
+/* Rows are padded with zeros to whole vectors of any kind. */
+static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
+
+/* The place of the next line of the rows to come that is fetched beforehand. */
+typedef struct {
+    const char *at;
+} ahead;
+
+static inline __attribute__((always_inline)) void fetch(ahead *next)
+{
+    __builtin_prefetch(next->at, 0, 3);
+    next->at += 64;
+}
+
+/* Keeps a vector that is used several times in a register: GCC would load it for each use. */
+#if defined(__x86_64__)
+#define HELD(v) __asm__("" : "+v"(v))
+#elif defined(__aarch64__)
+#define HELD(v) __asm__("" : "+w"(v))
+#else
+#define HELD(v)
+#endif
+
+#define PASTE(a, b, c) a##_##b##_##c
+#define NAMED(a, b, c) PASTE(a, b, c)
+#define NAME(a) NAMED(a, REAL, ISA)
+#define INLINE static inline __attribute__((always_inline)) TARGET
+
+#define BYTES 16
+#define ISA plain
+#define TARGET
+#define ROWS 4 /* of a tile of products */
+#define ABREAST 1 /* vectors of a tile of sums */
+#include "_passes_kinds.h"
+
+#if defined(__x86_64__)
+#define BYTES 32
+#define ISA avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define ROWS 4
+#define ABREAST 1
+#include "_passes_kinds.h"
+
+#define BYTES 64
+#define ISA avx512
+#define TARGET __attribute__((target("avx512f,avx2,fma,prefer-vector-width=512")))
+#define ROWS 8
+#define ABREAST 2
+#include "_passes_kinds.h"
+#endif
+
+/* Which source this was made of. */
+const char *source_digest(void) { return SOURCE_DIGEST; }
+
+/* The sizes of the structures, for those who write them down again. */
+int pass_size(void) { return sizeof(pass); }
+int sparse_size(void) { return sizeof(sparse); }
+
+/* How wide the instructions of this machine are: 0, 1 or 2. */
+int instruction_level(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) return 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+#endif
+    return 0;
+}
+
+/* How much memory a pass needs beside its arrays. */
+int64_t memory_needed(const pass *p, int bytes)
+{
+    const int64_t columns = p->q + p->s + p->columns;
+    const int64_t wide = GROUP + columns + p->square_columns;
+    return (wide * padded_width(p->d) + columns * GROUP) * bytes + 64;
+}
+
+int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
+{
+    const int64_t products = (p->n + GROUP - 1) * (p->q + p->s), response = p->columns * GROUP;
+    return (products + response + x->width + x->square_width + x->back_width) * bytes + 6 * 64;
+}
+
+/* Do it. `level` is at most `instruction_level()`. */
+#if defined(__x86_64__)
+#define WIDEST(run, real, ...)                                                                    \
+    if (level == 2) run##_##real##_avx512(__VA_ARGS__);                                           \
+    else if (level == 1) run##_##real##_avx2(__VA_ARGS__);                                        \
+    else run##_##real##_plain(__VA_ARGS__);
+#else
+#define WIDEST(run, real, ...)                                                                    \
+    (void)level;                                                                                  \
+    run##_##real##_plain(__VA_ARGS__);
+#endif
+
+void run_pass(const pass *p, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(run, float, p)
+    } else {
+        WIDEST(run, double, p)
+    }
+}
+
+void run_sparse_pass(const pass *p, const sparse *x, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(run_sparse, float, p, x)
+    } else {
+        WIDEST(run_sparse, double, p, x)
+    }
+}

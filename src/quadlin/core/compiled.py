@@ -1,0 +1,269 @@
+"""The compiled kernel: passes over numpy rows that read them from memory once.
+
+`_passes.c` is compiled when the package is built, where there is a compiler; without it, the
+reference in `block.py` does the same in numpy. ``QUADLIN_KERNEL=numpy`` in the environment switches
+the compiled kernel off.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import c_int64, c_void_p
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from quadlin.core.arrays import Array
+from quadlin.core.kernel import pieces, scratch
+from quadlin.core.response import Passed, Response
+from quadlin.core.units import Units
+
+SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
+NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class Pass(ctypes.Structure):
+    """What `run_pass` does: the struct of that name in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("n", "d")),
+        ("x", c_void_p),
+        *((name, c_int64) for name in ("x_row", "x_column", "x_bytes")),
+        *((name, c_void_p) for name in ("mean", "scale", "rest")),
+        *((name, c_int64) for name in ("q", "s")),
+        *((name, c_void_p) for name in ("Q", "S", "products", "squares")),
+        *((name, c_int64) for name in ("quiet", "pairs")),
+        *((name, c_void_p) for name in ("into", "left", "right_of", "pair_weight", "quadratic")),
+        *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
+        *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
+        *((name, c_int64) for name in ("columns", "square_columns")),
+        *((name, c_void_p) for name in ("R", "back", "back_squares", "memory")),
+    ]
+
+
+class SparseRows(ctypes.Structure):
+    """Sparse rows and what their products need: `sparse` in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("pointers", "indices")),
+        ("index_bytes", c_int64),
+        ("data", c_void_p),
+        *((name, c_int64) for name in ("width", "square_width")),
+        *((name, c_void_p) for name in ("weights", "square_weights", "constant")),
+        *((name, c_int64) for name in ("back_width", "back_square_width")),
+        *((name, c_void_p) for name in ("back", "back_squares", "totals", "scale", "shift")),
+        ("levelled", c_int64),
+        ("level", ctypes.c_double),
+    ]
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled kernel; None without one, or where it was made of another source."""
+    try:
+        loaded = ctypes.CDLL(str(Path(__file__).with_name("_passes.so")))
+        loaded.source_digest.restype = ctypes.c_char_p
+        if loaded.source_digest().decode() != source_digest():
+            return None
+        loaded.memory_needed.restype = loaded.sparse_memory_needed.restype = c_int64
+        loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
+    except (OSError, AttributeError):
+        return None
+    return loaded
+
+
+def source_digest() -> str:
+    """Return what tells one version of the C sources from another."""
+    return blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=16).hexdigest()
+
+
+@cache
+def instruction_level() -> int:
+    """Return how wide the vector instructions of this machine are: 0, 1 or 2."""
+    loaded = library()
+    return 0 if loaded is None else int(loaded.instruction_level())
+
+
+def usable(X: Array, units: Units) -> bool:
+    """Tell whether the compiled kernel is there, and takes rows and units of such numbers."""
+    numbers = X.dtype in NUMBERS and units.scale.dtype in NUMBERS
+    return numbers and os.environ.get("QUADLIN_KERNEL") != "numpy" and library() is not None
+
+
+Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
+
+
+class Kernel:
+    """Products with the standardised rows of one block, in numpy arrays of one dtype."""
+
+    def __init__(self, X: Array, dtype: np.dtype) -> None:
+        self.X, self.dtype = X, dtype
+
+    def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
+        """Return Z Q and (Z∘Z) S, None without S."""
+        n = self.X.shape[0]
+        products = np.empty((Q.shape[1], n), self.dtype)
+        squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
+        self.run(Pass(), {"products": products, "squares": squares}, Q, S, 0, 0)
+        return products.T, None if squares is None else squares.T
+
+    def forms(
+        self, A: Array, cores: Sequence[Array | None], w: Array, S: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        """Return Z w, the quadratic forms of the rows of Z A and (Z∘Z) S, None without S."""
+        n = self.X.shape[0]
+        into, left, right, weight = pairs_of(cores)
+        linear = np.empty((w.shape[1], n), self.dtype)
+        quadratic = np.zeros((len(cores), n), self.dtype)
+        squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
+        given = {
+            "into": into,
+            "left": left,
+            "right_of": right,
+            "pair_weight": self.vector(weight),
+            "products": linear,
+            "quadratic": quadratic,
+            "squares": squares,
+        }
+        what = Pass(quiet=A.shape[1], pairs=into.shape[0])
+        self.run(what, given, np.concatenate([A, w], axis=1), S, 0, 0)
+        return linear.T, quadratic.T, None if squares is None else squares.T
+
+    def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
+        """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""
+        given = {"R": np.ascontiguousarray(R.T, self.dtype)}
+        return self.run(Pass(), given, None, None, R.shape[1], square_columns)
+
+    def through(
+        self, Q: Array, respond: Respond, S: Array | None, squares: bool
+    ) -> tuple[Array, Array, Array | None]:
+        """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S)."""
+        total = total_squares = None
+        for part in self.parts():
+            some = self.rows(part)
+            A, R = respond(*some.products(Q, S), part)
+            m = R.shape[1]
+            back, second = some.sums(np.concatenate([R, A], axis=1), m if squares else 0)
+            total = back if total is None else total + back
+            total_squares = second if total_squares is None else total_squares + second
+        assert total is not None
+        return total[:, m:], total[:, :m], total_squares if squares else None
+
+    def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
+        """Return what the residuals of a response say of the rows."""
+        assembly, action = response.assembly, response.action
+        m, actions = assembly.constant.shape[0], action.stop - action.start
+        total, loss = np.zeros(m), np.zeros(1)
+        vectors = {
+            "constant": assembly.constant,
+            "factor": response.factor,
+            "y": response.y,
+            "weight": response.weight,
+        }
+        arrays = {name: None if v is None else self.vector(v) for name, v in vectors.items()}
+        given = {**arrays, "total": total, "loss": loss}
+        what = Pass(respond=1, m=m, k=response.factor.shape[0], right=response.right)
+        what.action, what.actions = action.start, actions
+        back, p2 = self.run(what, given, Q, S, m + m * actions, m if squares else 0)
+        return Passed(back[:, m:], back[:, :m], p2 if squares else None, total, float(loss[0]))
+
+    def parts(self) -> Iterable[slice]:
+        """Return runs of rows that stay in the cache."""
+        raise NotImplementedError
+
+    def rows(self, part: slice) -> "Kernel":
+        """Return that of some rows."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        what: Pass,
+        given: Mapping[str, np.ndarray | None],
+        Q: Array | None,
+        S: Array | None,
+        columns: int,
+        square_columns: int,
+    ) -> tuple[Array, Array]:
+        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
+        raise NotImplementedError
+
+    def vector(self, v: Array) -> np.ndarray:
+        """Return numbers one after the other."""
+        return np.ascontiguousarray(v, self.dtype)
+
+
+class DenseKernel(Kernel):
+    """Dense rows of any strides; each is standardised outright when it is read."""
+
+    def __init__(self, X: np.ndarray, units: Units) -> None:
+        super().__init__(X, units.scale.dtype)
+        self.units = units
+
+    @classmethod
+    def of(cls, X: Array, units: Units) -> "DenseKernel | None":
+        """Return the kernel for some rows; None where the reference must do."""
+        dense = isinstance(X, np.ndarray) and X.flags.aligned
+        return cls(X, units) if dense and usable(X, units) else None
+
+    def parts(self) -> Iterable[slice]:
+        """Return runs of rows that stay in the cache."""
+        n, d = self.X.shape
+        return pieces(n, d * self.dtype.itemsize) if n else [slice(0, 0)]
+
+    def rows(self, part: slice) -> Kernel:
+        """Return that of some rows."""
+        return DenseKernel(self.X[part], self.units)
+
+    def run(
+        self,
+        what: Pass,
+        given: Mapping[str, np.ndarray | None],
+        Q: Array | None,
+        S: Array | None,
+        columns: int,
+        square_columns: int,
+    ) -> tuple[Array, Array]:
+        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
+        X, units, d = self.X, self.units, self.X.shape[1]
+        back = np.empty((columns, d), self.dtype)
+        squares = np.empty((square_columns, d), self.dtype)
+        arrays = {name: self.vector(getattr(units, name)) for name in ("mean", "scale", "rest")}
+        arrays |= {"Q": self._rows_of(Q), "S": self._rows_of(S)}
+        arrays |= {"back": back, "back_squares": squares}
+        (what.n, what.d), what.x, what.x_bytes = X.shape, X.ctypes.data, X.itemsize
+        what.x_row, what.x_column = X.strides
+        what.q, what.s = arrays["Q"].shape[0], arrays["S"].shape[0]
+        what.columns, what.square_columns = columns, square_columns
+        point(what, {**arrays, **given})
+        loaded, size = library(), self.dtype.itemsize
+        assert loaded is not None
+        memory = scratch("compiled", loaded.memory_needed(ctypes.byref(what), size))
+        what.memory = memory.ctypes.data
+        loaded.run_pass(ctypes.byref(what), size, instruction_level())
+        return back.T, squares.T
+
+    def _rows_of(self, Q: Array | None) -> np.ndarray:
+        """Return Qᵀ, contiguous; no rows without Q."""
+        if Q is None:
+            return np.empty((0, self.X.shape[1]), self.dtype)
+        return np.ascontiguousarray(Q.T, self.dtype)
+
+
+def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
+    """Return which form, which two products and what weight each term of symmetric cores has."""
+    terms = [(np.empty(0, np.int64),) * 3 + (np.empty(0),)]
+    for form, C in enumerate(cores):
+        if C is not None:
+            left, right = np.nonzero(np.triu(C))
+            weight = np.where(left == right, 1, 2) * C[left, right]
+            terms.append((np.full(left.shape, form), left, right, weight))
+    return tuple(np.concatenate(parts) for parts in zip(*terms, strict=True))
+
+
+def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Set the pointers of a structure to arrays, which the caller keeps alive."""
+    for name, array in arrays.items():
+        if array is not None:
+            setattr(structure, name, array.ctypes.data)

@@ -1,0 +1,122 @@
+"""The compiled kernel for sparse rows: products as sums over the entries that are stored."""
+
+import ctypes
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import Array
+from quadlin.core.compiled import (
+    Kernel,
+    Pass,
+    SparseRows,
+    instruction_level,
+    library,
+    point,
+    usable,
+)
+from quadlin.core.kernel import scratch
+from quadlin.core.pieces import Pieces
+
+LINE = 64  # bytes of a line of the cache
+UNIT = 16  # bytes of the narrowest vector: rows of the weights and of the sums are whole ones
+
+
+class SparseKernel(Kernel):
+    """CSR rows that are centred inside the products.
+
+    .. math:: Z Q = X (D Q) - 1 (\\nu^\\top Q), \\quad
+              (Z \\circ Z) S = (X \\circ X) D^2 S - 2 X D\\nu S + 1 (\\nu \\circ \\nu)^\\top S
+    """
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(pieces.X, pieces.dtype)
+        self.pieces = pieces
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> "SparseKernel | None":
+        """Return the kernel for some rows; None where some columns are standardised outright."""
+        near = issparse(pieces.X) and pieces.far is None and not pieces.outright
+        takes = near and isinstance(pieces.X, csr_array) and usable(pieces.X, pieces.units)
+        return cls(pieces) if takes else None
+
+    def parts(self) -> Iterable[slice]:
+        """Return all rows: a block of them is not larger than its sums."""
+        return [slice(0, self.X.shape[0])]
+
+    def rows(self, part: slice) -> Kernel:
+        """Return that of all rows."""
+        return self
+
+    def run(
+        self,
+        what: Pass,
+        given: Mapping[str, np.ndarray | None],
+        Q: Array | None,
+        S: Array | None,
+        columns: int,
+        square_columns: int,
+    ) -> tuple[Array, Array]:
+        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
+        X, (n, d), level = self.X, self.X.shape, self.pieces.level
+        q, s = (0 if weights is None else weights.shape[1] for weights in (Q, S))
+        weights, square_weights, constant = self._weights(Q, S, q, s)
+        back = self._lines(d, columns)
+        back_squares = self._lines(d, square_columns)
+        totals = np.zeros(columns)
+        rows = SparseRows(index_bytes=X.indices.itemsize, levelled=level is not None)
+        rows.level = 0 if level is None else float(level[0])
+        rows.width, rows.square_width = weights.shape[1], square_weights.shape[1]
+        rows.back_width, rows.back_square_width = back.shape[1], back_squares.shape[1]
+        arrays = {
+            "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
+            "indices": np.ascontiguousarray(X.indices),
+            "data": self.vector(X.data),
+            "weights": weights,
+            "square_weights": square_weights,
+            "constant": constant,
+            "back": back,
+            "back_squares": back_squares,
+            "totals": totals,
+            "scale": self.vector(self.pieces.scale),
+            "shift": self.vector(self.pieces.shift),
+        }
+        point(rows, arrays)
+        what.n, what.d, what.q, what.s = n, d, q, s
+        what.columns, what.square_columns = columns, square_columns
+        point(what, given)
+        loaded, size = library(), self.dtype.itemsize
+        assert loaded is not None
+        what_at, rows_at = ctypes.byref(what), ctypes.byref(rows)
+        memory = scratch("compiled", loaded.sparse_memory_needed(what_at, rows_at, size))
+        what.memory = memory.ctypes.data
+        loaded.run_sparse_pass(what_at, rows_at, size, instruction_level())
+        return back[:, :columns], back_squares[:, :square_columns]
+
+    def _weights(
+        self, Q: Array | None, S: Array | None, q: int, s: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what entries and their squares are multiplied by, and what is subtracted."""
+        pieces, d, level = self.pieces, self.X.shape[1], self.pieces.level
+        scale, shift = pieces.scale[:, None], pieces.shift[:, None]
+        weights, constant = self._lines(d, q + s), np.zeros(q + s, self.dtype)
+        square_weights = self._lines(d, s if level is None else 0)
+        if Q is not None:
+            np.multiply(scale, Q, out=weights[:, :q])
+            constant[:q] = pieces.shift @ Q
+        if S is not None:
+            slope = -2 * shift if level is None else level * scale - 2 * shift
+            weights[:, q : q + s] = slope * scale * S
+            constant[q:] = -(pieces.shift**2 @ S)
+            if level is None:
+                square_weights[:, :s] = scale**2 * S
+        return weights, square_weights, constant
+
+    def _lines(self, rows: int, columns: int) -> np.ndarray:
+        """Return zeros that begin with a line of the cache, in rows of whole vectors."""
+        width = -(-columns * self.dtype.itemsize // UNIT) * UNIT
+        memory = np.zeros(rows * width + LINE, np.uint8)
+        start = -memory.ctypes.data % LINE
+        lines = memory[start : start + rows * width].view(self.dtype)
+        return lines.reshape(rows, width // self.dtype.itemsize)

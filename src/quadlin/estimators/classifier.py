@@ -1,0 +1,261 @@
+"""The classifiers: their parameters, attributes and cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.data import Source
+from quadlin.data.names import Name
+from quadlin.estimators.field_fit import NOT_A_STREAM, NOT_FIELDS, check_draws, has_posterior
+from quadlin.estimators.field_labels import fit_field_labels
+from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitting import Task
+from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.solve.fit_state import FitState
+
+
+class SecondOrderClassifier(LogisticModel):
+    r"""Classifier whose log-odds are a second order linear model, of low rank and signed.
+
+    .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top M x,
+              \qquad M = M^\top,\ \mathrm{rank}\,M \le k
+
+    fitted by maximum likelihood, optionally penalised,
+
+    .. math:: \min\; 2 \sum_i \omega_i \log\left(1 + e^{\mp f(x_i)}\right)
+              + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+
+    from a start by moment estimates, by Newton steps that never raise the objective. By default the
+    rank and the penalties are learned from the rows. Features are standardised internally and the
+    penalty applies to standardised features; all results are in the user's units.
+
+    With more than two classes there is one such model for each class against all others, with its
+    own rank and penalties, and the probabilities are divided by their sum.
+
+    Parameters
+    ----------
+    rank : int or "auto", default="auto"
+        Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
+        features means no restriction. "auto" takes the rank of largest evidence (marginal
+        likelihood, by Laplace's approximation), from a linear model to all products of two
+        features. With more than 1,500 parameters, or with an explicit `alpha`, ranks are compared
+        by how well they predict a fifth of the rows by least squares.
+    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, psd, whiten, \
+    extrapolation
+        As for :class:`SecondOrderRegressor`.
+    alpha : "auto", float or (float, float), default="auto"
+        Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
+        `LogisticRegression` on standardised features. "auto" takes the penalties of largest
+        evidence, but none so small that log-odds drawn from the prior would have a standard
+        deviation above 10: so rows that can be separated have finite log-odds. With ``alpha=0`` the
+        steps stop on such rows when the log-loss is 0.5% of that of a constant, with status
+        `separated` and a warning.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of the rows of each class; "balanced" gives all classes the same
+        total weight. Probabilities are then those of rows weighted so.
+    max_iter : int, default=50
+        Maximum number of steps of `fit`.
+    tol : float, default=1e-6
+        `fit` stops when a step would lower the objective by less than this fraction of it.
+    batch_size : int or "auto", default="auto"
+        Number of rows that `partial_fit` gathers for a step.
+    warm_start : bool, default=False
+        Whether `fit` starts from the model of the last fit, where there are two classes and rank
+        and alpha are given.
+    random_state : int, RandomState or None, default=None
+        Seed of the random matrix that the first estimate starts from.
+
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+        The labels, sorted.
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, has_diagonal_, interactions_, \
+    moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, fill_, fitted_
+        As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
+        more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
+        `history_` is the log-loss plus half the penalty per row.
+    status_ : Status
+        How the fit ended; its value is advice.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Notes
+    -----
+    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties; choosing them takes
+    a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤ 1,500 the number of
+    its parameters; all of it once per class where there are more than two. Memory beside X:
+    O((k + 8)d), a block of rows, two numbers per row, p×p while rank and penalties are chosen, and
+    d×d with full whitening.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((2000, 5))
+    >>> log_odds = 2 * X[:, 0] * X[:, 1] + X[:, 2]
+    >>> y = np.where(rng.uniform(size=2000) < 1 / (1 + np.exp(-log_odds)), "yes", "no")
+    >>> model = SecondOrderClassifier(random_state=0).fit(X, y)
+    >>> model.classes_.tolist(), model.rank_
+    (['no', 'yes'], 2)
+    >>> model.interactions_.top(1)[0][:2]
+    ('x0', 'x1')
+    >>> model.predict_proba([[1.5, 1.5, 0, 0, 0], [1.5, -1.5, 0, 0, 0]]).round(1).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        diagonal: str | Sequence[bool] = "auto",
+        alpha: float | tuple[float, float] | str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        extrapolation: str = "clip",
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.extrapolation = extrapolation
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+class FactorizationMachineClassifier(LogisticModel):
+    r"""Factorization machine for labels: log-odds without squares.
+
+    .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w
+              + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j
+
+    The same as :class:`SecondOrderClassifier` with ``diagonal="zero"``.
+
+    Parameters
+    ----------
+    rank, alpha, class_weight, fields, categorical_features, missing, fit_linear, fit_intercept, \
+    psd, whiten, max_iter, tol, batch_size, extrapolation, warm_start, random_state
+        As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
+    draws : int or None, default=None
+        With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
+        predictions come from the means of their log-odds. It needs rows of one-hot fields, as in
+        the notes, and ``alpha="auto"``.
+
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+        The labels, sorted. All others as for :class:`SecondOrderClassifier`.
+
+    Notes
+    -----
+    Rows in memory with at least two one-hot fields, in which every other column is a function of
+    the level of one of them, are fitted by variational inference if ``alpha="auto"``, as by
+    :class:`FactorizationMachineRegressor`: once to the labels as numbers, and once more to the
+    least squares that the logistic loss is about these log-odds. It takes the time of two such
+    fits, far less than Newton steps with penalties chosen on rows held out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from quadlin import FactorizationMachineClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> city, kind = rng.choice(["Oslo", "Rome"], 800), rng.choice(["ski", "sun"], 800)
+    >>> likes = (city == "Oslo") == (kind == "ski")
+    >>> likes = np.where(rng.uniform(size=800) < 0.9, likes, ~likes)
+    >>> rows = pd.DataFrame({"city": city, "kind": kind})
+    >>> machine = FactorizationMachineClassifier(random_state=0).fit(rows, likes)
+    >>> new = pd.DataFrame({"city": ["Oslo", "Oslo"], "kind": ["ski", "sun"]})
+    >>> machine.predict_proba(new)[:, 1].round(1).tolist()
+    [0.9, 0.1]
+    """
+
+    diagonal = "zero"  # not a parameter
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        alpha: float | tuple[float, float] | str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        missing: str = "error",
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        extrapolation: str = "clip",
+        draws: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.missing = missing
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.extrapolation = extrapolation
+        self.draws = draws
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def _fitted_labels(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows of one-hot fields by their posterior where that is possible."""
+        if self.draws is not None:
+            check_draws(self)
+        if self.draws is not None or has_posterior(self):
+            fitted = fit_field_labels(task, rows, source, self.draws, on_step)
+            if fitted is not None:
+                return fitted
+            if self.draws is not None:
+                raise ValueError(NOT_FIELDS)
+        return super()._fitted_labels(task, rows, source, warm, on_step)
+
+    def partial_fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`."""
+        if self.draws is not None:
+            raise ValueError(NOT_A_STREAM)
+        return super().partial_fit(X, y, classes, sample_weight)

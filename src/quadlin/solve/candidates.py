@@ -1,0 +1,248 @@
+"""What the evidence compares: ranks, each with its best penalties and a fit that is good enough.
+
+With few features all of it comes from one walk (`ProductGram`), else each rank takes walks of its
+own, started from a neighbour.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, log
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.model import Model, with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.driver import follow
+from quadlin.solve.evidence import Evidence, Kernel, far_behind, log_volume, maximised
+from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
+from quadlin.solve.polish import OnStep, polish
+from quadlin.solve.product_gram import ProductGram
+from quadlin.solve.restarts import FEW, quick_start
+from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
+from quadlin.solve.types import Options, Problem, Solution
+from quadlin.solve.whitening import Whitener, whitener
+
+CHEAP_COLUMNS = 1000  # as many products are a small matrix
+KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
+KERNEL_START = 250  # rows that find penalties to begin with
+ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
+LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
+LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
+BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
+FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
+MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
+NEAR = 10.0  # penalties within this factor share a whitener
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rank with its best penalties."""
+
+    rank: int
+    evidence: float
+    alpha: Alpha
+    noise: float  # σ², of the standardised target
+    gram: TangentGram | Kernel  # that the evidence came from
+    model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters but the intercept."""
+        if isinstance(self.gram, Kernel):
+            return sum(self.gram.sizes)
+        return sum(size for size, _ in self.gram.groups)
+
+    @property
+    def merit(self) -> float:
+        """Return the evidence, less what a quadratic part must have in advance."""
+        return self.evidence - MARGIN * (self.rank > 0)
+
+
+@dataclass
+class Candidates:
+    """The candidates so far, and the fits that they came from."""
+
+    rows: Rows
+    units: Units
+    options: Options
+    n_rows: int
+    weight: float
+    seed: int
+    tried: dict[int, Candidate | None] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)  # of rows left out, by rank
+    white: Whitener | None = None
+    white_ridge: float = 0.0  # that the whitener was made for
+
+    @property
+    def few_features(self) -> bool:
+        """Tell whether one walk for all products costs less than the walks that it saves."""
+        return 0 < self.d <= FEW and self.plain
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.units.scale.shape[0])
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether rank d is linear in its parameters."""
+        return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
+
+    @cached_property
+    def products(self) -> ProductGram | None:
+        """Take the walk that all ranks of few features need; None where features are many."""
+        if not self.few_features:
+            return None
+        gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
+        return ProductGram(to_numpy(gram), self.units, self.options)
+
+    def linear_model(self, U: Array) -> TangentGram:
+        """Return the linear model on the tangent space at the span of U (d, k)."""
+        if self.products is None:
+            return tangent_gram(self.rows, self.units, self.options, U)
+        return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
+
+    def left_out(self, candidate: Candidate) -> float:
+        """Return the mean squared error of rows left out one at a time."""
+        if candidate.rank not in self.errors:
+            gram, alpha = candidate.gram, candidate.alpha
+            self.errors[candidate.rank] = (
+                left_out_error_by_rows(gram, alpha)
+                if isinstance(gram, Kernel)
+                else left_out_error(self.rows, self.units, gram, alpha, self.weight)
+            )
+        return self.errors[candidate.rank]
+
+    def candidates(self) -> list[Candidate]:
+        """Return what was tried."""
+        return [c for c in self.tried.values() if c is not None]
+
+    def candidate(self, k: int) -> Candidate | None:
+        """Return a rank with its best penalties, or None where no matrix of it fits."""
+        if k not in self.tried:
+            ways = {0: self.ridge, self.d: self.all_products}
+            self.tried[k] = ways[k]() if k in ways else self.low_rank(k)
+        return self.tried[k]
+
+    def ridge(self) -> Candidate:
+        """Return ridge regression."""
+        if 0 not in self.tried:
+            U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
+            gram = self.linear_model(U)
+            best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
+            self.tried[0] = self.noted(0, best, None, gram)
+        ridge = self.tried[0]
+        assert ridge is not None
+        return ridge
+
+    def all_products(self) -> Candidate | None:
+        """Return ridge regression on all products, by the smaller of two matrices."""
+        d, xp = self.d, namespace(self.units.scale)
+        first = log(self.ridge().alpha[0] / self.weight) - 1
+        starts = [(first, second) for second in SECOND]
+        if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
+            U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
+            gram = self.linear_model(U)
+            linear, low = gram.centred(self.weight), self.best_low_rank()
+            groups, behind = len(linear.sizes), None  # without w, that of M alone
+            if low is not None:  # the same |M|² by more parameters
+                second = low.alpha[1] * gram.basis.size / low.parameters
+                begin = np.log([low.alpha[0], second])[-groups:]
+                behind = far_behind(linear, begin, low.evidence)
+            best = behind or maximised(linear, [start[-groups:] for start in starts])
+            return self.noted(d, best, None, gram)
+        if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
+            return None
+        kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
+        if self.n_rows > KERNEL_START:
+            # Which rows begin is told by the rows themselves, not by their order.
+            direction = np.random.default_rng(self.seed).standard_normal(d)
+            key = np.sin(1e3 * (to_numpy(Z) @ direction))
+            few = kernel.some(np.argsort(key)[:KERNEL_START])
+            begin = maximised(few, starts).log_alpha - log(few.weight)
+            starts = [(float(begin[0]), float(begin[1]))]
+            least = max(c.evidence for c in self.candidates())
+            behind = far_behind(kernel, begin + log(kernel.weight), least)
+            if behind is not None:
+                return self.noted(d, behind, None, kernel)
+        return self.noted(d, maximised(kernel, starts), None, kernel)
+
+    def best_low_rank(self) -> Candidate | None:
+        """Return the low rank of largest evidence so far."""
+        low = [c for c in self.candidates() if 0 < c.rank < self.d]
+        return max(low, key=lambda c: c.evidence, default=None)
+
+    def low_rank(self, k: int) -> Candidate:
+        """Fit a low rank and find its penalties, by turns."""
+        model, alpha = self.start(k)
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
+        options = replace(self.options, tol=tol, max_iter=LOOSE_STEPS)
+        more = () if model else (BEGIN, BEGIN / 50)
+        for _ in range(ROUNDS):
+            model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
+            tangent = self.linear_model(model.U)
+            gram = tangent.centred(self.weight)
+            before = np.log(alpha[-len(gram.sizes) :])
+            begin = (before - log(gram.weight)).tolist()
+            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
+            candidate = self.noted(k, best, model, tangent)
+            alpha, more = candidate.alpha, ()
+            if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
+                break
+        return candidate
+
+    def near_optimum(self, options: Options, warm: Model | None) -> Model:
+        """Fit a rank well enough to compare its evidence."""
+        gram, alpha, weight = self.products, options.alpha, self.weight
+        if gram is None:
+            return self.fit(options, warm)[0].model
+        if warm is None:
+            return quick_start(self.problem(options), gram.gram)
+        start = gram.of(warm, alpha)
+        p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
+        return gram.model(p, alpha)
+
+    def noted(
+        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | Kernel
+    ) -> Candidate:
+        """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
+        share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
+        cost = share * log_volume(self.d, k)
+        first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
+        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
+
+    def start(self, k: int) -> tuple[Model | None, Alpha]:
+        """Return a model and penalties to begin with: those of the next higher rank, if any."""
+        low = [c for c in self.candidates() if 0 < c.rank < self.d]
+        higher = min((c for c in low if c.rank > k), key=lambda c: c.rank, default=None)
+        if higher is not None and higher.model is not None:
+            first, second = higher.alpha  # the same |M|² by fewer parameters
+            return with_rank(higher.model, k), (first, second * k / higher.rank)
+        if low:
+            return None, max(low, key=lambda c: c.rank).alpha
+        ends = self.tried.get(self.d) or self.ridge()
+        second = ends.alpha[1] / self.weight if ends.rank else inf
+        second = min(max(second, BEGIN / 50), BEGIN)
+        return None, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
+
+    def fit(
+        self, options: Options, warm: Model | None, on_step: OnStep = None
+    ) -> tuple[Solution, Whitener]:
+        """Fit a rank with given penalties."""
+        rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
+        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
+        if self.white is None or not near:
+            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            self.white_ridge = ridge
+        problem = self.problem(options)
+        return follow(problem, polish(problem, self.white, warm), on_step), self.white
+
+    def problem(self, options: Options, worthless: float = 0.0) -> Problem:
+        """Return the problem of a rank with given penalties."""
+        rng = np.random.default_rng(self.seed)
+        return Problem(self.rows, self.units, options, rng, worthless, self.rows.share == 1)

@@ -1,0 +1,166 @@
+"""Models of many ranks and penalties on the same rows, each the same whatever else was asked for.
+
+A model of rank 0 or d is solved outright where a matrix of its parameters fits, and with few
+features any rank is, from the Gram matrix of all products. Any other starts at the reference model
+of its rank, a fit from scratch with a moderate penalty, and goes from there to the same tolerance:
+so what is found depends on the rows, the rank and the penalties alone.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.model import Model, constant_model
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey
+from quadlin.core.units import Units
+from quadlin.solve.driver import follow
+from quadlin.solve.exact import Alpha, Exact, exact_solver
+from quadlin.solve.polish import descended, polish
+from quadlin.solve.restarts import FEW, Factors, Landscape, optima, products_of
+from quadlin.solve.tangent import Coordinates
+from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve.whitening import Identity, Whitener, whitener
+
+REFERENCE = (1e-3, 0.02)  # penalties of the reference models, as shares of the weight
+REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
+SAME = 1e-6  # of the loss: optima that are closer are one
+KEPT_ENTRIES = 1 << 23  # of the matrices of a fold that stay in memory between batches of cells
+
+Point = tuple[int, Alpha]  # rank and penalties
+
+
+class Cells:
+    """The models of one fold, or of all rows."""
+
+    def __init__(
+        self, rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int
+    ) -> None:
+        self.rows, self.units, self.options, self.surveyed = rows, units, options, surveyed
+        self.n_rows, self.weight, self.seed = surveyed.tally.counting, surveyed.tally.weight, seed
+        self.solutions: dict[Point, Solution] = {}
+        self._references: dict[int, Model] = {}
+        self._optima: dict[int, list[Factors]] = {}
+        self._exact: dict[bool, Exact | None] = {}
+        self._products: np.ndarray | None = None
+        self._white: Whitener | None = None
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.units.scale.shape[0])
+
+    def outright(self, rank: int, alpha: Alpha) -> bool:
+        """Tell whether a model needs no walks but the one for a matrix."""
+        if rank in (0, self.d):
+            return min(alpha) > 0 and self.exact(rank == 0) is not None
+        return self.d <= FEW
+
+    def solution(self, rank: int, alpha: Alpha) -> Solution:
+        """Return the model of a rank and penalties."""
+        point = (rank, alpha)
+        if point not in self.solutions:
+            if not self.outright(rank, alpha):
+                solution = self._iterated(rank, alpha)
+            elif rank in (0, self.d):
+                exact = self.exact(rank == 0)
+                assert exact is not None
+                solution = self._noted(exact.model(alpha, rank))
+            else:
+                solution = self._from_products(rank, alpha)
+            self.solutions[point] = solution
+        return self.solutions[point]
+
+    def exact(self, linear: bool) -> Exact | None:
+        """Return the solver for rank 0 or d, where there is one."""
+        if linear not in self._exact:
+            parts = (self.rows, self.units, self.options, self.n_rows)
+            self._exact[linear] = exact_solver(*parts, linear)
+        return self._exact[linear]
+
+    def forget(self) -> None:
+        """Drop matrices that are large, which can be had again for a pass, and exact solutions."""
+        size = {k: 0 if exact is None else exact.entries for k, exact in self._exact.items()}
+        self._exact = {k: e for k, e in self._exact.items() if size[k] <= KEPT_ENTRIES}
+        self.solutions = {p: s for p, s in self.solutions.items() if 0 < p[0] < self.d}
+
+    def recorded(self, rank: int, alpha: Alpha) -> Solution:
+        """Return the solution with its objective noted: a pass where it has none yet."""
+        solution = self.solution(rank, alpha)
+        if solution.history:
+            return solution
+        problem = self._problem(rank, alpha, self.options.tol)
+        coordinates = Coordinates(self.units, problem.options, Identity())
+        loss = problem.sums(solution.model, squares=False).loss + coordinates.ridge(solution.model)
+        unit = self.units.target.scale**2 / self.weight
+        return self._noted(solution.model, float(loss) * unit)
+
+    def _noted(self, model: Model, *losses: float) -> Solution:
+        history = tuple(Record(0, self.rows.walks, loss) for loss in losses)
+        return Solution(model, self.units, Status.converged, history)
+
+    def _problem(self, rank: int, alpha: Alpha, tol: float) -> Problem:
+        options = replace(self.options, rank=rank, alpha=alpha, tol=tol)
+        return Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
+
+    def _from_products(self, rank: int, alpha: Alpha) -> Solution:
+        """Go to the optimum from each of those that many starts led to at the reference penalty."""
+        if rank not in self._optima:
+            rng = np.random.default_rng(self.seed)
+            self._optima[rank] = _different(
+                optima(self._landscape(rank, self._moderate), rank, self.options.psd, rng)
+            )
+        landscape = self._landscape(rank, alpha)
+        ends = [landscape.descended(f, 100) for f in landscape.again(self._optima[rank])]
+        best = min(ends, key=lambda f: f.loss)
+        loss = (best.loss + landscape.unexplained) * self.units.target.scale**2
+        return self._noted(landscape.model(best, self.units), loss)
+
+    def _landscape(self, rank: int, alpha: Alpha) -> Landscape:
+        if self._products is None:
+            self._products = products_of(self.rows, self.units)
+        return Landscape(self._products, self.units, replace(self.options, rank=rank, alpha=alpha))
+
+    def _iterated(self, rank: int, alpha: Alpha) -> Solution:
+        """Go to the optimum from the reference model of the rank."""
+        problem = self._problem(rank, alpha, max(CELL_TOL, self.options.tol))
+        start = (
+            constant_model(self.units, 0, self.units.target.centre)
+            if rank == 0
+            else self._reference(rank)
+        )
+        return _finished(follow(problem, descended(problem, self._whitener(), start)))
+
+    def _reference(self, rank: int) -> Model:
+        if rank not in self._references:
+            tol = max(REFERENCE_TOL, self.options.tol)
+            problem = self._problem(rank, self._moderate, tol)
+            solution = _finished(follow(problem, polish(problem, self._whitener())))
+            self._references[rank] = solution.model
+        return self._references[rank]
+
+    @property
+    def _moderate(self) -> Alpha:
+        return REFERENCE[0] * self.weight, REFERENCE[1] * self.weight
+
+    def _whitener(self) -> Whitener:
+        if self._white is None:
+            rng = np.random.default_rng(self.seed)
+            mode = self.options.whiten
+            self._white = whitener(self.rows, self.units, mode, REFERENCE[0], rng)
+        return self._white
+
+
+def _different(sorted_optima: list[Factors]) -> list[Factors]:
+    """Return optima of different losses."""
+    kept = sorted_optima[:1]
+    for f in sorted_optima[1:]:
+        if all(abs(f.loss - other.loss) > SAME * other.loss for other in kept):
+            kept.append(f)
+    return kept
+
+
+def _finished(solution: Solution) -> Solution:
+    if solution.status is Status.interrupted:
+        raise KeyboardInterrupt(solution.status.value)
+    return solution

@@ -1,0 +1,158 @@
+r"""Fits of many rows that begin on a few rows per parameter.
+
+A step costs what its rows cost, and conjugate gradients on n rows contract by about √(dof/n) per
+product with them: the cheapest way to the neighbourhood of the optimum is by some three rows per
+parameter. There the error is down to what such a sample knows, σ²·dof/n, after a few dozen walks
+over it; then the sample grows, and ends with all rows, where one or two steps are left. Where
+components do not stand out of a sample's noise, it has nothing to say, and a larger one starts
+from scratch.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import namespace
+from quadlin.core.model import Model, in_units
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Tally, survey
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.driver import follow
+from quadlin.solve.polish import OnStep, polish
+from quadlin.solve.restarts import FEW
+from quadlin.solve.sample import sample_of
+from quadlin.solve.tangent import Coordinates
+from quadlin.solve.types import Options, Problem, Solution, Status
+from quadlin.solve.whitening import Full, Whitener, sharpened, whitener
+
+ROWS_PER_PARAMETER = 3  # of the first sample
+GROWTH = 8  # from one sample to the next
+LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
+ENTRIES = 1 << 25  # of a sample
+EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
+SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
+ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the fit of a sample ended, in its own units."""
+
+    solution: Solution
+    white: Whitener
+    clear: bool
+
+    def model(self, units: Units) -> Model:
+        """Return the model in the units of other rows."""
+        return in_units(self.solution.model, self.solution.units, units)
+
+
+def sample_sizes(n: float, d: int, dof: int) -> list[int]:
+    """Return the numbers of rows to fit before all of them: none where there are not many.
+
+    Examples
+    --------
+    >>> sample_sizes(10_000, 50, 300), sample_sizes(1_000_000, 50, 300), sample_sizes(2000, 50, 300)
+    ([900], [900, 7200, 57600], [])
+    """
+    sizes, size = [], ROWS_PER_PARAMETER * dof
+    while size * LEAST_RATIO <= n and size * d <= ENTRIES:
+        sizes.append(size)
+        size *= GROWTH
+    return sizes
+
+
+def fit_from_few(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    make_units: UnitsMaker,
+    tally: Tally,
+    seed: int,
+    on_step: OnStep = None,
+) -> tuple[Solution, Whitener] | None:
+    """Fit samples of growing size and then all rows; None where a sample is of no help.
+
+    Passes: two and 80 walks over three rows per parameter without noise; 8 and 25 with it.
+    Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
+    """
+    d, rank, n = int(units.scale.shape[0]), options.rank, effective_rows(tally)
+    if not options.polish or not 0 < rank < d or d <= FEW or units.target.power == 0:
+        return None
+    dof = degrees_of_freedom(d, rank, **options.parts)
+    sizes = sample_sizes(n, d, dof)
+    if not sizes:
+        return None
+    largest = sample_of(rows, sizes[-1] / n, tally.rows)
+    stage: Stage | None = None
+    for size in sizes:
+        few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
+        first, second = (a * size / n for a in options.alpha)
+        scaled = replace(options, alpha=(first, second))
+        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage)
+        if stage.solution.status is Status.interrupted:
+            return replace(stage.solution, model=stage.model(units), units=units), stage.white
+    del largest, few  # all rows need the memory
+    if stage is None or not stage.clear:
+        return None
+    worthless = final_error(options, dof / n)
+    problem = Problem(rows, units, options, np.random.default_rng(seed), worthless)
+    white = sharp_whitener(stage.white, problem, options.alpha[0] / tally.weight)
+    return follow(problem, polish(problem, white, stage.model(units), near=True), on_step), white
+
+
+def final_error(options: Options, error: float) -> float:
+    """Return the gain, as a fraction of the objective, that is not worth a step on all rows.
+
+    `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
+    """
+    return min(ERROR, PER_TOL * options.tol) * error
+
+
+def effective_rows(tally: Tally) -> float:
+    """Return as how many rows of equal weight rows count: (Σω)²/Σω²."""
+    return tally.weight**2 / max(tally.squared_weight, 1e-300)
+
+
+def _fit_sample(
+    few: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    error: float,
+    seed: int,
+    before: Stage | None,
+) -> Stage:
+    """Fit a sample to its own error, from the smaller one before where that was clear."""
+    surveyed = survey(few)
+    units = make_units(surveyed.features, surveyed.target)
+    rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
+    problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
+    if before is not None and before.clear:
+        white = sharp_whitener(before.white, problem, ridge)
+        solution = follow(problem, polish(problem, white, before.model(units), near=True))
+    else:
+        white = whitener(few, units, options.whiten, ridge, rng)
+        solution = follow(problem, polish(problem, white))
+    return Stage(solution, white, _is_clear(solution, white, options, error))
+
+
+def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
+    """Return a whitener of more rows: that of a sample, unless it knows each pair of features."""
+    if isinstance(white, Full):
+        white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)
+    return sharpened(white) if isinstance(white, Full) else white
+
+
+def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
+    """Tell whether all components stand out of the noise of the sample, σ√(d/n)."""
+    model, units = solution.model, solution.units
+    if solution.status is not Status.converged:
+        return False
+    loss = solution.history[-1].loss / units.target.scale**2
+    n = degrees_of_freedom(*model.U.shape, **options.parts) / error
+    edge = sqrt(loss / (1 - error) * model.w.shape[0] / n)
+    s = Coordinates(units, options, white).of(model)[-1]
+    return float(namespace(s).min(namespace(s).abs(s))) > EDGE * edge

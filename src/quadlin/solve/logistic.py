@@ -1,0 +1,206 @@
+r"""Labels 0 and 1: their log-odds as a second order linear model, by the logistic loss.
+
+.. math:: \min\; 2 \sum_i \omega_i \left(\log(1 + e^{f_i}) - y_i f_i\right)
+          + \alpha_1 |\rho \circ w|^2 + 2 \alpha_2 \|\rho\rho^\top \circ \bar M\|_F^2
+
+which is scikit-learn's `LogisticRegression` with C = 1/α. To second order about log-odds g it is
+least squares, with weights h = p(1 − p) and targets g + (y − p)/h. About a constant these weights
+are all the same: so a least-squares fit of the labels, in other units, is the start. From there
+Gauss–Newton goes down with the curvature of the loss itself (`change_sums`), never up.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import curvature, probability, softplus
+from quadlin.core.model import Model, constant_model, predict, tied
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey
+from quadlin.core.units import Target, Units
+from quadlin.solve.candidates import NEAR
+from quadlin.solve.choice import Automatic, fit_choosing
+from quadlin.solve.driver import follow
+from quadlin.solve.exact import Exact
+from quadlin.solve.fit_state import FitState, fit_state
+from quadlin.solve.polish import polish
+from quadlin.solve.tangent import Coordinates
+from quadlin.solve.types import (
+    Options,
+    Problem,
+    Record,
+    Solution,
+    Status,
+    loss_unit,
+    usual_curvature,
+)
+from quadlin.solve.whitening import Identity, Whitener, whitener
+
+OnStep = Callable[[FitState], bool] | None
+START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
+FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
+NEWTON_STEPS, EXACT_TOL = 25, 1e-13  # of steps that are solved outright
+
+
+@dataclass(frozen=True)
+class Linearised(UnitsMaker):
+    """Units of labels as numbers, about the constant that fits them best.
+
+    y = p₀ + √h₀ g for log-odds f = f₀ + g/√h₀, with h₀ = p₀(1 − p₀).
+    """
+
+    def __call__(self, features: Moments, target: Moments) -> Units:
+        """Return the units for rows of these moments."""
+        units = super().__call__(features, target)
+        f0 = np.float64(units.target.centre)
+        p0, root = float(probability(f0)), sqrt(float(curvature(f0)))
+        mean, var = float(target.mean[0]), float(target.var[0])
+        power = (var + (mean - p0) ** 2) / root**2
+        return replace(units, target=Target(p0, root, (mean - p0) / root, power))
+
+
+@dataclass(frozen=True)
+class Working:
+    """The least squares that the loss is, to second order, about some log-odds."""
+
+    rows: Rows  # with weights h and targets g + (y − p)/h
+    units: Units
+    weight: float  # Σωh
+    offset: float  # that the targets were shifted by
+    excess: float  # log-likelihood of the labels, less that of the working targets
+
+    @classmethod
+    def about(cls, model: Model, rows: Rows, units: Units, fit_intercept: bool) -> "Working":
+        """Linearise about a model: one pass, two numbers per row."""
+        parts = zip(*rows.collect(_working, model, units), strict=True)
+        h, z, omega, excess = (np.concatenate(part) for part in parts)
+        weight = float(omega @ h)
+        mean = float((omega * h) @ z) / weight
+        power = float((omega * h) @ z**2) / weight
+        offset = mean if fit_intercept else 0.0
+        target = Target(offset, 1.0, mean - offset, power - offset**2)
+        weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
+        return cls(weighted, replace(units, target=target), weight, offset, float(omega @ excess))
+
+
+def _working(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, ...]:
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    y = to_numpy(chunk.y).astype(np.float64)
+    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    h, r = np.clip(curvature(f), FLATTEST, None), y - probability(f)
+    log_likelihood = -(1 - y) * softplus(f) - y * softplus(-f)
+    return h, f + r / h, omega, log_likelihood + r**2 / h / 2
+
+
+@dataclass
+class LogisticFit:
+    """The steps of one fit: a start by least squares, and the descent from there."""
+
+    rows: Rows
+    units: Units
+    make_units: UnitsMaker
+    surveyed: Survey
+    seed: int
+    white: Whitener | None = None
+    white_ridge: float = 0.0  # that the whitener was made for
+
+    @property
+    def weight(self) -> float:
+        """Return Σωh about the best constant."""
+        return self.unit * self.surveyed.features.weight
+
+    @property
+    def unit(self) -> float:
+        """Return p(1 − p) of the best constant."""
+        return usual_curvature("logistic", self.units)
+
+    def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
+        """Fit the labels as numbers; the options it returns are those of the logistic fit."""
+        alpha = (options.alpha[0] / self.unit, options.alpha[1] / self.unit)
+        tol = max(START_TOL, options.tol)
+        linear = replace(options, alpha=alpha, tol=tol, loss="squared")
+        make_units = Linearised(**vars(self.make_units))
+        args = (linear, make_units, self.seed, automatic)
+        state, chosen = fit_choosing(self.rows, *args, surveyed=self.surveyed)
+        if state.status is Status.interrupted:
+            raise KeyboardInterrupt
+        alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
+        return state, replace(options, rank=chosen.rank, alpha=alpha)
+
+    def start(self, options: Options) -> Model:
+        """Return a model to start from: about that of smallest squared errors."""
+        return self.as_log_odds(self.least_squares(options, Automatic())[0])
+
+    def as_log_odds(self, state: FitState) -> Model:
+        """Return a least-squares fit of the labels as log-odds, to first order."""
+        model, root = state.model, sqrt(self.unit)
+        c = self.units.target.centre + model.c / root
+        return replace(model, s=model.s / root, w=model.w / root, c=c)
+
+    def newton(self, options: Options, model: Model | None, n_rows: int) -> Model:
+        """Take Newton steps solved outright: for ranks 0 and d, which are linear in parameters.
+
+        Unlike conjugate gradients they end at the optimum up to rounding, whatever the start.
+        """
+        options = replace(options, loss="logistic")
+        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
+        coordinates = Coordinates(self.units, options, Identity())
+
+        def objective(model: Model) -> float:
+            return problem.sums(model, squares=False).loss + coordinates.ridge(model)
+
+        if model is None:
+            model = constant_model(self.units, options.rank, self.units.target.centre)
+        least = objective(model)
+        for _ in range(NEWTON_STEPS):
+            working = Working.about(model, self.rows, self.units, options.fit_intercept)
+            exact = Exact(working.rows, working.units, n_rows, linear=options.rank == 0)
+            new = exact.model(options.alpha, options.rank)
+            new = replace(new, c=new.c + working.offset)
+            reached = objective(new)
+            if not reached < least:
+                if reached > (1 + EXACT_TOL) * least:  # too long a step: shorter ones are known
+                    return self.polished(options, model)[0].model
+                return model
+            model, gain, least = new, least - reached, reached
+            if gain <= EXACT_TOL * least:
+                break
+        return model
+
+    def polished(
+        self, options: Options, start: Model, on_step: OnStep = None
+    ) -> tuple[Solution, Whitener]:
+        """Go down from a model to the optimum."""
+        rng = np.random.default_rng(self.seed)
+        ridge = options.alpha[0] / self.weight
+        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
+        if self.white is None or not near:
+            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            self.white_ridge = ridge
+        hook = None
+        if on_step is not None:
+
+            def hook(solution: Solution) -> bool:
+                return on_step(self.state(solution, options, Identity()))
+
+        problem = Problem(self.rows, self.units, replace(options, loss="logistic"), rng)
+        return follow(problem, polish(problem, self.white, start), hook), self.white
+
+    def constant(self, options: Options, status: Status) -> FitState:
+        """Return the constant, where the fit ended before there was a better model."""
+        units, target = self.units, self.units.target
+        model = constant_model(units, options.rank, target.centre)
+        model = tied(model, units, options.fit_linear, options.fit_intercept)
+        history = (Record(0, self.rows.walks, target.power * loss_unit("logistic", units)),)
+        return self.state(Solution(model, units, status, history), options, Identity())
+
+    def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:
+        """Return what a fit leaves behind."""
+        return fit_state(solution, self.surveyed, options, self.make_units, white)

@@ -1,0 +1,86 @@
+r"""The two parts of M = L + S: a low-rank one and a few products."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, lead, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+
+
+@dataclass(frozen=True)
+class PairTerms:
+    r"""A few products :math:`\sum_m a_m z_{i_m} z_{j_m}`: the sparse part S of L + S."""
+
+    i: np.ndarray  # (m,), i ≤ j
+    j: np.ndarray  # (m,)
+    coef: np.ndarray  # (m,), a: twice the entry of S, or once on its diagonal
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """Return the pairs, in no order."""
+        return frozenset(zip(self.i.tolist(), self.j.tolist(), strict=True))
+
+    def of(self, block: Block) -> np.ndarray:
+        """Return the sum for the rows of a block."""
+        values: np.ndarray = to_numpy(block.columns(self.i) * block.columns(self.j)) @ self.coef
+        return values
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the M of a fitted model is made of, in its units."""
+
+    U: Array  # (d, k), of L
+    s: Array  # (k,), of L
+    terms: PairTerms
+
+    def low_rank(self, model: Model) -> Model:
+        """Return the model with L in place of M."""
+        return replace(model, U=self.U, s=self.s)
+
+
+def whole(model: Model, terms: PairTerms) -> Model:
+    r"""Return the model with L + S in place of L, of rank k + 2 per pair at most.
+
+    On the span of U and of the features of the pairs M is a small matrix. The squares of S count in
+    c, the mean of f.
+    """
+    i, j, a = terms.i, terms.j, terms.coef
+    if not len(i):
+        return model
+    xp, d = namespace(model.U), model.U.shape[0]
+    U, s = (to_numpy(v).astype(np.float64) for v in (model.U, model.s))
+    features = np.unique(np.concatenate([i, j]))
+    at_features = (np.arange(d)[:, None] == features).astype(np.float64)
+    basis = np.linalg.qr(np.concatenate([at_features, U], axis=1))[0]
+    first, second, B = basis[i], basis[j], basis.T @ U
+    half = (first.T * (a / 2)) @ second
+    values, vectors = lead((B * s) @ B.T + half + half.T, basis.shape[1])
+    most = min(U.shape[1] + 2 * len(i), d)
+    kept = np.abs(values) > 1e-12 * np.max(np.abs(values), initial=0.0)
+    kept &= np.arange(len(values)) < most
+
+    def like(v: np.ndarray) -> Array:
+        return xp.asarray(v, dtype=model.U.dtype, device=model.U.device)
+
+    c = model.c + float(a[i == j].sum())
+    return replace(model, U=like((basis @ vectors)[:, kept]), s=like(values[kept]), c=c)
+
+
+def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
+    """Return the rows with targets less what the pairs say: one walk."""
+    y = np.concatenate(rows.collect(_less, terms, units))
+    like = namespace(units.scale)
+    ones = like.ones(len(y), dtype=like.float64, device=units.scale.device)
+    return rows.reweighted(ones, like.asarray(y, device=units.scale.device))
+
+
+def _less(chunk: Chunk, terms: PairTerms, units: Units) -> np.ndarray:
+    part = terms.of(Block(chunk.X, units))
+    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * part
+    return y

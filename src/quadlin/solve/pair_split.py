@@ -1,0 +1,95 @@
+r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a walk.
+
+By turns the leading eigenvectors of what the entries leave, and the largest entries of what these
+leave. It is the guess at pairs that a fit of low rank has absorbed: five pairs are a matrix of rank
+ten.
+"""
+
+from math import log
+
+import numpy as np
+
+from quadlin.core.arrays import lead
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.pair_part import PairTerms
+
+TURNS = 30
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried
+MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone are tried
+
+
+def split(
+    M: np.ndarray, rank: int, C: np.ndarray, rows: float, noise: float, most: int
+) -> tuple[PairTerms, int] | None:
+    """Return the entries that, with a lower rank, say about what M says by fewer parameters.
+
+    Parameters
+    ----------
+    M : array (d, d)
+        Of a model, without the diagonal that is not modelled.
+    rank : int
+        Of its low-rank part.
+    C : array (d, d)
+        The correlations of the features.
+    rows, noise : float
+        How many rows there are, and σ² of what M leaves of the standardised target.
+    most : int
+        Entries at most.
+
+    Returns
+    -------
+    PairTerms and int, or None
+        The entries and the rank beside them; None if a lower rank with some entries is no better.
+    """
+    candidates = len(M) * (len(M) + 1) // 2
+    best, chosen, beside = _cost(0.0, rank, 0, len(M), rows, noise, candidates), None, rank
+    counts = [count for count in COUNTS if count <= min(most, candidates)]
+    # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
+    tried = {
+        (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
+    }
+    for lower, count in sorted(tried):
+        if lower and len(M) > MOST_FEATURES:
+            continue
+        entries, L = _apart(M, lower, count)
+        R = (M - entries - L) @ C
+        lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
+        cost = _cost(lost, lower, count, len(M), rows, noise, candidates)
+        if cost < best:
+            best, chosen, beside = cost, entries, lower
+    if chosen is None:
+        return None
+    i, j = np.nonzero(np.triu(chosen))
+    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j]), beside
+
+
+def _apart(M: np.ndarray, rank: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return so many entries, and the matrix of some rank beside them."""
+    first, second = np.triu_indices(len(M))
+    S, L, before = np.zeros_like(M), np.zeros_like(M), np.zeros(0, np.int64)
+    values = np.zeros(0)
+    for _ in range(TURNS if rank else 1):
+        L = _low_rank(M - S, rank)
+        D = M - L
+        largest = np.sort(np.argsort(-np.abs(D[first, second]), kind="stable")[:count])
+        i, j = first[largest], second[largest]
+        S = np.zeros_like(M)
+        S[i, j] = S[j, i] = D[i, j]
+        if np.array_equal(largest, before) and np.allclose(S[i, j], values, rtol=1e-3, atol=0):
+            break
+        before, values = largest, S[i, j]
+    return S, L
+
+
+def _low_rank(M: np.ndarray, rank: int) -> np.ndarray:
+    values, vectors = lead(M, rank)
+    return np.asarray((vectors * values) @ vectors.T)
+
+
+def _cost(
+    lost: float, rank: int, terms: int, d: int, rows: float, noise: float, candidates: int
+) -> float:
+    """Return the extended BIC of what is lost of the fit and of the parameters."""
+    dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
+    fit = rows * log(max(noise + lost, 1e-300))
+    return fit + (dof + terms) * log(rows) + 2 * terms * log(candidates)

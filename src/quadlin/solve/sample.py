@@ -1,0 +1,143 @@
+"""A sample of the rows, drawn by a hash and kept in memory, for fits that begin on few."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.chunks import BaseRows, Chunk, MemorySource
+from quadlin.core.engine import Serial, Threads
+from quadlin.core.rows import Rows
+from quadlin.solve.exact import rows_of
+from quadlin.solve.row_hash import row_hash
+
+COLUMNS = 16  # that tell rows apart
+SALT = 71  # no other use of the numbers of rows draws the same ones
+
+
+def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Rows:
+    """Return about this share of the rows; a walk over them counts as their share of a walk.
+
+    A row is drawn by the hash of its number, so that the order of a table does not mislead; where
+    `n_rows` is None by the hash of what it holds, so that the order does not matter at all, but
+    rows that are equal are drawn together. Rows of weight zero are left out. Rows in memory are
+    picked out, which counts as one walk over the sample; others are gathered in one walk over all.
+    Nothing is gathered before a sum is asked for that no journal has. Memory: the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.of(MemorySource(np.ones((10_000, 3)), np.arange(10_000.0)))
+    >>> few = sample_of(rows, 0.1, 10_000)
+    >>> bool(abs(few.reduce(lambda chunk: len(chunk.y)) - 1000) < 100), round(few.counter.count, 3)
+    (True, 0.2)
+    """
+    source = SampleSource(rows, share, n_rows, salt)
+    rows.counter.count += rows.share * (share if source.in_memory else 1.0)
+    engine = rows.engine
+    return replace(
+        rows,
+        engine=Threads(source, engine.workers) if isinstance(engine, Threads) else Serial(source),
+        values=None,
+        share=share * rows.share,
+        sample=f"{rows.sample}{share!r} of {n_rows}, {salt}; {_token(rows)}",
+    )
+
+
+def _token(rows: Rows) -> str:
+    return "" if rows.values is None else rows.values.token
+
+
+@dataclass(frozen=True)
+class SampleSource(BaseRows):
+    """The rows of a sample, gathered when they are first walked."""
+
+    all_rows: Rows
+    share: float
+    n_rows: int | None
+    salt: int
+
+    @property
+    def in_memory(self) -> bool:
+        """Tell whether the rows can be picked out without a walk."""
+        return isinstance(self.all_rows.engine.source, MemorySource | SampleSource)
+
+    @cached_property
+    def table(self) -> MemorySource:
+        """Gather the rows."""
+        limit = np.uint64(min(1.0, self.share) * (2**64 - 2**12))
+        before, by_content = self.all_rows.counter.count, self.n_rows is None
+        params = (limit, self.salt, by_content)
+        if not self.in_memory:
+            chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
+        else:
+            source, values = self.all_rows.engine.source, self.all_rows.values
+            source = source.table if isinstance(source, SampleSource) else source
+            whole = Chunk(source.X, source.y, source.weight)
+            whole = whole if values is None else values.replaced(whole)
+            chunks = [_drawn((whole, range(source.rows)), *params)]
+        self.all_rows.counter.count = before  # counted when it was asked for
+        X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
+        return MemorySource(*(_stacked(parts) for parts in (X, y, weight)))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.table)
+
+    def parts(self, count_hint: int) -> list[MemorySource]:
+        """Cut into so many runs of rows."""
+        return self.table.parts(count_hint)
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return self.table.width
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        return self.table.dtype
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self.table.rows
+
+
+def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
+    """Return the rows of a chunk that are in the sample."""
+    chunk, places = numbered
+    keys = _content(chunk) if by_content else np.arange(places.start, places.stop)
+    chosen = row_hash(keys, SALT + salt) < limit
+    if chunk.weight is not None:
+        chosen &= to_numpy(chunk.weight) > 0
+    return rows_of(chunk, np.nonzero(chosen)[0])
+
+
+def _content(chunk: Chunk) -> np.ndarray:
+    """Return a number for what each row holds in its target and some columns, to the last bit."""
+    d = chunk.X.shape[1]
+    some = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
+    if issparse(chunk.X):
+        values = chunk.X[:, some].toarray()
+    elif is_numpy(chunk.X):
+        values = chunk.X[:, some]
+    else:
+        xp = namespace(chunk.X)
+        values = to_numpy(xp.take(chunk.X, xp.asarray(some, device=chunk.X.device), axis=1))
+    columns = [*values.T, to_numpy(chunk.y)]
+    keys = np.zeros(len(columns[-1]), dtype=np.uint64)
+    for column in columns:  # 0.0 + x makes one zero of two
+        keys = row_hash(
+            keys ^ np.ascontiguousarray(0.0 + column.astype(np.float64)).view(np.uint64)
+        )
+    return keys
+
+
+def _stacked(parts: tuple[Array, ...]) -> Array:
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    return vstack(parts, format="csr") if issparse(parts[0]) else namespace(parts[0]).concat(parts)

@@ -1,0 +1,117 @@
+"""Classes on the command line: fit, predict, evaluate, inspect, check."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from quadlin import load
+from quadlin.cli import main
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((300, 3))
+F = 2 * X[:, 0] * X[:, 1] + RNG.logistic(size=300)
+TABLE = pd.DataFrame(X, columns=list("abc")).assign(
+    text=np.where(F > 0, "yes", "no"), number=(F > 0).astype(int), kind=np.digitize(F, [-1, 1])
+)
+
+
+@pytest.fixture
+def quadlin(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_csv("t.csv", index=False)
+
+    def run(line, code=0):
+        capsys.readouterr()
+        assert main(line.split()) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 and out else err
+
+    run.capsys = capsys
+    return run
+
+
+def test_a_target_that_is_text_is_classified(quadlin):
+    out = quadlin("fit t.csv --target text --columns a,b,c --rank 2 --alpha 1 -o m.safetensors")
+    assert "classes             no, yes" in out
+    quadlin("predict m.safetensors t.csv --keep number -o p.csv")
+    predicted = pd.read_csv("p.csv")
+    assert list(predicted) == ["number", "prediction", "probability=no", "probability=yes"]
+    model = load("m.safetensors")
+    np.testing.assert_allclose(predicted.iloc[:, 2:], model.predict_proba(TABLE[["a", "b", "c"]]))
+    assert predicted["prediction"].tolist() == model.predict(TABLE[["a", "b", "c"]]).tolist()
+    quadlin("predict m.safetensors t.csv -o p.npy")
+    assert np.load("p.npy").shape == (300, 2)
+    out = json.loads(quadlin("evaluate m.safetensors t.csv --target text --json"))
+    assert out["auc"] > 0.75
+    assert out["accuracy"] == pytest.approx(np.mean(predicted["prediction"] == TABLE["text"]))
+    assert "AUC" in quadlin("evaluate m.safetensors t.csv --target text")
+    assert "a × b" in quadlin("inspect m.safetensors")
+
+
+def test_zero_and_one_are_numbers_unless_asked_otherwise(quadlin):
+    quadlin("fit t.csv --target number --columns a,b,c --rank 1 --alpha 1 -o m.safetensors -q")
+    assert type(load("m.safetensors")).__name__ == "SecondOrderRegressor"
+    main(
+        [
+            "fit",
+            "t.csv",
+            "--target",
+            "number",
+            "--columns",
+            "a,b,c",
+            "--rank",
+            "1",
+            "--alpha",
+            "1",
+            "-o",
+            "m.safetensors",
+        ]
+    )
+    assert "use --classify" in quadlin.capsys.readouterr().err
+    line = "fit t.csv --target number --columns a,b,c --rank 1 --alpha 1 -o m.safetensors"
+    assert "0, 1" in quadlin(f"{line} --classify")
+    assert load("m.safetensors").classes_.tolist() == [0, 1]
+
+
+def test_several_classes_are_shown_one_by_one(quadlin):
+    quadlin(
+        "fit t.csv --target kind --classify --columns a,b,c --rank 1 --alpha 1 -o m.safetensors"
+    )
+    assert "--label" in quadlin("inspect m.safetensors", 2)
+    assert "rank 1" in quadlin("inspect m.safetensors --label 2")
+    assert "not one of 0, 1, 2" in quadlin("inspect m.safetensors --label 7", 2)
+    out = json.loads(quadlin("evaluate m.safetensors t.csv --target kind --json"))
+    assert out["auc"] is None
+    assert 0 < out["log_loss"] < np.log(3)
+
+
+def test_text_can_be_learned_in_one_pass(quadlin):
+    quadlin("fit t.csv --target text --columns a,b,c --rank 1 --one-pass -o m.safetensors")
+    assert load("m.safetensors").classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ("--target text --no-classify", 1, "must be numbers"),
+        ("--target text --loss huber", 2, "cannot be combined with --loss"),
+        ("--target text --cv", 2, "cannot be combined with --cv"),
+        ("--target a --classify", 1, "Unknown label type"),
+    ],
+)
+def test_what_cannot_be_classified_is_refused(quadlin, options, code, message):
+    assert message in quadlin(f"fit t.csv {options} --columns b,c -o m.safetensors", code)
+
+
+def test_labels_that_the_model_does_not_know_are_named(quadlin):
+    quadlin("fit t.csv --target text --columns a,b,c --rank 1 --alpha 1 -o m.safetensors")
+    TABLE.replace({"text": {"yes": "maybe"}}).to_csv("other.csv", index=False)
+    assert "'maybe'" in quadlin("evaluate m.safetensors other.csv --target text", 1)
+    assert "does not know" in quadlin("evaluate m.safetensors t.csv --target number", 1)
+
+
+def test_check_says_what_fit_will_do(quadlin):
+    assert "holds 2 classes" in quadlin("check t.csv --target text --columns a,b,c")
+    assert "use --classify" in quadlin("check t.csv --target number --columns a,b,c")

@@ -1,0 +1,168 @@
+"""The compiled kernel says what the reference says, on every set of instructions."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from problems import random_model
+from quadlin.core import compiled
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.moments import Moments
+from quadlin.core.response import Response
+from quadlin.core.steps import Steps
+from quadlin.core.sums import change_sums, residual_sums
+from quadlin.core.units import Target, units_of
+from quadlin.solve.step_length import family, gram
+
+TARGET = Target(0.3, 2.0, 0.0, 1.0)
+FORMS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "every other": lambda X: np.repeat(np.repeat(X, 2, axis=0), 2, axis=1)[::2, ::2],
+    "backwards": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "other numbers": lambda X: X.astype(np.float32 if X.dtype == np.float64 else np.float64),
+    "csr": sparse.csr_array,
+    "csr of long indices": lambda X: _with_long_indices(sparse.csr_array(X)),
+    "one value": lambda X: sparse.csr_array((X != 0).astype(X.dtype)),
+}
+needs_kernel = pytest.mark.skipif(compiled.library() is None, reason="there is no compiled kernel")
+
+
+def _with_long_indices(X):
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
+
+
+def sums_of(case, rng):
+    """Return what every pass says of the rows of a case."""
+    chunk, units, k = case
+    d, dtype = units.scale.shape[0], units.scale.dtype
+
+    def drawn(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    model = random_model(d, k, units.free, rng)
+    arrays = {name: getattr(model, name).astype(dtype) for name in ("U", "s", "w", "free")}
+    model = replace(model, **arrays)
+    steps = Steps(model.U, drawn(d, 2, k), drawn(d, 2), drawn(2))
+    models = family(model, (drawn(d, k), drawn(d)), model, units, True, True)
+    block, R = Block(chunk.X, units), drawn(chunk.X.shape[0], 2)
+    return [
+        *vars(residual_sums(chunk, model, units)).values(),
+        *vars(residual_sums(chunk, model, units, drawn(d, 2), False)).values(),
+        *list(vars(change_sums(chunk, steps, units, True)).values())[2:],
+        *vars(gram(chunk, models, units)).values(),
+        block.matmul(drawn(d, 4)),
+        block.squares_matmul(drawn(d, 2)),
+        block.rmatmul(R),
+        block.squares_rmatvec(R),
+    ]
+
+
+@needs_kernel
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 1000),
+    n=st.sampled_from([1, 2, 7, 8, 9, 40]),
+    d=st.sampled_from([1, 2, 31, 32, 33, 70]),
+    k=st.sampled_from([1, 2, 5]),
+    form=st.sampled_from(sorted(FORMS)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    mean=st.sampled_from([0.0, 0.3, 1e4]),
+    weighted=st.booleans(),
+    level=st.sampled_from([0, 1, 2]),
+)
+def test_the_compiled_kernel_says_what_the_reference_says(
+    seed, n, d, k, form, dtype, mean, weighted, level
+):
+    rng = np.random.default_rng(seed)
+    entries = rng.standard_normal((50, d)) * (rng.uniform(size=(50, d)) < 0.5) + mean
+    weight = (rng.uniform(size=n) * (rng.uniform(size=n) < 0.7)) if weighted else None
+    moments = Moments.of(entries)
+    units = units_of(moments, rng.uniform(size=d) < 0.7, TARGET, dtype)
+    k = min(k, d)
+    chunk = Chunk(FORMS[form](entries[:n].astype(dtype)), rng.standard_normal(n), weight)
+    with pytest.MonkeyPatch.context() as patch:
+        level = min(level, compiled.instruction_level())
+        for module in ("compiled", "compiled_sparse"):
+            patch.setattr(f"quadlin.core.{module}.instruction_level", lambda: level)
+        fast = sums_of((chunk, units, k), np.random.default_rng(seed))
+        patch.setenv("QUADLIN_KERNEL", "numpy")
+        assert Block(chunk.X, units).kernel is None
+        slow = sums_of((chunk, units, k), np.random.default_rng(seed))
+    # float32 rows of means of 1e4 σ are rounded to 1e-3 σ; both kernels get the same rows.
+    eps = float(np.finfo(dtype).eps)
+    for a, b in zip(fast, slow, strict=True):
+        size = float(np.max(np.abs(b), initial=0)) + 1
+        np.testing.assert_allclose(a, b, atol=2000 * eps * size)
+
+
+@needs_kernel
+def test_rows_without_any_say_nothing():
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    units = units_of(Moments.of(X), np.ones(3, bool), TARGET, np.float64)
+    for rows in (X[:0], sparse.csr_array(X[:0])):
+        block = Block(rows, units)
+        assert block.kernel is not None
+        assert block.matmul(np.ones((3, 2))).shape == (0, 2)
+        assert not block.rmatmul(np.ones((0, 2))).any()
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "rows", [np.ones((4, 2), np.float16), np.ones((4, 2), np.int64), np.ones((4, 2), ">f8")]
+)
+def test_rows_of_other_numbers_are_left_to_the_reference(rows):
+    units = units_of(Moments.of(np.eye(4, 2)), np.ones(2, bool), TARGET, np.float64)
+    block = Block(rows, units)
+    assert block.kernel is None
+    np.testing.assert_allclose(block.matmul(np.eye(2)), block.toarray())
+
+
+@needs_kernel
+def test_a_response_is_what_it_says_of_each_row():
+    """Against the formula written out, in loops."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((11, 4)) + 2
+    units = units_of(Moments.of(X), np.array([1, 0, 1, 1], bool), TARGET, np.float64)
+    Z = (X - X.mean(0)) / X.std(0)
+    steps = Steps(*(rng.standard_normal(shape) for shape in [(4, 2), (4, 3, 2), (4, 3), (3,)]))
+    weight, free = rng.uniform(size=11), units.free
+    response = Response(
+        steps.assembly(free), *steps.bilinear(), slice(0, 2), rng.standard_normal(11), weight
+    )
+    passed = Block(X, units).passed(steps.columns(), response, response.assembly.left_out, True)
+    expected = np.zeros((4, 3, 2))
+    loss = 0.0
+    for z, y, omega in zip(Z, response.y, weight, strict=True):
+        for i in range(3):
+            M = steps.E @ steps.H[:, i].T + steps.H[:, i] @ steps.E.T
+            m = np.diag(M)
+            f = steps.c[i] + z @ steps.w[:, i] + z @ M @ z - (1 - free) * m @ z**2 - free @ m
+            expected[:, i] += omega * (f - y) * np.outer(z, z @ steps.E)
+            loss += omega * (f - y) ** 2
+    np.testing.assert_allclose(passed.action.reshape(4, 3, 2), expected, atol=1e-10)
+    assert passed.loss == pytest.approx(loss)
+
+
+def test_a_kernel_of_another_source_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "SOURCES", [tmp_path / "other.c"])
+    (tmp_path / "other.c").write_text("int main(void) { return 0; }")
+    compiled.library.cache_clear()
+    try:
+        assert compiled.library() is None
+    finally:
+        compiled.library.cache_clear()
+
+
+@needs_kernel
+def test_the_structures_are_those_of_the_source():
+    loaded = compiled.library()
+    assert ctypes.sizeof(compiled.Pass) == loaded.pass_size()
+    assert ctypes.sizeof(compiled.SparseRows) == loaded.sparse_size()

@@ -1,0 +1,84 @@
+"""One test for each cause of bad models that was found on public tables."""
+
+import numpy as np
+import pytest
+
+from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin.datasets import make_second_order
+
+
+def noisy(n, d, rank, ratio, seed=0):
+    """Return rows, and targets whose noise has `ratio` times the variance of the signal."""
+    data = make_second_order(n, d, rank=rank, n_test=2000, random_state=seed)
+    rng = np.random.default_rng(seed)
+    data.y = data.y + np.sqrt(ratio * data.y.var()) * rng.standard_normal(n)
+    return data
+
+
+def test_the_default_is_penalised_where_rows_are_few():
+    # 70 rows for 66 parameters at rank 5, and as much noise as signal.
+    data = noisy(70, 10, 1, 1.0)
+    default = SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+    plain = SecondOrderRegressor(5, alpha=0.0, random_state=0).fit(data.X, data.y)
+    assert default.score(data.X_test, data.y_test) > -0.05  # never worse than the mean
+    assert plain.score(data.X_test, data.y_test) < -0.5
+
+
+def test_cross_validation_reaches_penalties_far_below_any_grid():
+    # Hardly any noise and correlated features: 1e-5 of the weight is too much at rank d.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 1)) + 0.01 * rng.standard_normal((300, 4))
+    M = rng.standard_normal((4, 4))
+    y = (X @ (M + M.T) * X).sum(axis=1) + X[:, 0] - X[:, 1]
+    y = y + 1e-5 * rng.standard_normal(300)
+    model = SecondOrderRegressorCV([4], random_state=0).fit(X, y)
+    assert min(model.alpha_) / 240 < 1e-7
+    grid = SecondOrderRegressorCV([4], [240 * 3e-6], random_state=0).fit(X, y)
+    assert model.best_score_ > grid.best_score_ / 2
+
+
+def test_a_few_rows_with_extreme_features_do_not_ruin_what_is_predicted_of_others():
+    # Three rows of 400 are 30 times as large, and the target does not follow them there.
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((800, 4))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal(800)
+    X[[10, 50, 300]] *= 30
+    with pytest.warns(UserWarning, match="extreme values"):
+        model = SecondOrderRegressor(random_state=0).fit(X[:400], y[:400])
+    assert model.score(X[400:], y[400:]) > 0
+
+
+def test_hubers_loss_chooses_rank_and_penalties():
+    data = noisy(300, 4, 2, 0.05)
+    data.y[::60] += 1e4
+    model = SecondOrderRegressor(loss="huber", random_state=0).fit(data.X, data.y)
+    assert model.rank_ in (2, 3)
+    assert model.score(data.X_test, data.y_test) > 0.9
+    crossed = SecondOrderRegressorCV([0, 2, 4], loss="huber", random_state=0).fit(data.X, data.y)
+    assert crossed.score(data.X_test, data.y_test) > 0.9
+
+
+def test_no_seed_chooses_another_rank():
+    data = noisy(200, 6, 3, 0.3)
+    models = [SecondOrderRegressor(random_state=seed).fit(data.X, data.y) for seed in (0, 1, 2)]
+    assert len({model.rank_ for model in models}) == 1
+
+
+def test_eigenvalues_that_a_penalty_shrinks_are_compared_with_an_edge_that_it_shrinks():
+    # A penalty of four times the weight divides eigenvalues by five.
+    data = noisy(600, 10, 2, 0.3)
+    model = SecondOrderRegressor(alpha=(0.0, 2400.0), random_state=0).fit(data.X, data.y)
+    assert model.rank_ == 2
+
+
+def test_a_fit_that_ran_out_of_passes_is_not_told_to_take_more_steps():
+    # 200 levels of two fields in 1,000 rows at rank 20: twelve passes a step are soon used up.
+    rng = np.random.default_rng(0)
+    X = np.zeros((300, 60))
+    X[np.arange(300), rng.integers(0, 30, 300)] = 1
+    X[np.arange(300), 30 + rng.integers(0, 30, 300)] = 1
+    model = SecondOrderRegressor(8, alpha=1e-6, max_iter=4, tol=1e-12, random_state=0)
+    with pytest.warns(UserWarning, match=r"out_of_(passes|steps)") as caught:
+        model.fit(X, rng.standard_normal(300))
+    text = str(caught[-1].message)
+    assert ("max_iter" in text) == text.startswith("out_of_steps")
