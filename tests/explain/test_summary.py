@@ -142,7 +142,7 @@ class WithPairs:
 
 
 def test_r2_of_a_cross_validated_model_is_that_of_its_folds():
-    model = SecondOrderRegressorCV(ranks=[0, 1], alphas=[1.0], cv=3).fit(X, Y)
+    model = SecondOrderRegressorCV(ranks=[0, 1], alphas=[1.0], cv=KFold(3)).fit(X, Y)
     told = quality_of(model)
     errors = [
         np.mean(

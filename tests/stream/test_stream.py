@@ -149,7 +149,7 @@ def test_a_stream_does_not_follow_options_that_define_the_model(change):
 
 def test_a_stream_goes_on_with_the_rank_that_fit_chose():
     model = SecondOrderRegressor(
-        rank="auto", diagonal=np.ones(10, dtype=bool), random_state=0, alpha=0.0
+        rank="auto", pairs=None, diagonal=np.ones(10, dtype=bool), random_state=0, alpha=0.0
     )
     X = np.random.default_rng(0).normal(size=(3000, 10))
     y = X[:, 0] * X[:, 1] + 0.1 * X[:, 2]

@@ -113,8 +113,7 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     else:
         total = float(xp.sum(xp.astype(weight, xp.float64)))
         share = xp.astype(weight, xp.float64) / (total if total > 0 else 1.0)
-    counted = x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0)
-    low, high = _extremes(counted)
+    low, high = _extremes(x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0))
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first
     x = x - mean
@@ -145,8 +144,7 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     size = _inverse_root(var)
     z, nu = centred * size[X.indices], mean * size
     third, fourth = (column_sums(share * z**p) + zeros * (-nu) ** p for p in (3, 4))
-    counted = X if weight is None else X[omega > 0]
-    low, high = _extremes(counted)
+    low, high = _extremes(X if weight is None else X[omega > 0])
     return replace(_whole(total, mean, var, third, fourth), low=low, high=high)
 
 

@@ -52,7 +52,6 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters
     missing = "error"
-    extrapolation: str = "free"
     pairs: Any = None
     hierarchy: str | None = None
 
@@ -251,10 +250,6 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
             block = fitted.at_home(X_block, f"{type(self).__name__}.extrapolates")
             marks.append(fitted.outside(block))
         return namespace(marks[0]).concat(marks)
-
-    def _trusted(self, X: Array) -> tuple[Array, int]:
-        """Return rows as they are predicted, and how many of them are held at a bound."""
-        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:

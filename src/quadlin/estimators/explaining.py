@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from quadlin.core.arrays import Array
 from quadlin.core.messages import Message, Option
 from quadlin.estimators.attributes import FittedAttributes
 from quadlin.estimators.columns import blocks_to_predict
@@ -22,6 +23,8 @@ from quadlin.storage.atomic import atomic_write
 
 class Explaining(FittedAttributes):
     """What a fitted estimator says about its model."""
+
+    extrapolation: str = "free"  # of estimators without the parameter
 
     def summary(
         self,
@@ -64,7 +67,7 @@ class Explaining(FittedAttributes):
         >>> data = make_second_order(300, 3, rank=1, noise=0.5, random_state=0)
         >>> model = SecondOrderRegressor(1, uncertainty=True, random_state=0).fit(data.X, data.y)
         >>> model.summary(top=2).to_frame()["term"].tolist()
-        ['intercept', 'x0', 'x1', 'x2', 'x2²', 'x0 × x2']
+        ['intercept', 'x0', 'x1', 'x2', 'x0²', 'x0 × x1']
         """
         self._require_one_model()
         return summary_of(self, (X, y, sample_weight), top, level)
@@ -173,8 +176,12 @@ class Explaining(FittedAttributes):
         model = self.decomposition(reference)
         asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)
         index = getattr(X, "index", None) if hasattr(X, "columns") else None
-        blocks = blocks_to_predict(self, X, self.fitted_.columns)
+        blocks = (self._trusted(X)[0] for X in blocks_to_predict(self, X, self.fitted_.columns))
         return contributions_of(model, self.fitted_.state, blocks, asked, index)
+
+    def _trusted(self, X: Array) -> tuple[Array, int]:
+        """Return rows as they are predicted, and how many of them are held at a bound."""
+        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def report(
         self,
