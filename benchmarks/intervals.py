@@ -14,6 +14,7 @@ import numpy as np
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
+from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
 from quadlin.datasets import make_second_order
@@ -30,7 +31,7 @@ def coverage(kind, d, k, ratio, seed, limit):
     data = make_second_order(
         n, d, rank=k, distribution=kind, noise=1.0, n_test=NEW_ROWS, random_state=seed
     )
-    source, options = MemorySource(data.X, data.y), Options(rank=k)
+    source, options = Rows.of(MemorySource(data.X, data.y)), Options(rank=k)
     features, target = moments_of(source)
     units = UnitsMaker("auto", True, data.X.dtype, [f"x{j}" for j in range(d)])(features, target)
     rng = np.random.default_rng(seed)

@@ -231,3 +231,19 @@ def test_all_products_are_tried_without_a_linear_part_too(rank, intercept):
     model = SecondOrderRegressor(rank=rank, **options).fit(X, y)
     assert model.rank_ == 3
     assert model.score(X, y) > 0.99
+
+
+@pytest.mark.parametrize("rank", [0, 1, "auto"])
+def test_rows_that_are_all_the_same_are_fitted_by_their_mean(rank):
+    y = np.arange(7.0)
+    model = SecondOrderRegressor(rank, uncertainty=True).fit(np.full((7, 1), 3.0), y)
+    np.testing.assert_allclose(model.predict([[3.0]]), y.mean())
+
+
+def test_a_model_without_parameters_has_predictions_with_a_spread():
+    X = np.zeros((20, 2))
+    y = np.random.default_rng(0).standard_normal(20)
+    model = SecondOrderRegressor(1, fit_intercept=False, uncertainty=True).fit(X, y)
+    f, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(std, np.sqrt(np.mean(y**2)))
+    assert f.shape == std.shape == (20,)

@@ -518,3 +518,31 @@ def test_the_passes_of_all_rounds_are_counted():
     walks = sum(rows) / 600
     # Those that learn the moments and the weights of a round are not steps of a fit.
     assert 0.6 * walks < model.history_[-1].passes <= walks
+
+
+def test_intervals_for_observations_with_heavy_tails_hold():
+    # t(3): 1.96 standard deviations of the median would cover 88.7% of new observations.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 4))
+    y = X[:, 0] * X[:, 1] + rng.standard_t(3, 4000)
+    model = SecondOrderRegressor(1, alpha=0.0, loss="huber", uncertainty=True, random_state=0)
+    f, std = model.fit(X[:2000], y[:2000]).predict(X[2000:], return_std=True)
+    # The 95% quantile of 2,000 residuals and of as many new ones: ±4 of 0.7%.
+    assert 0.92 < np.mean(np.abs(y[2000:] - f) < 1.96 * std) < 0.98
+
+
+def test_robust_errors_of_hubers_loss_are_those_of_refits_with_unequal_noise():
+    # An error from 40 refits is uncertain by 1/√80 = 11%: three of them.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2))
+    size, coefs, errors = 0.2 + X[:, 0] ** 2, [], {"robust": [], True: []}
+    for number in range(40):
+        y = X[:, 1] + size * rng.standard_normal(200)
+        for kind in errors if number < 5 else [False]:
+            model = SecondOrderRegressor(0, alpha=0.0, loss="huber", uncertainty=kind)
+            model.fit(X, y)
+            if kind:
+                errors[kind].append(model.coef_std_[0])
+        coefs.append(model.coef_[0])
+    assert np.mean(errors["robust"]) == pytest.approx(np.std(coefs), rel=0.35)
+    assert np.mean(errors[True]) < 0.65 * np.std(coefs)

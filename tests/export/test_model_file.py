@@ -536,3 +536,22 @@ def test_features_of_very_different_units_are_saved(tmp_path, scale):
         model = SecondOrderRegressor(2, random_state=0, alpha=0.0).fit(X, data.y)
         save(model, tmp_path / "model")
         np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+
+
+def test_robust_errors_are_saved_and_other_words_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X[:, 0] * X[:, 1] + np.abs(X[:, 2]) * rng.standard_normal(200)
+    model = SecondOrderRegressor(1, uncertainty="robust", random_state=0).fit(X, y)
+    assert "robust" in str(model.summary())
+    save(model, tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    assert loaded.uncertainty == "robust"
+    assert loaded.fitted_.law.robust
+    for a, b in zip(
+        model.predict(X, return_std=True), loaded.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    for wrong in ("sandwich", None, 0.5):
+        with pytest.raises(ValueError, match="robust"):
+            SecondOrderRegressor(1, uncertainty=wrong).fit(X, y)

@@ -41,10 +41,10 @@ class Fit:
         self.model, self.raw = solution.model, to_raw(solution.model, self.units)
         self.law = self.measured(dense_limit, draws)
 
-    def measured(self, dense_limit=1500, draws=64, seed=1):
+    def measured(self, dense_limit=1500, draws=64, seed=1, robust=False):
         return uncertainty_of(
             self.rows, self.model, self.units, self.options, self.white,
-            np.random.default_rng(seed), dense_limit=dense_limit, draws=draws,
+            np.random.default_rng(seed), dense_limit=dense_limit, draws=draws, robust=robust,
         )  # fmt: skip
 
     @property
@@ -386,3 +386,92 @@ def test_without_interactions_standard_deviations_are_those_of_linear_regression
     noise = np.sum((y - hat @ y) ** 2) / (n - d - 1)
     np.testing.assert_allclose(predicted, hat @ y, atol=1e-6)
     np.testing.assert_allclose(deviation, np.sqrt(noise * (1 + np.diag(hat))), rtol=1e-6)
+
+
+def products(X):
+    i, j = np.triu_indices(X.shape[1])
+    return np.column_stack([np.ones(len(X)), X, X[:, i] * X[:, j]])
+
+
+def uneven(n=200, d=3, seed=0):
+    """Return rows whose noise grows with the first feature, and weights."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + 0.5
+    noise = (0.3 + np.abs(X[:, 0])) * rng.standard_normal(n)
+    return X, X[:, 0] * X[:, 1] + X[:, 2] + noise, rng.uniform(0.5, 2.0, n)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_at_full_rank_robust_errors_are_those_of_hc3(weighted):
+    X, y, weight = uneven()
+    weight = weight if weighted else None
+    fit = Fit(X, y, 3, weight, block_rows=37)
+    law = fit.measured(robust=True)
+    F, omega = products(X), np.ones(len(y)) if weight is None else weight
+    inverse = np.linalg.inv(F.T @ (omega[:, None] * F))
+    r = y - F @ (inverse @ (F.T @ (omega * y)))
+    score = (omega * r / (1 - omega * np.sum((F @ inverse) * F, axis=1)))[:, None] * F
+    covariance = inverse @ (score.T @ score) @ inverse
+    expected = np.sqrt(np.diag(covariance))
+    coef, b = law.coef_std()
+    # The fit stops within a share of 1e-12 of the least squares.
+    np.testing.assert_allclose([b, *coef], expected[:4], rtol=1e-5)
+    new = np.random.default_rng(1).standard_normal((20, 3))
+    variance = np.sum((products(new) @ covariance) * products(new), axis=1)
+    np.testing.assert_allclose(fit.std(new, law), np.sqrt(variance), rtol=1e-5)
+    both = np.sqrt(fit.noise**2 + variance)
+    np.testing.assert_allclose(fit.std(new, law, predictive=True), both, rtol=1e-5)
+    assert law.robust
+    assert law.noise == fit.law.noise
+
+
+def test_robust_errors_of_draws_are_the_exact_ones_up_to_their_leverage():
+    X, y, weight = uneven(n=600)
+    fit = Fit(X, y, 1, weight, alpha=(5.0, 10.0))
+    exact, drawn = (fit.measured(limit, draws=400, robust=True) for limit in (1500, 0))
+    assert exact.exact
+    assert not drawn.exact
+    # 400 draws: four of 1/√800 = 3.5%; leverages are 7/600 on average.
+    np.testing.assert_allclose(drawn.coef_std()[0], exact.coef_std()[0], rtol=0.14)
+    np.testing.assert_allclose(fit.std(X[:9], drawn), fit.std(X[:9], exact), rtol=0.14)
+
+
+def test_with_equal_noise_robust_errors_are_the_usual_ones_with_a_ridge_too():
+    X, _, _ = uneven(n=5000)
+    # A signal as small as the prior says, or shrinking would leave some of it in the residuals.
+    y = 0.02 * X[:, 0] * X[:, 1] + np.random.default_rng(2).standard_normal(5000)
+    for alpha in ((0.0, 0.0), (5000.0, 5000.0)):
+        fit = Fit(X, y, 2, alpha=alpha)
+        robust = fit.measured(robust=True)
+        # A squared error is a mean of squares of 5,000 residuals with weights: some 3% of noise.
+        np.testing.assert_allclose(robust.coef_std()[0], fit.law.coef_std()[0], rtol=0.1)
+
+
+def test_a_row_that_alone_decides_a_coefficient_has_the_noise_of_all():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal(100), np.arange(100) == 7]).astype(float)
+    fit = Fit(X, X[:, 0] + rng.standard_normal(100), 0)
+    robust, usual = fit.measured(robust=True).coef_std()[0], fit.law.coef_std()[0]
+    assert robust[1] == pytest.approx(usual[1], rel=0.05)
+
+
+def test_robust_errors_need_rows_to_tell_the_noise_by():
+    X, y, _ = uneven(n=9)
+    law = Fit(X, y, 3).measured(robust=True)
+    assert np.isnan(law.coef_std()[0]).all()
+
+
+def test_robust_errors_of_pairs_are_those_of_hc3():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 4))
+    noise = (0.2 + np.abs(X[:, 0])) * rng.standard_normal(600)
+    y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 0] + noise
+    model = SecondOrderRegressor(uncertainty="robust", random_state=0).fit(X, y)
+    F = np.column_stack([np.ones(600), X, X[:, 1] * X[:, 2], X[:, 0] * X[:, 3]])
+    inverse = np.linalg.inv(F.T @ F)
+    r = y - F @ (inverse @ (F.T @ y))
+    score = (r / (1 - np.sum((F @ inverse) * F, axis=1)))[:, None] * F
+    expected = np.sqrt(np.diag(inverse @ (score.T @ score) @ inverse))
+    errors = [*model.coef_std_, model.interaction_std(1, 2), model.interaction_std(0, 3)]
+    # The penalty of largest evidence shrinks by about a percent.
+    np.testing.assert_allclose(errors, expected[1:], rtol=0.03)

@@ -172,7 +172,8 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
             The answer to a Dask collection is a Dask array, which is computed when it is needed.
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
-            included: ±1.96 of them are a 95% interval. Needs ``uncertainty=True``, or draws.
+            included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
+            no heavy tails (or with ``loss="huber"``). Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -418,7 +419,7 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
             self.max_memory,
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
-            uncertainty=bool(self.uncertainty),
+            uncertainty=self.uncertainty,
             pairs=request_of(self, columns.names, is_sparse(source)),
         )
 

@@ -134,7 +134,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         max_iter: int = 50,
         tol: float = 1e-6,
         extrapolation: str = "clip",
-        uncertainty: bool = False,
+        uncertainty: bool | str = False,
         random_state: Any = None,
     ) -> None:
         self.ranks = ranks

@@ -120,7 +120,7 @@ class FactorizationMachineRegressor(SecondOrderRegressor):
         batch_size: int | str = "auto",
         max_memory: int | str = "auto",
         extrapolation: str = "clip",
-        uncertainty: bool = False,
+        uncertainty: bool | str = False,
         draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,

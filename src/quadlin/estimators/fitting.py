@@ -1,7 +1,8 @@
 """From rows and an estimator's options to everything it learns: survey, fit, uncertainty."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_model import Request
-from quadlin.solve.robust import fit_robustly, robust_law, tighter
+from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
-from quadlin.solve.uncertainty import Uncertainty, uncertainty_of
+from quadlin.solve.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.stream.memory import refuse_with_strict, rows_within
 from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
 
@@ -44,7 +45,7 @@ class Task:
     max_memory: int | str = "auto"
     automatic: Automatic = FIXED
     robust: bool = False
-    uncertainty: bool = False
+    uncertainty: bool | str = False  # or "robust"
     pairs: Request | None = None
 
     def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
@@ -112,8 +113,13 @@ def fit(
     result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            fields = task.make_units.fields
-            law = outcome.law(fields) or law_of(state, weighted, options, fields, task.seed)
+            robust = task.uncertainty == "robust"
+            bend = bend_of(rows, state) if task.robust and robust else inf
+            law = outcome.law(task.make_units.fields)
+            if law is None:
+                law = law_of(state, weighted, options, task, bend)
+            elif robust:
+                law = made_robust(law, weighted, state.model, bend)
             law = robust_law(law, rows, weighted, state) if task.robust else law
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
@@ -221,11 +227,20 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
 
 
 def law_of(
-    state: FitState, rows: Rows, options: Options, fields: Sequence[np.ndarray], seed: int
+    state: FitState, rows: Rows, options: Options, task: Task, bend: float = inf
 ) -> Uncertainty:
     """Measure how sure a fit is; warn where that cannot be known."""
-    rng = np.random.default_rng(seed)
-    law = uncertainty_of(rows, state.model, state.units, options, state.white, rng, fields=fields)
+    law = uncertainty_of(
+        rows,
+        state.model,
+        state.units,
+        options,
+        state.white,
+        np.random.default_rng(task.seed),
+        fields=task.make_units.fields,
+        robust=task.uncertainty == "robust",
+        bend=bend,
+    )
     if not law.noise >= 0:
         warn(
             "Standard errors are not known (nan), because there are no more rows than parameters. "

@@ -95,6 +95,13 @@ def check_options(estimator: Any) -> None:
                 polish=Option("polish", True),
             )
         )
+    if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
+        raise ValueError(
+            Message(
+                '{uncertainty} must be True, False or "robust".',
+                uncertainty=Option("uncertainty", estimator.uncertainty),
+            )
+        )
     words = {
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
@@ -102,6 +109,7 @@ def check_options(estimator: Any) -> None:
         "loss": ("squared", "huber"),
         "extrapolation": ("clip", "free"),
         "fields": ("auto",),
+        "uncertainty": ("robust",),
         "missing": ("error", "mean"),
     }
     check_categories(estimator.categorical_features)
@@ -115,7 +123,8 @@ def check_options(estimator: Any) -> None:
         if name not in parameters:
             continue
         value = parameters[name]
-        if (name not in ("diagonal", "fields") or isinstance(value, str)) and value not in allowed:
+        free = name in ("diagonal", "fields", "uncertainty") and not isinstance(value, str)
+        if not free and value not in allowed:
             raise ValueError(
                 Message(
                     "{option} is not one of {allowed}.",
@@ -140,7 +149,7 @@ def check_one_pass(estimator: Any) -> None:
     """Refuse options that need rows to come back to."""
     wrong = {
         Option("loss", "huber"): estimator.loss == "huber",
-        Option("uncertainty", True): estimator.uncertainty,
+        Option("uncertainty", estimator.uncertainty): estimator.uncertainty,
     }
     for option, asked in wrong.items():
         if asked:

@@ -113,10 +113,12 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         What `predict` does with rows far outside the training rows, where squares and products
         grow without bound: "clip" holds each feature at one training range beyond its training
         range, with a warning; "free" takes rows as they are. Nothing else is changed.
-    uncertainty : bool, default=False
+    uncertainty : bool or "robust", default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
-        `interaction_std` and `predict(X, return_std=True)`. It takes three passes and a matrix of
-        the size of the parameters up to 1,500 of them, some 30 passes and 400·k·d numbers beyond.
+        `interaction_std` and `predict(X, return_std=True)`. True takes the noise as equal in all
+        rows; "robust" gives sandwich standard errors (HC3), which hold when it is not. They take
+        three or four passes and a matrix of the size of the parameters up to 1,500 of them, some 30
+        or 60 passes and 400·k·d numbers beyond. See Notes for what intervals promise.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
@@ -183,6 +185,12 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
 
     Notes
     -----
+    Intervals of ±1.96 standard errors cover 95% where the model holds, the rank is given and the
+    quadratic part stands out of the noise. They do not allow for a rank that was chosen on the same
+    rows, or that exceeds the true one. With a penalty they are those of the posterior: right with
+    ``alpha="auto"``, and too short with a given penalty that shrinks the true coefficients a lot.
+    Intervals for new observations take the noise as equal in all rows, with "robust" too.
+
     Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 12 passes at 30 rows
     per parameter, where most steps are on a sample, 70 at four, 170 at two; about 6 with at most 25
     features. Choosing them takes a few fits to a loose tolerance, and O(p³) for each rank that is
@@ -239,7 +247,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         batch_size: int | str = "auto",
         max_memory: int | str = "auto",
         extrapolation: str = "clip",
-        uncertainty: bool = False,
+        uncertainty: bool | str = False,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:

@@ -211,6 +211,8 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
             "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
             "that."
         )
+    if law.robust:
+        notes.append("Standard errors are robust: noise may differ between rows.")
     if not law.exact:
         notes.append("Standard errors come from draws and are themselves uncertain by about 9%.")
     if model.rank_:

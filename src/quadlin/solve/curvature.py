@@ -3,9 +3,11 @@
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, symmetric
+from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import folded
-from quadlin.core.sums import Sums, batch_sums, cut_rows
+from quadlin.core.model import Model, predict
+from quadlin.core.sums import Sums, batch_sums, cut_rows, standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.gauss_newton import GaussNewton, Point
 from quadlin.solve.tangent import Ridge, Tangent
@@ -59,17 +61,27 @@ class Curvature(GaussNewton):
 
 
 def noise_sums(
-    numbered: tuple[Chunk, range], E: Array, units: Units, seed: int, draws: int, squares: bool
+    numbered: tuple[Chunk, range],
+    E: Array,
+    units: Units,
+    seed: int,
+    draws: int,
+    squares: bool,
+    model: Model | None = None,
 ) -> Sums:
-    """Sum what noise Ω^½ε says."""
+    """Sum what noise Ω^½ε says, or with a model Ω(r∘ε), r its residuals."""
     (chunk, places), xp = numbered, namespace(E)
     pieces = cut_rows(chunk, draws * E.shape[1])
     if len(pieces) > 1:
-        params = (E, units, seed, draws, squares)
+        params = (E, units, seed, draws, squares, model)
         return folded(noise_sums, pieces, params, places)[0]  # type: ignore[return-value]
     r = xp.asarray(noise(places, seed, draws), dtype=E.dtype, device=E.device)
     if chunk.weight is not None:
-        r = xp.sqrt(xp.astype(chunk.weight, E.dtype))[:, None] * r
+        weight = xp.astype(chunk.weight, E.dtype)[:, None]
+        r = xp.sqrt(weight) * r if model is None else weight * r
+    if model is not None:
+        residual = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
+        r = residual[:, None] * r
 
     def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array, Array]:
         return r[part, :], r[part, :], ZE

@@ -22,7 +22,7 @@ where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log, pi
 from typing import Protocol
@@ -227,6 +227,8 @@ def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
         )
         point, inside = best, not stopped.any()
     value = seen.get(point.tobytes()) or model.at(point)
+    if value is NOTHING:
+        value = replace(value, determined=np.zeros_like(point))
     return value.there(point)
 
 

@@ -90,7 +90,9 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
               K = 1 + \frac{\mathrm{dof}}{n} \frac{1 - E \psi'}{E \psi'}
 
     (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
-    average ω̄ of the given ones. An observation has the σ of the residuals that are no gross errors.
+    average ω̄ of the given ones; a robust one knows both along each direction. The noise of an
+    observation is such that 1.96 of it cover 95% of the residuals that are no gross errors: those
+    of heavy tails, too, where the median alone would promise too much.
     """
     _, y, given = _gathered(rows)
     r = (y - predictions(rows, state)) / state.units.target.scale
@@ -103,8 +105,21 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
     mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
     K = 1 + law.dof / n * (1 - share) / share
-    error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
-    return replace(law, noise=float(scale), error=float(error), left=left)
+    if law.robust:
+        error = law.error * K * (1 if law.exact else mean_weight / share)
+    else:
+        error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
+    usual = np.abs(r) <= FAR[-1] * scale
+    tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
+    noise = tail / 1.96 * np.sqrt(n / left)
+    return replace(law, noise=float(noise), error=float(error), left=left)
+
+
+def bend_of(rows: Rows, state: FitState) -> float:
+    """Return the residual where Huber's loss turns linear, in standardised units: two passes."""
+    _, y, given = _gathered(rows)
+    scale = MAD * weighted_median(np.abs(y - predictions(rows, state)), given)
+    return BEND * float(scale) / state.units.target.scale
 
 
 def predictions(rows: Rows, state: FitState) -> np.ndarray:

@@ -149,7 +149,8 @@ class TangentGram:
         """Return what the evidence needs, the intercept taken out."""
         G = self.products
         if self.options.fit_intercept:
-            G, weight = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0], weight - 1
+            G = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0]
+            weight = max(weight - 1, 1.0)  # rows that are all the same leave nothing over
         sizes = [size for size, _ in self.groups if size] or [0]
         return Gram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
 
@@ -167,4 +168,4 @@ def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tupl
     y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
     kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
     shares = to_numpy(exact.share)
-    return Kernel(kernels, y, shares, weight - 1, [d, d * (d + 1) // 2]), exact.Z
+    return Kernel(kernels, y, shares, max(weight - 1, 1.0), [d, d * (d + 1) // 2]), exact.Z

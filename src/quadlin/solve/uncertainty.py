@@ -7,9 +7,11 @@ At the optimum the error t of the model, on the tangent space, is Gaussian (Lapl
           \mathrm{dof} = \mathrm{tr}\, H^{-1} J^\top \Omega J, \quad n = \sum_i \omega_i
 
 J is the linearised model, Ω the row weights (repetitions), R the ridge, and A = JᵀΩJ + R. With a
-ridge this is the posterior of the prior that it stands for, whose intervals allow for the bias of
-shrinking. C is the curvature of the rank-k matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹:
-next to nothing where M stands out of the noise, and where it does not, what fitting noise costs.
+ridge this is the posterior of the prior that it stands for: its intervals allow for the bias of
+shrinking where the coefficients are about as large as that prior says, as with penalties of largest
+evidence, and are too short where a given penalty is much too large. C is the curvature of the
+rank-k matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹: next to nothing where M stands out
+of the noise, and where it does not, what fitting noise costs.
 
 H⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = H⁻¹, so that the variance of a linear functional L is
 σ² Σ L(tᵢ)². They are an exact root where A is small enough to be formed, and draws of N(0, H⁻¹/m)
@@ -19,10 +21,12 @@ by perturb-and-solve where it is not. Both take the root of I + A⁻¹C by the m
 
 whose terms (A + C cos²φ)⁻¹ conjugate gradients can apply, and which bounds it as x → −1, where two
 directions of the noise compete for a place in M.
+
+All this takes the noise as equal in all rows. `robust` errors do not: see `sandwich`.
 """
 
-from dataclasses import dataclass
-from math import cos, nan, pi, sqrt
+from dataclasses import dataclass, replace
+from math import cos, inf, nan, pi, sqrt
 
 import numpy as np
 
@@ -37,6 +41,7 @@ from quadlin.core.units import Units
 from quadlin.solve.curvature import Curvature, noise_sums
 from quadlin.solve.gauss_newton import Point
 from quadlin.solve.levels import Fields, settled_steps
+from quadlin.solve.sandwich import Laplace, sandwiched
 from quadlin.solve.tangent import Ridge, Tangent
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Whitener
@@ -64,18 +69,22 @@ class Uncertainty:
     units: Units
     steps: Steps
     noise: float  # σ, of an observation
-    error: float  # σ, of what the rows say of the parameters: the same but for Huber's loss
+    error: float  # σ, of what the rows say of the parameters: the same but for Huber and `robust`
     dof: float  # the effective number of parameters
     left: float  # n − dof: for quantiles of Student's t
     exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
     converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
     passes: int  # over the rows
+    robust: bool = False  # whether unequal noise is allowed for; then Σ tᵢtᵢᵀ has σ² in it
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
-        """Return the standard error of f(z), or with `predictive` the spread of y about it."""
+        """Return the standard error of f(z), or with `predictive` the spread of y about it.
+
+        The spread is √(σ² + s²), σ the noise of an average row, whichever errors s is of.
+        """
         xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
         size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
-        variance: Array = 0.0
+        variance = xp.zeros(block.n_rows, dtype=self.steps.E.dtype, device=self.steps.E.device)
         for start in range(0, m, size):
             q = changes(block, self.steps[start : start + size], self.units.free)
             variance = variance + xp.sum(q * q, axis=1)
@@ -118,6 +127,8 @@ def uncertainty_of(
     rng: np.random.Generator,
     *,
     fields: Fields = (),
+    robust: bool = False,
+    bend: float = inf,
     dense_limit: int = DENSE_LIMIT,
     draws: int = DRAWS,
 ) -> Uncertainty:
@@ -133,6 +144,11 @@ def uncertainty_of(
         Of the draws.
     fields : sequence of arrays
         The one-hot groups, from whose means the model is told.
+    robust : bool
+        Whether to allow for noise that differs between rows: one more pass, or twice the passes
+        of the draws, which do not correct residuals for leverage.
+    bend : float
+        Of Huber's loss, where these are the rows of its reweighted least squares.
     dense_limit : int
         Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
     draws : int
@@ -148,17 +164,39 @@ def uncertainty_of(
     p = task.point_of(model)
     task.look_around(p)
     exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
-    steps, dof, converged = inverse_root(task, p) if exact else drawn(task, p, draws)
+    converged = True
+    if exact:
+        steps, root, dof = inverse_root(task, p)
+    else:
+        steps, dof, converged = drawn(task, p, draws)
+    left = p.sums.weight - dof
+    noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
+    if robust and left >= 1 and exact:
+        ridge = any(task.coordinates.penalties)
+        at = Laplace(p.model, units, steps, root, noise, ridge, bend)
+        steps, error = sandwiched(rows, at), 1.0
+    elif robust and left >= 1:
+        steps, _, converged = drawn(task, p, draws, noise)
+        error = sqrt(p.sums.weight / left)
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
-    left = p.sums.weight - dof
-    noise = sqrt(p.sums.loss / left) if left >= 1 else nan
     passes = rows.walks - before
-    return Uncertainty(units, steps, noise, noise, dof, left, exact, converged, passes)
+    return Uncertainty(units, steps, noise, error, dof, left, exact, converged, passes, robust)
 
 
-def inverse_root(task: Curvature, p: Point) -> tuple[Steps, float, bool]:
-    """Form A and C in whitened coordinates; return the steps of H's inverse root, and dof.
+def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
+    """Return a law with noise that may differ between rows, from one whose H is A: one pass."""
+    xp, m = namespace(law.steps.E), law.steps.H.shape[1]
+    if not law.left >= 1:
+        return replace(law, robust=True)
+    root = xp.ones(m, dtype=law.steps.E.dtype, device=law.steps.E.device)
+    at = Laplace(model, law.units, law.steps, root, law.noise, True, bend)
+    return replace(law, steps=sandwiched(rows, at), error=1.0, robust=True)
+
+
+def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
+    """Form A and C in whitened coordinates; return the steps of H's inverse root, their
+    lengths in the metric of A, and dof.
 
     Turning the columns of U among each other changes nothing, so A has zero eigenvalues; those of
     collinear features and of parameters tied to others are left out with them.
@@ -179,7 +217,7 @@ def inverse_root(task: Curvature, p: Point) -> tuple[Steps, float, bool]:
     steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
     coordinates = task.coordinates
     penalty = steps.penalty(coordinates.penalties, task.units.penalty_scale)
-    return steps, float(xp.sum(root * root)) - penalty, True
+    return steps, root, float(xp.sum(root * root)) - penalty
 
 
 def _tangents(columns: Array, d: int, k: int) -> Tangent:
@@ -196,14 +234,20 @@ def _columns(t: Tangent) -> Array:
     return xp.concat([t.c[None, :], t.v, G], axis=0)
 
 
-def drawn(task: Curvature, p: Point, draws: int) -> tuple[Steps, float, bool]:
-    """Perturb and solve, A a = JᵀΩ^½ε + R^½η with ε and η normal, t = (I + A⁻¹C)^−½ a; and dof."""
+def drawn(
+    task: Curvature, p: Point, draws: int, noise: float | None = None
+) -> tuple[Steps, float, bool]:
+    """Perturb and solve, A a = JᵀΩ^½ε + R^½η with ε and η normal, t = (I + A⁻¹C)^−½ a; and dof.
+
+    With `noise`, σ, robust errors: A a = JᵀΩ(r∘ε) + σR^½η.
+    """
     problem, E, n = task.problem, p.model.U, p.sums.weight
     seed = int(problem.rng.integers(2**62))
     n_rows = sum(problem.rows.collect(height))
-    args = (E, task.units, seed, draws, task.squares)
+    args = (E, task.units, seed, draws, task.squares, None if noise is None else p.model)
     sums = problem.rows.reduce_numbered(noise_sums, n_rows, *args)
-    g = task.coordinates.gradient(sums, p.U, E, ridge_noise(task, E, n, draws))
+    ridge = ridge_noise(task, E, n, draws, 1.0 if noise is None else noise)
+    g = task.coordinates.gradient(sums, p.U, E, ridge)
     amounts = (1.0, 0.75, 0.5, 0.0) if task.normal is not None else (0.0,)
     for amount in amounts:
         t, converged = applied_root(task, p, g, amount)
@@ -234,10 +278,11 @@ def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[
     return t, True
 
 
-def ridge_noise(task: Curvature, E: Array, n: float, draws: int) -> Ridge:
-    """Draw R^½η/n as a gradient adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
+def ridge_noise(task: Curvature, E: Array, n: float, draws: int, size: float) -> Ridge:
+    """Draw size·R^½η/n as a gradient adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
     xp, rng, rho = namespace(E), task.problem.rng, task.units.penalty_scale
     (first, second), (d, k) = task.coordinates.penalties, E.shape
+    first, second = size**2 * first, size**2 * second
     # ρE = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
     Q, R = xp.linalg.qr(rho[:, None] * E)
 

@@ -1,0 +1,485 @@
+"""Random problems and options, thrown at everything that the library promises.
+
+Each case is a table, options and a way to give the rows, all drawn from its number. Every case is
+held to the promises of `ALWAYS`, and to two more that cost a fit or a file each. A violation prints
+a few lines that reproduce it. Run: python benchmarks/campaign.py [--cases 1000] [--first 0] [--only
+saved]
+"""
+
+import argparse
+import collections
+import itertools
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin import (
+    FactorizationMachineRegressor,
+    SecondOrderRegressor,
+    Status,
+    load,
+    open_source,
+    save,
+    to_onnx,
+)
+
+ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 2e-3}  # of the variance of y
+HEAVY = ("heavy", "gross")
+OTHER_OPTIMUM = 0.05  # of the variance: fits that differ by rounding may end in another optimum
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise that was not kept."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table and options; the same number is the same case."""
+
+    number: int
+    kinds: tuple
+    noise: str
+    X: object
+    y: np.ndarray
+    weight: np.ndarray | None
+    estimator: type
+    options: dict
+    batch: int
+
+    def model(self, **options):
+        return self.estimator(**{**self.options, **options})
+
+    def fit(self, X=None, y=None, weight=None, engine=None, **options):
+        if X is None:
+            X, y, weight = self.X, self.y, self.weight
+        return self.model(**options).fit(X, y, sample_weight=weight, engine=engine)
+
+    @cached_property
+    def omega(self):
+        return np.ones(len(self.y)) if self.weight is None else self.weight.astype(float)
+
+    @cached_property
+    def spread(self):
+        """The error of the best constant, or of zero without an intercept."""
+        y = self.y.astype(float)
+        centre = np.average(y, weights=self.omega) if self.options["fit_intercept"] else 0.0
+        return float(np.average((y - centre) ** 2, weights=self.omega))
+
+    @property
+    def tolerance(self):
+        y = self.y.astype(float)
+        return ROUNDING[self.X.dtype] * (self.spread + 1e-6 * np.mean(y**2)) + 1e-290
+
+    def error(self, model):
+        r = model.predict(self.X).astype(float) - self.y
+        return float(np.average(r**2, weights=self.omega))
+
+    def reproducer(self):
+        given = ", ".join(f"{k}={v!r}" for k, v in self.options.items())
+        form = "sparse" if issparse(self.X) else "dense"
+        weights = "no weights" if self.weight is None else "weights"
+        return (
+            f"# {self.X.shape} {form} {self.X.dtype} of {', '.join(self.kinds)}; {self.noise} "
+            f"noise; {weights}\n"
+            f"# {self.estimator.__name__}({given})\n"
+            "import sys; sys.path.insert(0, 'benchmarks'); from campaign import case_of\n"
+            f"case = case_of({self.number}); model = case.fit()"
+        )
+
+
+def column(kind, n, rng):
+    codes = rng.integers(0, 6, n)
+    return {
+        "normal": lambda: rng.standard_normal(n),
+        "log-normal": lambda: rng.lognormal(0, rng.uniform(0.5, 2), n),
+        "two-valued": lambda: rng.choice([-1.0, 3.0], n, p=[0.3, 0.7]),
+        "0/1": lambda: (rng.uniform(size=n) < rng.uniform(0.02, 0.5)).astype(float),
+        "constant": lambda: np.full(n, rng.choice([0.0, 3.0, 1e6])),
+        "huge": lambda: 1e9 * rng.standard_normal(n),
+        "small": lambda: 1e-9 * rng.standard_normal(n),
+        "far": lambda: 1e4 + rng.standard_normal(n),
+        "codes": lambda: codes.astype(float),
+        "one-hot": lambda: np.eye(6)[codes][:, : rng.integers(2, 7)],
+    }[kind]()
+
+
+KINDS = ("normal", "normal", "normal", "log-normal", "two-valued", "0/1", "constant", "huge",
+         "small", "far", "codes", "one-hot", "duplicate")  # fmt: skip
+
+
+def case_of(number):
+    rng = np.random.default_rng([20260, number])
+    n, kinds = int(np.exp(rng.uniform(np.log(2), np.log(400)))), []
+    columns = []
+    for _ in range(rng.integers(1, 9)):
+        kind = str(rng.choice(KINDS)) if rng.uniform() < 0.6 else "normal"
+        if kind == "duplicate" and columns:
+            columns.append(columns[rng.integers(len(columns))])
+        else:
+            kind = "normal" if kind == "duplicate" else kind
+            columns.append(column(kind, n, rng).reshape(n, -1))
+        kinds.append(kind)
+    X = np.column_stack(columns)
+    Z = (X - X.mean(0)) / np.where(X.std(0) > 1e-6 * np.abs(X.mean(0)), X.std(0), 1.0)
+    w, U = rng.standard_normal(X.shape[1]), rng.standard_normal((X.shape[1], rng.integers(0, 4)))
+    f = rng.uniform(-9, 9) + Z @ w + (Z @ U) ** 2 @ rng.choice([-1.0, 1.0], U.shape[1])
+    noise = str(rng.choice(["none", "some", "much", "heavy", "gross", "only"]))
+    e = rng.standard_normal(n) * (f.std() or 1.0)
+    y = {
+        "none": f,
+        "some": f + 0.3 * e,
+        "much": f + 3 * e,
+        "heavy": f + rng.standard_t(2, n),
+        "gross": f + np.where(rng.uniform(size=n) < 0.05, 1e4 * e, 0.1 * e),
+        "only": e,
+    }[noise] * rng.choice([1.0, 1.0, 1e-8, 1e8])
+    weight = None
+    if rng.uniform() < 0.35:
+        choices = (rng.integers(0, 4, n), rng.uniform(0.1, 5, n), rng.uniform(size=n) < 0.7)
+        weight = choices[rng.integers(3)].astype(float)
+        weight[rng.integers(n)] = 1.0
+    if rng.uniform() < 0.2:
+        X, y = X.astype(np.float32), y.astype(np.float32)
+    if rng.uniform() < 0.25:
+        X = csr_array(X)
+    polish = rng.uniform() < 0.85
+    options = {
+        "rank": "auto" if rng.uniform() < 0.3 else int(rng.integers(0, 6)),
+        "alpha": "auto",
+        "diagonal": str(rng.choice(["auto", "auto", "zero"])),
+        "loss": "huber" if rng.uniform() < 0.06 else "squared",
+        "fit_linear": bool(rng.uniform() < 0.85),
+        "fit_intercept": bool(rng.uniform() < 0.85),
+        "psd": bool(rng.uniform() < 0.1),
+        "polish": bool(polish),
+        "step": str(rng.choice(["guarded", "plain"])) if not polish else "guarded",
+        "uncertainty": [False, True, "robust"][rng.integers(3)],
+        "warm_start": bool(rng.uniform() < 0.2),
+        "whiten": str(rng.choice(["auto", "full", "lowrank", "none"], p=[0.7, 0.1, 0.1, 0.1])),
+        "random_state": int(rng.integers(1000)),
+    }
+    if polish and rng.uniform() < 0.5:
+        options["alpha"] = float(10 ** rng.uniform(-3, 3)) if rng.uniform() < 0.6 else 0.0
+    estimator = SecondOrderRegressor
+    if rng.uniform() < 0.15:
+        estimator = FactorizationMachineRegressor
+        options.pop("diagonal")
+    batch = int(rng.integers(2, 60))
+    return Case(number, tuple(kinds), noise, X, y, weight, estimator, options, batch)
+
+
+def require(good, text):
+    if not good:
+        raise BrokenPromiseError(text)
+
+
+def promised_descent(case):
+    return case.options["step"] == "guarded"
+
+
+# Promises that every fit must keep.
+
+
+def numbers_are_finite(case, model):
+    for name in ("coef_", "intercept_", "eigenvalues_", "components_"):
+        require(np.isfinite(getattr(model, name)).all(), f"{name} is not finite")
+    require(np.isfinite(model.predict(case.X)).all(), "a prediction is not finite")
+
+
+def rows_elsewhere_are_predicted(case, model):
+    X = case.X.toarray() if issparse(case.X) else case.X
+    for new in (X[:1], X[:2] * 0, X[:2] * X.dtype.type(3)):
+        require(np.isfinite(model.predict(new)).all(), "a prediction of another row is not finite")
+
+
+def not_worse_than_a_constant(case, model):
+    if not promised_descent(case):
+        return
+    if case.options["loss"] == "squared":
+        error = case.error(model)
+        text = f"error {error:.6g} on the training rows, a constant has {case.spread:.6g}"
+        require(error <= case.spread * (1 + 1e-6) + case.tolerance, text)
+    elif case.options["fit_intercept"]:
+        y = case.y.astype(float)
+        r = np.abs(model.predict(case.X) - y)
+        constant = np.abs(y - np.quantile(y, 0.5, weights=case.omega, method="inverted_cdf"))
+        scale = 1.345 * 1.4826 * np.quantile(r, 0.5, weights=case.omega, method="inverted_cdf")
+
+        def huber(r):
+            inside = r <= scale
+            loss = np.where(inside, np.minimum(r, scale) ** 2, scale * (2 * r - scale))
+            return float(np.average(loss, weights=case.omega))
+
+        rounding = 1e-6 * np.abs(y).max() * (scale + 1e-6 * np.abs(y).max())
+        text = f"Huber loss {huber(r):.6g}, the median has {huber(constant):.6g}"
+        require(huber(r) <= 1.001 * huber(constant) + rounding, text)
+
+
+def the_history_never_rises(case, model):
+    losses = [record.loss for record in model.history_]
+    passes = [record.passes for record in model.history_]
+    require(passes == sorted(passes), "passes fall")
+    if promised_descent(case):
+        require(np.isfinite(losses).all(), "a loss is not finite")
+        rises = [b - a for a, b in itertools.pairwise(losses)]
+        worst = max(rises, default=0.0)
+        require(worst <= 1e-6 * losses[0] + case.tolerance, f"the history rises by {worst:.3g}")
+
+
+def the_status_is_consistent(case, model):
+    require(isinstance(model.status_, Status), "no status")
+    require(model.status_ not in (Status.interrupted, Status.stopped), f"{model.status_}")
+    require(1 <= model.n_iter_ <= model.max_iter, f"{model.n_iter_} steps")
+    if promised_descent(case):
+        require(model.status_ is not Status.diverged, "a guarded fit diverged")
+
+
+def spreads_are_numbers(case, model):
+    law = model.fitted_.law
+    if law is None:
+        require(not case.options["uncertainty"], "standard errors are missing")
+        return
+    f, std = model.predict(case.X, return_std=True)
+    require(np.array_equal(f, model.predict(case.X)), "return_std changes predictions")
+    stds = np.concatenate([std, np.ravel(model.coef_std_), [model.intercept_std_]])
+    if law.left >= 1:
+        require(np.isfinite(stds).all() and (stds >= 0).all(), "a standard error is not a number")
+        require((std >= model.noise_ * (1 - 1e-5)).all(), "an observation is surer than the noise")
+    else:
+        require(np.isnan(std).all(), "standard errors without rows to tell them by")
+
+
+ALWAYS = (
+    numbers_are_finite,
+    rows_elsewhere_are_predicted,
+    not_worse_than_a_constant,
+    the_history_never_rises,
+    the_status_is_consistent,
+    spreads_are_numbers,
+)
+
+# Promises that cost another fit, or a file.
+
+
+def same_bits(a, b, text):
+    for name in ("coef_", "intercept_", "eigenvalues_", "components_"):
+        require(np.array_equal(getattr(a, name), getattr(b, name)), f"{text}: other {name}")
+
+
+def same_objective(case, a, b, text):
+    """Two fits of the same problem may stop, or end in an optimum, a little apart."""
+    first, second = (m.history_[-1].loss for m in (a, b))
+    apart = abs(first - second)
+    good = apart <= OTHER_OPTIMUM * case.spread + case.tolerance
+    require(good, f"{text}: objective {first:.6g} and {second:.6g}, variance {case.spread:.6g}")
+
+
+def comparable(case):
+    """Tell whether fits of the same rows given in another way have one objective to compare."""
+    held_out = case.options["rank"] == "auto" and case.options["alpha"] != "auto"
+    return promised_descent(case) and case.options["loss"] == "squared" and not held_out
+
+
+def the_same_seed_gives_the_same_bits(case, model):
+    same_bits(model, case.fit(), "the same seed")
+
+
+def the_order_of_rows_does_not_matter(case, model):
+    order = np.random.default_rng(case.number).permutation(len(case.y))
+    weight = None if case.weight is None else case.weight[order]
+    same_objective(case, model, case.fit(case.X[order], case.y[order], weight), "rows in disorder")
+
+
+def weights_are_repetitions(case, model):
+    if case.options["rank"] == "auto":  # the largest rank is told by the number of different rows
+        return
+    times = np.random.default_rng(case.number).integers(0, 4, len(case.y))
+    times[:2] = 1
+    index = np.repeat(np.arange(len(case.y)), times)
+    repeated = replace(case, X=case.X[index], y=case.y[index], weight=None)
+    weighted = case.fit(case.X, case.y, times.astype(float))
+    same_objective(repeated, weighted, repeated.fit(), "rows repeated")
+
+
+def sparse_rows_are_dense_rows(case, model):
+    other = case.X.toarray() if issparse(case.X) else csr_array(case.X)
+    same_objective(case, model, case.fit(other, case.y, case.weight), "rows sparse")
+
+
+def features_have_no_units(case, model):
+    X = case.X.toarray() if issparse(case.X) else case.X
+    scale = 2.0 ** np.random.default_rng(case.number).integers(-9, 9, X.shape[1])
+    scale = np.where(((X == 0) | (X == 1)).all(axis=0), 1.0, scale)  # levels are 0 and 1
+    scaled = case.X * scale.astype(case.X.dtype)
+    scaled = csr_array(scaled) if issparse(case.X) else scaled
+    same_objective(case, model, case.fit(scaled, case.y, case.weight), "features rescaled")
+
+
+def threads_change_nothing(case, model):
+    same_objective(case, model, case.fit(case.X, case.y, case.weight, engine=2), "two threads")
+
+
+def a_saved_model_is_the_same(case, model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save(model, path)
+        loaded = load(path)
+    same_bits(model, loaded, "saved and loaded")
+    require(np.array_equal(model.predict(case.X), loaded.predict(case.X)), "other predictions")
+    if model.fitted_.law is not None:
+        stds = [m.predict(case.X, return_std=True)[1] for m in (model, loaded)]
+        require(np.array_equal(*stds, equal_nan=True), "other standard deviations")
+
+
+def a_warm_start_is_no_worse(case, model):
+    before = model.history_[-1].loss
+    warm = case.fit(warm_start=True)
+    after = warm.fit(case.X, case.y, sample_weight=case.weight).history_[-1].loss
+    text = f"from {before:.6g} to {after:.6g}, variance {case.spread:.6g}"
+    require(after <= before + OTHER_OPTIMUM * case.spread + case.tolerance, text)
+    numbers_are_finite(case, warm)
+    the_history_never_rises(case, warm)
+
+
+def a_stream_is_no_worse_than_a_constant(case, model):
+    options = {"loss": "squared", "uncertainty": False, "batch_size": case.batch}
+    stream = case.model(**{**options, "step": "guarded"})
+    for start in range(0, len(case.y), 37):
+        part = slice(start, start + 37)
+        weight = None if case.weight is None else case.weight[part]
+        stream.partial_fit(case.X[part], case.y[part], sample_weight=weight)
+    numbers_are_finite(case, stream)
+    if case.noise not in HEAVY and "log-normal" not in case.kinds:
+        error = case.error(stream)
+        text = f"error {error:.6g} after {len(case.y)} rows, variance {case.spread:.6g}"
+        require(error <= 2 * case.spread + case.tolerance, text)
+
+
+def files_are_arrays(case, model):
+    X = case.X.toarray() if issparse(case.X) else case.X
+    kind = ("npy", "hdf5", "zarr", "parquet")[case.number % 4]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows.{kind}"
+        if kind == "npy":
+            np.save(path, X)
+            source = open_source(np.load(path, mmap_mode="r"), target=case.y, weight=case.weight)
+        elif kind == "hdf5":
+            h5py = __import__("h5py")
+            source = h5py.File(path, "w").create_dataset("X", data=X)
+            source = open_source(source, target=case.y, weight=case.weight)
+        elif kind == "zarr":
+            zarr = __import__("zarr")
+            source = zarr.create_array(path, shape=X.shape, dtype=X.dtype)
+            source[:] = X
+            source = open_source(source, target=case.y, weight=case.weight)
+        else:
+            pyarrow, parquet = __import__("pyarrow"), __import__("pyarrow.parquet").parquet
+            weight = {} if case.weight is None else {"weight": case.weight}
+            columns = {f"x{j}": X[:, j] for j in range(X.shape[1])}
+            parquet.write_table(pyarrow.table({**columns, **weight, "y": case.y}), path)
+            source = open_source(path, target="y", weight="weight" if weight else None)
+        fitted = case.model(fields=None).fit(source)
+    same_objective(case, case.fit(X, case.y, case.weight, fields=None), fitted, kind)
+
+
+def onnx_predicts_the_same(case, model):
+    runtime = __import__("onnxruntime")
+    X = case.X.toarray() if issparse(case.X) else case.X
+    session = runtime.InferenceSession(to_onnx(model).SerializeToString())
+    answer = session.run(["y"], {"X": X})[0]
+    f = model.predict(X)
+    apart = np.max(np.abs(answer - f))
+    good = apart <= 1e3 * ROUNDING[case.X.dtype] * (np.max(np.abs(f)) + np.sqrt(case.spread))
+    require(good, f"onnxruntime differs by {apart:.3g} where predictions reach {np.abs(f).max():g}")
+
+
+SOMETIMES = (
+    the_same_seed_gives_the_same_bits,
+    a_saved_model_is_the_same,
+    a_stream_is_no_worse_than_a_constant,
+    onnx_predicts_the_same,
+)
+COMPARED = (
+    the_order_of_rows_does_not_matter,
+    weights_are_repetitions,
+    sparse_rows_are_dense_rows,
+    features_have_no_units,
+    threads_change_nothing,
+    a_warm_start_is_no_worse,
+    files_are_arrays,
+)
+
+
+def clear(error):
+    """Tell whether an error is a sentence of the library, not a failure from its depths."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    ours = "raise" in (last.line or "") and (
+        "quadlin" in last.filename or "sklearn" in last.filename
+    )
+    return isinstance(error, ValueError) and ours and len(str(error)) > 20
+
+
+def examine(number, only=""):
+    """Return what a case violates, (promise, words), and the refusals that it met."""
+    case, violations, refusals = case_of(number), [], []
+    more = SOMETIMES + (COMPARED if comparable(case) else ())
+    chosen = np.random.default_rng([number, 1]).permutation(len(more))[:2]
+    promises = [*ALWAYS, *(more[i] for i in chosen)]
+    if only:
+        promises = [p for p in ALWAYS + more if only in p.__name__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".*encountered in matmul", RuntimeWarning)
+        model = None
+        for promise in ("fit", *promises):
+            name = promise if promise == "fit" else promise.__name__
+            try:
+                if promise == "fit":
+                    model = case.fit()
+                else:
+                    promise(case, model)
+            except BrokenPromiseError as violation:
+                violations.append((name, str(violation)))
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                words = f"{type(error).__name__}: {error} ({Path(where.filename).name})"
+                (refusals if clear(error) else violations).append((name, words))
+            if model is None:
+                break
+    return case, violations, refusals
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--only", default="", help="promises whose name contains this, always")
+    a = parser.parse_args()
+    start, broken, refused = time.perf_counter(), collections.Counter(), collections.Counter()
+    for number in range(a.first, a.first + a.cases):
+        case, violations, refusals = examine(number, a.only)
+        for promise, words in violations:
+            broken[promise] += 1
+            print(f"\n{promise}: {words}\n{case.reproducer()}", flush=True)
+        refused.update(f"{promise}: {words}"[:150] for promise, words in refusals)
+    print(f"\n{a.cases} cases, {sum(broken.values())} violations, "
+          f"{time.perf_counter() - start:.0f} s")  # fmt: skip
+    for promise, count in broken.most_common():
+        print(f"  {count:5d}  {promise}")
+    print(f"{sum(refused.values())} refusals in words, the most common:")
+    for words, count in refused.most_common(8):
+        print(f"  {count:5d}  {words}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

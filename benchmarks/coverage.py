@@ -1,0 +1,153 @@
+"""How often 95% intervals cover the truth, in settings where that is promised and where not.
+
+For each setting, over many data sets: the share of entries of w, of coefficients of x_i·x_j, of the
+noiseless f at new rows and of new observations y within ±1.96 standard errors. A cell is marked
+with ! where the documentation promises 95% and the share, less two of its standard errors, lies
+outside of 93–97%; cells in brackets are not promised. Run: python benchmarks/coverage.py [--sets
+100] [--only ridge]
+"""
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from quadlin import SecondOrderRegressor
+
+QUANTITIES = ("w", "M", "f", "y")
+D, NEW, BAR = 5, 200, (0.93, 0.97)
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    promised: str  # of QUANTITIES
+    options: dict = field(default_factory=dict)
+    rows: int = 500
+    features: str = "normal"
+    strength: float = 1.0  # of M
+    noise: str = "normal"
+    measured: str = "wMfy"
+    weighted: str = ""
+    dtype: type = np.float64
+
+
+AUTO = {"rank": "auto", "alpha": "auto"}
+SETTINGS = [
+    Setting("normal features", "wMfy"),
+    Setting("skewed features", "wMfy", features="skewed"),
+    Setting("0/1 features", "wMfy", features="binary"),
+    Setting("correlated features", "wMfy", features="correlated"),
+    Setting("one-hot fields", "fy", features="levels", measured="fy"),
+    Setting("four rows per parameter", "wMfy", rows=60),
+    Setting("float32", "wMfy", dtype=np.float32),
+    Setting("precisions as weights, of mean 1", "wMf", weighted="mean 1", measured="wMf"),
+    Setting('precisions as weights, "robust"', "wMf", {"uncertainty": "robust"},
+            weighted="any", measured="wMf"),
+    Setting('alpha="auto"', "wMfy", {"alpha": "auto"}),
+    Setting('rank="auto", alpha="auto", M strong', "wMfy", AUTO),
+    Setting("unequal noise", "", noise="unequal"),
+    Setting('unequal noise, "robust"', "wMf", {"uncertainty": "robust"}, noise="unequal"),
+    Setting('loss="huber", normal noise', "wMfy", {"loss": "huber"}),
+    Setting('loss="huber", t(3) noise', "wMfy", {"loss": "huber"}, noise="t"),
+    Setting("alpha=100", "", {"alpha": 100.0}),
+    Setting('rank="auto", alpha="auto", M weak', "", AUTO, strength=0.1),
+    Setting("rank 2, M = 0", "", strength=0.0),
+    Setting("rank 3 where the truth has 2", "", {"rank": 3}),
+]  # fmt: skip
+
+
+def columns(kind, n, rng):
+    Z = rng.standard_normal((n, D))
+    if kind == "skewed":
+        return 0.5 * rng.gamma(4.0, size=(n, D)) - 1
+    if kind == "binary":
+        return (Z > [-0.5, -0.2, 0.0, 0.2, 0.5]).astype(float)
+    if kind == "correlated":
+        return 0.7 * Z + 0.7 * Z[:, :1]
+    if kind == "levels":
+        first, second = rng.integers(0, 3, n), rng.integers(0, 2, n)
+        return np.column_stack([np.eye(3)[first], np.eye(2)[second], Z[:, :2]])
+    return Z + 0.3
+
+
+def coverage(setting, seed):
+    rng = np.random.default_rng([seed, SETTINGS.index(setting)])
+    X = columns(setting.features, setting.rows + NEW, rng)
+    d = X.shape[1]
+    U, w = np.linalg.qr(rng.standard_normal((d, 2)))[0], rng.standard_normal(d)
+    M = setting.strength * U @ np.diag([1.0, -1.0]) @ U.T
+    diagonal = setting.features not in ("binary", "levels")
+    if not diagonal:  # squares of 0/1 columns are the columns themselves
+        M = 4 * (M - np.diag(np.where(np.arange(d) < D, np.diag(M), 0)))
+    f = 1 + X @ w + np.sum((X @ M) * X, axis=1)
+    size, weight = np.ones(len(X)), None
+    if setting.noise == "unequal":
+        size = 0.3 + 0.7 * np.abs(X[:, 0])
+    if setting.weighted:
+        weight = rng.uniform(0.2, 5.0, len(X))
+        size = 1 / np.sqrt(weight)
+        weight = weight / weight[: setting.rows].mean() if setting.weighted == "mean 1" else weight
+    noise = rng.standard_t(3, len(X)) if setting.noise == "t" else rng.standard_normal(len(X))
+    y = f + size * noise
+    seen, new = slice(0, setting.rows), slice(setting.rows, None)
+    X = X.astype(setting.dtype)
+    options = {"rank": 2, "alpha": 0.0, "uncertainty": True, "random_state": 0, **setting.options}
+    model = SecondOrderRegressor(**options)
+    weight = None if weight is None else weight[seen]
+    model.fit(X[seen], y[seen].astype(setting.dtype), sample_weight=weight)
+    pairs = [p for p in combinations_with_replacement(range(d), 2) if diagonal or p[0] != p[1]]
+    guess, spread = model.predict(X[new], return_std=True)
+    law, units = model.fitted_.law, model.fitted_.state.units
+    sigma = law.noise * units.target.scale
+    both = {
+        "w": (model.coef_ - w, model.coef_std_),
+        "M": (
+            np.array([model.interaction(i, j) - (1 + (i != j)) * M[i, j] for i, j in pairs]),
+            np.array([model.interaction_std(i, j) for i, j in pairs]),
+        ),
+        "f": (guess - f[new], np.sqrt(np.maximum(spread**2 - sigma**2, 0.0))),
+        "y": (guess - y[new], spread),
+    }
+    return [
+        np.mean(np.abs(error) <= 1.96 * std) if name in setting.measured else np.nan
+        for name, (error, std) in both.items()
+    ]
+
+
+def cell(setting, name, shares):
+    if name not in setting.measured:
+        return "–"
+    mean, doubt = shares.mean(), 2 * shares.std() / np.sqrt(len(shares))
+    if name not in setting.promised:
+        return f"({mean:.1%})"
+    good = mean + doubt >= BAR[0] and mean - doubt <= BAR[1]
+    return f"{mean:.1%}{'' if good else ' !'}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", type=int, default=100, help="data sets per setting")
+    parser.add_argument("--only", default="", help="settings whose name contains this")
+    a = parser.parse_args()
+    print(f"{a.sets} data sets per setting; two standard errors of a share are about "
+          f"{2 * np.sqrt(0.05 * 0.95 / a.sets / D):.1%}")  # fmt: skip
+    print("| setting | promised | w | M | f | y | s |")
+    print("|---|---|---|---|---|---|---|")
+    warnings.simplefilter("ignore")
+    for setting in SETTINGS:
+        if a.only not in setting.name:
+            continue
+        start = time.perf_counter()
+        table = np.array([coverage(setting, seed) for seed in range(a.sets)]).T
+        cells = [cell(setting, name, row) for name, row in zip(QUANTITIES, table, strict=True)]
+        took = time.perf_counter() - start
+        promised = ", ".join(setting.promised) or "nothing"
+        print(f"| {setting.name} | {promised} | {' | '.join(cells)} | {took:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
