@@ -30,6 +30,7 @@ ADDED_PARAMS = {
     "extrapolation",
     "hierarchy",
     "loss",
+    "max_memory",
     "missing",
     "pairs",
 }
