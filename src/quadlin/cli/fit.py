@@ -360,5 +360,7 @@ def _report_classes(
 def _some(model: Any) -> str:
     values, pairs = model.eigenvalues_, 0 if model.pairs_ is None else len(model.pairs_.pairs)
     shown = ", ".join(number(float(value), sign=True) for value in values[:5])
-    shown = shown + (", …" if len(values) > 5 else "") if len(values) else "none: a linear model"
-    return shown + (f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
+    shown += ", …" if len(values) > 5 else ""
+    if not len(values):
+        shown = "none" if pairs else "none: a linear model"
+    return shown + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")

@@ -12,6 +12,7 @@ from quadlin.explain.tables import frame_of, product_name, text_table
 from quadlin.solve.fit_state import FitState
 
 SHOWN = 10  # lines of a printed table
+ROUNDING = 1e-12  # of the largest strength: pairs that are not in the model
 MOST_COLUMNS = 1000  # which have half a million pairs
 INDEPENDENT = "rows like those fitted, if the columns were independent"
 
@@ -122,7 +123,8 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
     order = np.argsort(-alone, kind="stable").tolist()
     i, j = np.triu_indices(len(names), 1)
     ranked = np.argsort(-pairs[i, j], kind="stable")
-    ranked = ranked[pairs[i, j][ranked] > 0]
+    rounding = ROUNDING * max(alone.max(initial=0.0), pairs.max(initial=0.0))
+    ranked = ranked[pairs[i, j][ranked] > rounding]
     shares = to_numpy(state.features.mean)
     levels = [
         LevelEffect(model.columns[n].name, level, float(effect), float(shares[feature]))
