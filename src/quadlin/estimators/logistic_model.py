@@ -415,7 +415,7 @@ class LogisticModel(ClassifierMixin, SecondOrderModel):
         classes = values.astype(np.int64) if classes is None else classes
         totals = class_totals(rows, values)
         if np.count_nonzero(totals) < 2:
-            label = classes[int(np.argmax(totals))]
+            label = classes.tolist()[int(np.argmax(totals))]
             raise ValueError(
                 f"All rows have one class, {label!r}, or the others have weight 0. A classifier "
                 "needs rows of at least two classes."
