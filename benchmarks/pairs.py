@@ -13,13 +13,15 @@ installed. "products" is LassoCV on all products of standardised features, where
 Every draw is kept in a file as soon as it is measured, and read from there the next time: delete it
 after a change of the code.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--only 1 11] [--methods default]
+Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--settings 1 11]
+     [--methods default products] [--jobs 2]
 """
 
 import argparse
 import json
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,7 +224,15 @@ def judged(method, problem):
     return share, len(named - problem.truth), r2, seconds
 
 
-class Measured:
+def measured(number, name, seed):
+    """Return what a method gives in one draw, or text that says why it was skipped."""
+    try:
+        return [float(v) for v in judged(METHODS[name], drawn(SETTINGS[number - 1], seed))]
+    except NotImplementedError as reason:
+        return f"skipped: {reason}"
+
+
+class Results:
     """What was measured, in a file: a line of JSON for each setting, method and seed."""
 
     def __init__(self, path):
@@ -231,39 +241,44 @@ class Measured:
             *key, value = json.loads(line)
             self.values[tuple(key)] = value
 
-    def get(self, number, name, seed):
-        """Measure, unless it was done before; text says why a method was skipped."""
-        key = (SETTINGS[number - 1].name, name, seed)
-        if key not in self.values:
-            try:
-                value = judged(METHODS[name], drawn(SETTINGS[number - 1], seed))
-            except NotImplementedError as reason:
-                value = f"skipped: {reason}"
-            self.values[key] = value if isinstance(value, str) else [float(v) for v in value]
-            with open(self.path, "a") as file:
-                file.write(json.dumps([*key, self.values[key]]) + "\n")
-        return self.values[key]
+    def key(self, number, name, seed):
+        return SETTINGS[number - 1].name, name, seed
+
+    def complete(self, wanted, jobs):
+        """Measure what is not in the file, in several processes; write each as soon as it is."""
+        missing = [job for job in wanted if self.key(*job) not in self.values]
+        with ProcessPoolExecutor(jobs) as pool:
+            running = {pool.submit(measured, *job): self.key(*job) for job in missing}
+            for done in as_completed(running):
+                key, value = running[done], done.result()
+                self.values[key] = value
+                with open(self.path, "a") as file:
+                    file.write(json.dumps([*key, value]) + "\n")
+
+    def rows(self, number, name, seeds):
+        return [self.values[self.key(number, name, seed)] for seed in range(seeds)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of settings, from 1")
+    parser.add_argument("--settings", type=int, nargs="*", help="their numbers, from 1")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--results", type=Path, default=Path("pairs.jsonl"))
     args = parser.parse_args()
-    measured = Measured(args.results)
-    wanted = args.only or range(1, len(SETTINGS) + 1)
+    results, numbers = Results(args.results), args.settings or range(1, len(SETTINGS) + 1)
     print(f"{'setting':34s} {'method':10s} found  false     R²   CPU s")
-    for number in wanted:
-        setting = SETTINGS[number - 1]
+    for number in numbers:
+        wanted = [(number, name, seed) for name in args.methods for seed in range(args.seeds)]
+        results.complete(wanted, args.jobs)
         for name in args.methods:
-            rows = [measured.get(number, name, seed) for seed in range(args.seeds)]
+            rows = results.rows(number, name, args.seeds)
             text = rows[0]
             if not isinstance(text, str):
                 found, false, r2, seconds = np.mean(rows, axis=0)
                 text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
-            print(f"{number:2d} {setting.name:31s} {name:10s} {text}", flush=True)
+            print(f"{number:2d} {SETTINGS[number - 1].name:31s} {name:10s} {text}", flush=True)
 
 
 if __name__ == "__main__":

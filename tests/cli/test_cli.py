@@ -195,6 +195,41 @@ def test_options_reach_the_estimator(quadlin):
     assert load("model.safetensors").polish is False
 
 
+def test_pairs_are_given_as_words_numbers_and_names(quadlin):
+    fit = "fit F/houses.csv --target price --columns city,area,age,garden --rank 0 -q"
+    for text, wanted in {
+        "none": None,
+        "1": 1,
+        "area:age,age:age": [["area", "age"], ["age"] * 2],
+    }.items():
+        quadlin(f"{fit} --pairs {text}")
+        given = load("model.safetensors").pairs
+        assert (given if wanted is None or wanted == 1 else [*map(list, given)]) == wanted
+    quadlin(f"{fit} --pairs area:age,garden:city=Rome --hierarchy weak")
+    model = load("model.safetensors")
+    assert model.hierarchy == "weak"
+    # the truth of the table: 0.02·area·age + 30·garden in Rome, noise 5
+    a, b = (model.pairs_.pairs[m].coefficient for m in (0, 1))
+    assert abs(a - 0.02) < 0.002
+    assert abs(b - 30) < 4
+    told = json.loads(quadlin(f"{fit} --pairs 5 --json"))["pairs"]
+    assert {(p["first"], p["second"]) for p in told} == {
+        ("area", "age"),
+        ("city=Rome", "garden"),
+    }
+
+
+def test_the_pairs_that_interact_are_printed(quadlin):
+    line = "pairs F/houses.csv --target price --exclude id"
+    text = quadlin(line)
+    assert "2 pairs among" in text
+    assert "area × age" in text
+    half = json.loads(quadlin(f"{line} --test-on half --max-pairs 1 --no-squares --json"))
+    assert half["at_limit"]
+    assert half["test_on"] == "half"
+    assert [p["order"] for p in half["pairs"]] == [1]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -736,6 +771,15 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
             2,
         ),
         ("fit F/houses.csv --target price --one-pass --uncertainty", "--uncertainty needs", 2),
+        ("fit F/houses.csv --target price --pairs -2", "--pairs", 2),
+        ("fit F/houses.csv --target price --pairs area", '"area" is not a pair. Give auto', 2),
+        ("fit F/houses.csv --target price --pairs area:ag", "names 'ag', but the features are", 2),
+        ("fit F/houses.csv --target price --pairs 2 --psd", "--pairs cannot be combined", 2),
+        ("fit F/houses.csv --target price --cv --pairs 2", "combined with --pairs", 2),
+        ("fit F/houses.csv --target city --pairs 2", "combined with --pairs", 2),
+        ("fit F/houses.csv --target price --hierarchy some", "--hierarchy", 2),
+        ("pairs F/houses.csv --target city", "city", 1),
+        ("pairs - --format csv --target price", "several times", 2),
         ("fit F/houses.csv --targt price", "Did you mean --target?", 2),
         ("fit - --target price", "needs --format", 2),
         ("fit", "requires an argument", 2),

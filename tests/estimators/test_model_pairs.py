@@ -303,6 +303,24 @@ def test_text_columns_take_part():
     assert given.pairs_.pairs[0].coefficient == pytest.approx(slope, rel=1e-3)
 
 
+def test_a_text_column_in_a_list_of_pairs_stands_for_its_levels():
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {"area": rng.uniform(30, 200, 300), "city": rng.choice(["Bern", "Oslo", "Rome"], 300)}
+    )
+    slopes = frame.city.map({"Bern": 1.0, "Oslo": 2.0, "Rome": 3.0})
+    y = frame.area * slopes + rng.standard_normal(300)
+    model = SecondOrderRegressor(rank=0, alpha=0, pairs=[("city", "area")]).fit(frame, y)
+    assert len(model.pairs_.pairs) == 3
+    # The oracle: a line of its own in each city.
+    for city in ("Bern", "Oslo", "Rome"):
+        inside = frame.city == city
+        line = np.poly1d(np.polyfit(frame.area[inside], y[inside], 1))
+        np.testing.assert_allclose(
+            model.predict(frame[inside]), line(frame.area[inside]), rtol=1e-6
+        )
+
+
 def test_a_hierarchy_leaves_pairs_without_main_effects_out():
     X, y = few_pairs(800)
     y = y + X[:, 3] + X[:, 4]

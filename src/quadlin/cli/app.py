@@ -38,6 +38,7 @@ Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 COMMANDS = {
     "check": ("quadlin.cli.check", "Check whether a table suits the model, and how to fit it."),
     "fit": ("quadlin.cli.fit", "Fit a model to a table and save it."),
+    "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
     "evaluate": ("quadlin.cli.evaluate", "Measure how well a model predicts rows with a target."),
     "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),

@@ -20,6 +20,8 @@ NOT_OF_CLASSES = (
     "polish",
     "max_memory",
     "uncertainty",
+    "pairs",
+    "hierarchy",
 )  # options that only a regression has
 LABEL = "prediction"  # the column of labels
 ZERO_OR_ONE = (

@@ -24,8 +24,10 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
+    hierarchy_of,
     names_in,
 )
+from quadlin.cli.pairs import pairs_in
 from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
 from quadlin.cli.reading import check_model_output, check_output, open_rows
@@ -34,12 +36,15 @@ from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.pair_request import check_pairs, text_columns
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.explain.summary import found_pairs
 from quadlin.export.model_file import save
 
 CONSTANT = "none: not defined for a constant target"
-NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory")  # chosen, or not there
+# What is chosen by folds, or not there.
+NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
 DEFAULTS = ModelOptions()
 
 
@@ -67,6 +72,7 @@ def fit(
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
       quadlin fit sales.csv --target amount --categorical store,product --exclude id
+      quadlin fit houses.csv --target price --rank 0 --pairs "area:age,area:city=Oslo"
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
     Parameters
@@ -148,7 +154,12 @@ def _estimator(
     answer: OutputOptions,
     classify: bool,
 ) -> Any:
-    params = {**asdict(model), "alpha": _alpha(model.alpha)}
+    params = {
+        **asdict(model),
+        "alpha": _alpha(model.alpha),
+        "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
+        "hierarchy": hierarchy_of(model.hierarchy),
+    }
     if classify:
         return _checked(make_classifier(params, model, cv))
     if cv:
@@ -169,6 +180,7 @@ def _checked(estimator: Any) -> Any:
     """Return an estimator whose parameters make sense."""
     try:
         check_options(estimator)
+        check_pairs(estimator)
     except ValueError as error:
         raise UsageError(error.args[0]) from None
     return estimator
@@ -292,6 +304,7 @@ def _report(
         "rank": model.rank_,
         "alpha": model.alpha_,
         "eigenvalues": model.eigenvalues_,
+        "pairs": [pair._asdict() for pair in found_pairs(model)],
         "status": model.status_.name,
         "advice": message_text(model.status_.value),
         "steps": model.n_iter_,
@@ -358,7 +371,7 @@ def _report_classes(
 
 
 def _some(model: Any) -> str:
-    values, pairs = model.eigenvalues_, 0 if model.pairs_ is None else len(model.pairs_.pairs)
+    values, pairs = model.eigenvalues_, len(found_pairs(model))
     shown = ", ".join(number(float(value), sign=True) for value in values[:5])
     shown += ", …" if len(values) > 5 else ""
     if not len(values):

@@ -18,6 +18,7 @@ FLAG = Parameter(negative="", show_default=False)
 Flag = Annotated[bool, FLAG]
 # May be repeated; each may list several names.
 Names = Annotated[list[str] | None, Parameter(negative="")]
+Hierarchy = Literal["none", "weak", "strong"]
 OutputPath = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 
@@ -141,6 +142,15 @@ class ModelOptions:
     """Random seed: the same command gives the same model."""
     uncertainty: Flag = False
     """Also compute standard errors, for predict --std."""
+    pairs: str = "auto"
+    """Products beside the low-rank part: auto, none, at most a number, or "age:income,age:age"."""
+    hierarchy: Hierarchy = "none"
+    """Whether one (weak) or both (strong) features of a pair need an effect of their own."""
+
+
+def hierarchy_of(word: Hierarchy) -> str | None:
+    """Return the hierarchy as the library has it."""
+    return None if word == "none" else word
 
 
 def split_names(text: str) -> list[str]:

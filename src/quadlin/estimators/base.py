@@ -35,7 +35,12 @@ from quadlin.estimators.columns import (
 from quadlin.estimators.explaining import Explaining
 from quadlin.estimators.fitted import Fitted, Learned, at_home
 from quadlin.estimators.fitting import Task, fit
-from quadlin.estimators.pairs import check_pairs, is_sparse, refuse_in_stream, request_of
+from quadlin.estimators.pair_request import (
+    check_pairs,
+    is_sparse,
+    refuse_in_stream,
+    request_of,
+)
 from quadlin.estimators.parameters import alphas, check_one_pass, check_options, is_auto
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
@@ -420,7 +425,7 @@ class SecondOrderModel(CallbackSupportMixin, Explaining, BaseEstimator):
             automatic=Automatic(is_auto(self.rank), is_auto(self.alpha)),
             robust=self.loss == "huber",
             uncertainty=self.uncertainty,
-            pairs=request_of(self, columns.names, is_sparse(source)),
+            pairs=request_of(self, columns, is_sparse(source)),
         )
 
     def _options(self, d: int) -> Options:

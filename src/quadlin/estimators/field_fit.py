@@ -17,7 +17,7 @@ from quadlin.core.survey import Survey, survey
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit, warn_of_target
-from quadlin.estimators.pairs import is_asked_for
+from quadlin.estimators.pair_request import is_asked_for
 from quadlin.estimators.parameters import is_auto
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs

@@ -1,25 +1,18 @@
-"""Pairs beside the low-rank part: what was asked for, and the fit that goes on to look for them."""
+"""Pairs beside the low-rank part: the fit that goes on to look for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import moved
-from quadlin.core.chunks import MemorySource
-from quadlin.core.messages import Message, Option
 from quadlin.core.model import in_units
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
-from quadlin.data import Source
-from quadlin.data.names import position_of
-from quadlin.estimators.parameters import is_auto
+from quadlin.estimators.pair_request import refuse_uninformative
 from quadlin.explain.pair_report import PairReport, empty_report, report_of
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.distinct import distinct_rows
@@ -29,7 +22,7 @@ from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_model import Beside, Composer, Composite, Request
 from quadlin.solve.pair_part import Parts, whole
 from quadlin.solve.pair_uncertainty import pair_uncertainty
-from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES
+from quadlin.solve.pairs import MOST_FEATURES
 from quadlin.solve.robust import fit_robustly
 from quadlin.solve.types import Options, Record, Status
 from quadlin.solve.uncertainty import Uncertainty
@@ -38,122 +31,7 @@ from quadlin.stream.stream import FIXED
 if TYPE_CHECKING:
     from quadlin.estimators.fitting import Task
 
-AUTO_FEATURES = 1000  # up to which pairs are looked for by default
 FEWEST_ROWS = 12  # that a search makes sense for
-
-
-def is_asked_for(pairs: Any) -> bool:
-    """Tell whether pairs are wanted in any case, or only where the rows show some."""
-    return not (pairs is None or is_auto(pairs))
-
-
-def check_pairs(estimator: Any) -> None:
-    """Refuse pairs that make no sense, saying what would."""
-    pairs, hierarchy = estimator.pairs, estimator.hierarchy
-    if hierarchy not in (None, *HIERARCHIES):
-        allowed = ", ".join(map(repr, (None, *HIERARCHIES)))
-        raise ValueError(
-            Message(
-                "{option} is not one of {allowed}.",
-                option=Option("hierarchy", hierarchy),
-                allowed=allowed,
-            )
-        )
-    if not is_asked_for(pairs):
-        return
-    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
-    if not (whole_number or _is_list_of_pairs(pairs)):
-        raise ValueError(
-            Message(
-                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
-                "features, by position or name.",
-                option=Option("pairs", pairs),
-            )
-        )
-    wrong = {
-        Option("psd", True): estimator.psd,
-        Option("fit_linear", False): not estimator.fit_linear,
-        Option("fit_intercept", False): not estimator.fit_intercept,
-        Option("polish", False): not estimator.polish,
-    }
-    for option, conflicts in wrong.items():
-        if conflicts:
-            raise ValueError(
-                Message(
-                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
-                    "beside b and w. Leave one of them out.",
-                    pairs=Option("pairs"),
-                    option=option,
-                )
-            )
-
-
-def _is_list_of_pairs(pairs: Any) -> bool:
-    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
-        return False
-    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
-
-
-def is_sparse(source: MemorySource | Source) -> bool:
-    """Tell whether rows are sparse."""
-    return bool(source.sparse if isinstance(source, Source) else issparse(source.X))
-
-
-def request_of(estimator: Any, names: Sequence[str], sparse: bool) -> Request | None:
-    """Return which pairs an estimator wants of these features; None if none.
-
-    By default they are looked for where the rank is chosen as well, since a rank that is given is
-    the rank of M.
-    """
-    pairs, hierarchy, d = estimator.pairs, estimator.hierarchy, len(names)
-    if not is_asked_for(pairs):
-        plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
-        looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
-        looks = looks and 2 <= d <= AUTO_FEATURES
-        return Request(hierarchy=hierarchy, asked=False) if looks else None
-    if isinstance(pairs, Integral):
-        if d > MOST_FEATURES and not sparse:
-            raise ValueError(
-                f"There are {d:,} features. The search looks at all products of at most "
-                f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
-                "features, give a sparse matrix, or list the pairs."
-            )
-        return Request(int(pairs), hierarchy=hierarchy) if pairs else None
-    positions = [sorted(position_of(names, feature) for feature in pair) for pair in pairs]
-    given = tuple(dict.fromkeys((first, second) for first, second in positions))
-    return Request(given=given) if given else None
-
-
-def refuse_in_stream(estimator: Any) -> None:
-    """Refuse to look for pairs in rows that are seen once."""
-    if is_asked_for(estimator.pairs):
-        raise ValueError(
-            Message(
-                "{pairs} needs rows that can be read several times, and a stream sees them once. "
-                "Use `fit` on rows in memory or in a file, or leave the option out.",
-                pairs=Option("pairs", estimator.pairs),
-            )
-        )
-
-
-def refuse_uninformative(request: Request, state: FitState, maker: UnitsMaker) -> None:
-    """Refuse given pairs whose products say nothing that the linear part does not say."""
-    names, free, scale = maker.names, state.units.free, state.units.scale
-    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
-    for i, j in request.given or ():
-        constant = [n for n in (i, j) if not float(scale[n])]
-        if constant:
-            raise ValueError(f"The feature {names[constant[0]]!r} of a pair is constant.")
-        if i == j and not float(free[i]):
-            raise ValueError(
-                f"The square of {names[i]!r} is not modelled: it takes two values, or "
-                "diagonal leaves it out."
-            )
-        if i != j and i in field and field[i] == field.get(j):
-            raise ValueError(
-                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
-                "the same field."
-            )
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     pairs : "auto", int, list of pairs of features or None, default="auto"
         A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
         rank k. A number searches for at most so many pairs; a list, such as
-        ``[("age", "income"), (3, 7), ("age", "age")]``, takes exactly these. "auto" searches where
+        ``[("age", "income"), (3, 7), ("age", "age")]``, takes exactly these, a text column for all
+        its levels. "auto" searches where
         ``rank="auto"`` and there are at most 1,000 features, and takes what has the largest
         evidence: more rank, pairs (at most 32), both or neither. Not with ``psd=True``,
         ``polish=False``, or without w or b. Streams do not search. See `pairs_`.

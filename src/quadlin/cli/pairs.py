@@ -1,0 +1,121 @@
+"""`quadlin pairs`: which features interact; and how `fit` reads the pairs it is to take."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from quadlin.cli.options import (
+    STANDARD,
+    WHOLE,
+    Hierarchy,
+    OutputOptions,
+    TableOptions,
+    UsageError,
+    hierarchy_of,
+    split_names,
+)
+from quadlin.cli.printing import print_answer
+from quadlin.cli.progress import watched
+from quadlin.cli.reading import open_rows
+from quadlin.data.names import shortened
+from quadlin.explain.pairs import find_pairs
+from quadlin.explain.tables import product_name
+
+BETWEEN = ":"  # the two features of a pair
+
+
+def pairs(
+    data: str,
+    *,
+    max_pairs: Annotated[int | Literal["auto"], WHOLE] = "auto",
+    hierarchy: Hierarchy = "none",
+    squares: Annotated[bool, Parameter(negative="--no-squares", show_default=False)] = True,
+    test_on: Literal["all", "half"] = "all",
+    read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Find the pairs of features that interact.
+
+    Prints the products of two features that belong into a linear model, with coefficients,
+    robust standard errors and what each explains. No model is saved: `quadlin fit` looks
+    for the same pairs, and keeps them beside a part of low rank.
+
+      quadlin pairs houses.csv --target price
+      quadlin pairs houses.csv --target price --test-on half --hierarchy weak
+
+    Parameters
+    ----------
+    data
+        Rows: a file, a folder, or a quoted pattern.
+    max_pairs
+        The most pairs to take; auto is one per ten rows beyond the linear model's, at most 32.
+    hierarchy
+        Whether one (weak) or both (strong) features of a pair must have an effect of their own.
+    squares
+        Whether the square of a feature is a candidate, too.
+    test_on
+        The rows of the tests: all, those of the search; half, rows that had no part in it.
+    """
+    if data == STANDARD:
+        raise UsageError("pairs reads the rows several times: save the stream to a file first.")
+    source = open_rows(data, read, answer, classes=None)
+    with watched(source, "searching", answer.silent, again=True) as rows:
+        report = find_pairs(
+            rows,
+            hierarchy=hierarchy_of(hierarchy),
+            max_pairs=max_pairs,
+            squares=squares,
+            test_on=None if test_on == "all" else test_on,
+        )
+    content = {
+        "pairs": [pair._asdict() for pair in report.pairs],
+        "exchangeable": [exchange._asdict() for exchange in report.exchangeable],
+        "path": [step._asdict() for step in report.path],
+        "low_rank": report.low_rank,
+        "rows": report.n_rows,
+        "features": report.n_features,
+        "candidates": report.n_candidates,
+        "at_limit": report.at_limit,
+        "test_on": test_on,
+    }
+    print_answer(content, [] if answer.quiet else str(report).splitlines(), answer.json)
+
+
+def pairs_in(text: str, names: Sequence[str]) -> Any:
+    """Return what `--pairs` asks for: "auto", None, a number, or pairs of features.
+
+    Examples
+    --------
+    >>> pairs_in("auto", []), pairs_in("none", []), pairs_in("3", [])
+    ('auto', None, 3)
+    >>> pairs_in("age:income, at 9:30:age", ["age", "income", "at 9:30"])
+    [('age', 'income'), ('at 9:30', 'age')]
+    """
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    if text.isdecimal():
+        return int(text)
+    return [_pair(item, names) for item in split_names(text)]
+
+
+def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
+    """Return the two features of a pair; a name may contain a colon, too."""
+    parts = text.split(BETWEEN)
+    splits = [
+        (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
+        for at in range(1, len(parts))
+    ]
+    right = [pair for pair in splits if set(names).issuperset(pair)]
+    if len(right) == 1:
+        return right[0]
+    problem = f"could be {' or '.join(product_name(*pair) for pair in right)}"
+    if not splits:
+        problem = "is not a pair"
+    elif not right:
+        wrong = next((name for name in splits[0] if name not in names), splits[0][0])
+        problem = f"names {wrong!r}, but the features are {shortened(names)}"
+    raise UsageError(
+        f'--pairs: "{text}" {problem}. Give auto, none, a number, or pairs of features with a '
+        'colon between them, such as "age:income,age:age".'
+    )

@@ -1,0 +1,157 @@
+"""Which pairs an estimator asks for: its parameters checked, and names as positions."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.chunks import MemorySource
+from quadlin.core.messages import Message, Option
+from quadlin.core.standardise import UnitsMaker
+from quadlin.data import Source
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.names import Name, position_of
+from quadlin.estimators.columns import Columns
+from quadlin.estimators.parameters import is_auto
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.pair_model import Request
+from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES
+
+AUTO_FEATURES = 1000  # up to which pairs are looked for by default
+
+
+def is_asked_for(pairs: Any) -> bool:
+    """Tell whether pairs are wanted in any case, or only where the rows show some."""
+    return not (pairs is None or is_auto(pairs))
+
+
+def check_pairs(estimator: Any) -> None:
+    """Refuse pairs that make no sense, saying what would."""
+    pairs, hierarchy = estimator.pairs, estimator.hierarchy
+    if hierarchy not in (None, *HIERARCHIES):
+        allowed = ", ".join(map(repr, (None, *HIERARCHIES)))
+        raise ValueError(
+            Message(
+                "{option} is not one of {allowed}.",
+                option=Option("hierarchy", hierarchy),
+                allowed=allowed,
+            )
+        )
+    if not is_asked_for(pairs):
+        return
+    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
+    if not (whole_number or _is_list_of_pairs(pairs)):
+        raise ValueError(
+            Message(
+                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
+                "features, by position or name.",
+                option=Option("pairs", pairs),
+            )
+        )
+    wrong = {
+        Option("psd", True): estimator.psd,
+        Option("fit_linear", False): not estimator.fit_linear,
+        Option("fit_intercept", False): not estimator.fit_intercept,
+        Option("polish", False): not estimator.polish,
+    }
+    for option, conflicts in wrong.items():
+        if conflicts:
+            raise ValueError(
+                Message(
+                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
+                    "beside b and w. Leave one of them out.",
+                    pairs=Option("pairs"),
+                    option=option,
+                )
+            )
+
+
+def _is_list_of_pairs(pairs: Any) -> bool:
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
+        return False
+    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
+
+
+def is_sparse(source: MemorySource | Source) -> bool:
+    """Tell whether rows are sparse."""
+    return bool(source.sparse if isinstance(source, Source) else issparse(source.X))
+
+
+def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
+    """Return the positions of the levels of each text column."""
+    if encoder is None:
+        return {}
+    pairs = zip(encoder.input_names, encoder.levels, strict=True)
+    names = [name for name, levels in pairs if levels is not None]
+    return dict(zip(names, encoder.fields, strict=True))
+
+
+def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None:
+    """Return which pairs an estimator wants of these features; None if none.
+
+    By default they are looked for where the rank is chosen as well, since a rank that is given is
+    the rank of M.
+    """
+    names = columns.names
+    pairs, hierarchy, d = estimator.pairs, estimator.hierarchy, len(names)
+    if not is_asked_for(pairs):
+        plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
+        looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
+        looks = looks and 2 <= d <= AUTO_FEATURES
+        return Request(hierarchy=hierarchy, asked=False) if looks else None
+    if isinstance(pairs, Integral):
+        if d > MOST_FEATURES and not sparse:
+            raise ValueError(
+                f"There are {d:,} features. The search looks at all products of at most "
+                f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
+                "features, give a sparse matrix, or list the pairs."
+            )
+        return Request(int(pairs), hierarchy=hierarchy) if pairs else None
+    wholes = text_columns(columns.encoder)
+    given = tuple(dict.fromkeys(p for pair in pairs for p in _positions(pair, names, wholes)))
+    return Request(given=given) if given else None
+
+
+def _positions(
+    pair: Sequence[Name], names: Sequence[str], wholes: Mapping[str, np.ndarray]
+) -> list[tuple[int, int]]:
+    """Return the products of two features; a text column stands for all its levels."""
+    first, second = (
+        wholes[f] if isinstance(f, str) and f in wholes else [position_of(names, f)] for f in pair
+    )
+    return [(min(i, j), max(i, j)) for i, j in product(map(int, first), map(int, second))]
+
+
+def refuse_in_stream(estimator: Any) -> None:
+    """Refuse to look for pairs in rows that are seen once."""
+    if is_asked_for(estimator.pairs):
+        raise ValueError(
+            Message(
+                "{pairs} needs rows that can be read several times, and a stream sees them once. "
+                "Use `fit` on rows in memory or in a file, or leave the option out.",
+                pairs=Option("pairs", estimator.pairs),
+            )
+        )
+
+
+def refuse_uninformative(request: Request, state: FitState, maker: UnitsMaker) -> None:
+    """Refuse given pairs whose products say nothing that the linear part does not say."""
+    names, free, scale = maker.names, state.units.free, state.units.scale
+    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
+    for i, j in request.given or ():
+        constant = [n for n in (i, j) if not float(scale[n])]
+        if constant:
+            raise ValueError(f"The feature {names[constant[0]]!r} of a pair is constant.")
+        if i == j and not float(free[i]):
+            raise ValueError(
+                f"The square of {names[i]!r} is not modelled: it takes two values, or "
+                "diagonal leaves it out."
+            )
+        if i != j and i in field and field[i] == field.get(j):
+            raise ValueError(
+                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
+                "the same field."
+            )
