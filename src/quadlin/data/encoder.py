@@ -131,6 +131,14 @@ class TableEncoder:
                     unseen[name] = new
         return self.joined(columns, n), unseen
 
+    def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
+        """Return the encoder of some input columns, and the output columns that are theirs."""
+        chosen = [self.input_names.index(name) for name in names]
+        ends = [*self._first[1:], len(self.names)]
+        features = [np.arange(self._first[i], ends[i]) for i in chosen]
+        part = TableEncoder(tuple(names), tuple(self.levels[i] for i in chosen), self.dtype)
+        return part, np.concatenate(features)
+
     def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
         """Return the means of the columns of numbers, without missing values."""
         means = {}

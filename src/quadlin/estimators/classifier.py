@@ -12,6 +12,7 @@ from quadlin.estimators.field_labels import fit_field_labels
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task
 from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.estimators.recommending import RecommendingLabels
 from quadlin.solve.fit_state import FitState
 
 
@@ -145,7 +146,7 @@ class SecondOrderClassifier(LogisticModel):
         self.random_state = random_state
 
 
-class FactorizationMachineClassifier(LogisticModel):
+class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     r"""Factorization machine for labels: log-odds without squares.
 
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w

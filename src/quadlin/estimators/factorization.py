@@ -17,11 +17,12 @@ from quadlin.estimators.field_fit import (
 )
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task
+from quadlin.estimators.recommending import Recommending
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.solve.fit_state import FitState
 
 
-class FactorizationMachineRegressor(SecondOrderRegressor):
+class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     r"""Factorization machine: a second order linear model without squares.
 
     .. math:: y = b + x^\top w + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},

@@ -52,6 +52,21 @@ def predict_all(X: Any, layout: Layout, table: np.ndarray, signs: np.ndarray) ->
     return f
 
 
+def factor_sums(
+    X: Any, layout: Layout, table: np.ndarray, among: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the sums of the factors of the columns of rows, (n, S, k), perhaps of some only."""
+    S, d, K = table.shape
+    rows = _with_unseen(X, layout.fields).astype(table.dtype)
+    flat = np.ascontiguousarray(table.transpose(1, 0, 2)).reshape(d, -1)
+    if among is not None:
+        inside = np.isin(np.arange(d - len(layout.fields)), among)
+        unseen = [bool(inside[field[0]]) for field in layout.fields]
+        kept = np.flatnonzero(np.concatenate([inside, np.array(unseen, dtype=bool)]))
+        rows, flat = rows[:, kept], flat[kept]
+    return np.asarray(rows @ flat).reshape(-1, S, K)[:, :, 1:]
+
+
 def _parts(layout: Layout, d: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the columns of each entity, unseen levels of its fields included, and the loose."""
     of_first = {int(field[0]): d + i for i, field in enumerate(layout.fields)}
