@@ -16,7 +16,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "src" / "quadlin" / "core" / "_passes.c"
 LIBRARY = SOURCE.with_suffix(".so")
-FLAGS = ["-O3", "-ffp-contract=fast", "-fPIC", "-shared"]
+FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared"]
 
 
 def compilers() -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from problems import random_model
-from quadlin.core import compiled
+from quadlin.core import compiled_moments, compiled_types, library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Moments
@@ -31,12 +32,19 @@ FORMS = {
     "csr of long indices": lambda X: _with_long_indices(sparse.csr_array(X)),
     "one value": lambda X: sparse.csr_array((X != 0).astype(X.dtype)),
 }
-needs_kernel = pytest.mark.skipif(compiled.library() is None, reason="there is no compiled kernel")
+needs_kernel = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
 
 
 def _with_long_indices(X):
     X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     return X
+
+
+def with_instructions(patch, level):
+    """Let the kernel use the instructions of a level, as far as there are any."""
+    level = min(level, library.instruction_level())
+    for module in ("compiled", "compiled_sparse", "compiled_moments"):
+        patch.setattr(f"quadlin.core.{module}.instruction_level", lambda: level)
 
 
 def sums_of(case, rng):
@@ -89,9 +97,7 @@ def test_the_compiled_kernel_says_what_the_reference_says(
     k = min(k, d)
     chunk = Chunk(FORMS[form](entries[:n].astype(dtype)), rng.standard_normal(n), weight)
     with pytest.MonkeyPatch.context() as patch:
-        level = min(level, compiled.instruction_level())
-        for module in ("compiled", "compiled_sparse"):
-            patch.setattr(f"quadlin.core.{module}.instruction_level", lambda: level)
+        with_instructions(patch, level)
         fast = sums_of((chunk, units, k), np.random.default_rng(seed))
         patch.setenv("QUADLIN_KERNEL", "numpy")
         assert Block(chunk.X, units).kernel is None
@@ -152,17 +158,99 @@ def test_a_response_is_what_it_says_of_each_row():
 
 
 def test_a_kernel_of_another_source_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "SOURCES", [tmp_path / "other.c"])
+    monkeypatch.setattr(library, "SOURCES", [tmp_path / "other.c"])
     (tmp_path / "other.c").write_text("int main(void) { return 0; }")
-    compiled.library.cache_clear()
+    library.library.cache_clear()
     try:
-        assert compiled.library() is None
+        assert library.library() is None
     finally:
-        compiled.library.cache_clear()
+        library.library.cache_clear()
 
 
 @needs_kernel
 def test_the_structures_are_those_of_the_source():
-    loaded = compiled.library()
-    assert ctypes.sizeof(compiled.Pass) == loaded.pass_size()
-    assert ctypes.sizeof(compiled.SparseRows) == loaded.sparse_size()
+    loaded = library.library()
+    assert ctypes.sizeof(compiled_types.Pass) == loaded.pass_size()
+    assert ctypes.sizeof(compiled_types.SparseRows) == loaded.sparse_size()
+    assert ctypes.sizeof(compiled_moments.Table) == loaded.moments_size()
+
+
+def exact_moments(X, weight):
+    """Return mean, variance, κ and φ from products of whole numbers: Python's fractions."""
+    weight = [Fraction(w) for w in weight]
+    total = sum(weight)
+    columns = [[Fraction(float(x)) for x in column] for column in X.T]
+    for column in columns:
+        mean = sum(w * x for w, x in zip(weight, column, strict=True)) / total
+        powers = [
+            sum(w * (x - mean) ** p for w, x in zip(weight, column, strict=True)) / total
+            for p in (2, 3, 4)
+        ]
+        if not powers[0]:
+            yield float(mean), 0.0, 0.0, 1.0
+            continue
+        # Ratios first: squares of 1e80 have squares beyond what a float holds.
+        skew = float(powers[1] ** 2 / powers[0] ** 3) ** 0.5 * (1 if powers[1] > 0 else -1)
+        yield float(mean), float(powers[0]), skew, float(powers[2] / powers[0] ** 2)
+
+
+@needs_kernel
+@settings(deadline=None, max_examples=100)
+@given(
+    seed=st.integers(0, 1000),
+    n=st.sampled_from([1, 2, 8, 9, 20]),
+    d=st.sampled_from([1, 2, 9]),
+    form=st.sampled_from(sorted(set(FORMS) - {"other numbers"})),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    mean=st.sampled_from([0.0, 1.0, -1e4, 1e9]),
+    size=st.sampled_from([1.0, 1e-30, 1e28]),
+    weighted=st.booleans(),
+    level=st.sampled_from([0, 1, 2]),
+)
+def test_compiled_moments_are_exact(seed, n, d, form, dtype, mean, size, weighted, level):
+    rng = np.random.default_rng(seed)
+    entries = rng.standard_normal((n, d)) * (rng.uniform(size=(n, d)) < 0.6) + mean
+    X = FORMS[form]((size * entries).astype(dtype))
+    weight = rng.uniform(0.1, 2, n) * (rng.uniform(size=n) < 0.7) if weighted else None
+    with pytest.MonkeyPatch.context() as patch:
+        with_instructions(patch, level)
+        assert compiled_moments.column_moments(X, weight) is not None
+        m = Moments.of(X, weight)
+    dense = X.toarray() if sparse.issparse(X) else X
+    omega = np.ones(n) if weight is None else weight
+    assert m.weight == pytest.approx(omega.sum())
+    if not m.weight:
+        assert np.all(m.low > m.high)
+        return
+    np.testing.assert_array_equal(m.low, dense[omega > 0].min(axis=0))
+    np.testing.assert_array_equal(m.high, dense[omega > 0].max(axis=0))
+    for j, (centre, var, kappa, phi) in enumerate(exact_moments(dense, omega)):
+        # The mean is rounded to 1e-16 of itself, of which the others see the square and less.
+        blur = (8 * np.finfo(float).eps * abs(centre)) / (var**0.5 or 1.0)
+        assert m.mean[j] == pytest.approx(centre, rel=1e-13, abs=1e-13 * var**0.5)
+        assert m.var[j] == pytest.approx(var, rel=1e-12 + blur**2)
+        assert m.kappa[j] == pytest.approx(kappa, rel=1e-9, abs=1e-9 + 4 * blur)
+        assert m.phi[j] == pytest.approx(phi, rel=1e-9 + 4 * blur)
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", ["C", "F", "csr"])
+def test_compiled_moments_of_more_than_a_tile_are_those_of_the_reference(form, dtype):
+    """Sorted rows: the strips have means that differ by many of their own standard deviations."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.standard_normal((700, 520)) ** 3, axis=0)
+    X[:, 3], X[:, 4] = 0.1, np.arange(700) % 2  # constant; two-valued
+    X[:, 5] *= rng.uniform(size=700) < 0.1
+    rows, weight = FORMS[form](X.astype(dtype)), rng.integers(0, 3, 700) * 0.7
+    fast = Moments.of(rows, weight)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUADLIN_KERNEL", "numpy")
+        slow = Moments.of(rows, weight)
+    assert fast.var[3] == 0
+    assert fast.two_valued[4]
+    np.testing.assert_array_equal(fast.two_valued, slow.two_valued)
+    varies = np.arange(520) != 3
+    for name in ("mean", "var", "kappa", "phi", "low", "high"):
+        a, b = (getattr(m, name)[varies] for m in (fast, slow))
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)

@@ -4,6 +4,7 @@
  * Plain C with the vector types of GCC and Clang, called through ctypes. The passes are included once
  * per kind of number and set of instructions, and the widest set that there is does the work.
  */
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -54,6 +55,70 @@ typedef struct {
     int64_t levelled; /* whether the square of every entry is `level` times the entry */
     double level;
 } sparse;
+
+/* Moments of columns, in double. Must agree with `Table` in `compiled_moments.py`. */
+typedef struct {
+    int64_t n, d;
+    const char *x; /* (n, d), or NULL where rows are sparse */
+    int64_t x_row, x_column; /* strides in bytes */
+    const double *weight; /* (n,); rows of weight zero are passed over */
+    double total; /* the weight of all rows */
+    double *mean, *var, *kappa, *phi, *low, *high; /* (d,) */
+    void *memory; /* `moments_memory_needed` bytes */
+} moments;
+
+#define STRIP 128 /* rows whose moments are taken about their own means */
+#define TILE 512 /* columns: these rows of so many stay in the cache */
+
+typedef struct {
+    double mean[TILE], low[TILE], high[TILE], range[TILE], inverse[TILE];
+} strip;
+
+typedef struct {
+    double first[TILE], second[TILE], third[TILE], fourth[TILE];
+} powers;
+
+/* A column of sparse rows: at first its entries are counted, then their powers are summed. */
+typedef struct {
+    double mean;
+    union {
+        double count, inverse;
+    };
+    union {
+        double share, first;
+    };
+    double second, third, fourth, low, high;
+} line;
+
+/* Return 1/range, by which powers neither overflow nor underflow; 0 where nothing varies. */
+static inline double inverse_range(double *mean, double *range, double low, double high)
+{
+    const double above = high - *mean, below = *mean - low;
+    *range = above > below ? above : below;
+    if (low == high) *mean = low, *range = 0; /* without the rounding of a mean */
+    return *range <= 1e-300 ? 0 : 1 / *range;
+}
+
+/* Turn a column from counting to summing, and return the share of the zeros that are not stored. */
+static inline double turn_line(moments *t, line *c, int64_t j, int64_t counting)
+{
+    const int full = c->count == (double)counting;
+    const double zeros = full || c->share > 1 ? 0 : 1 - c->share;
+    if (!full) c->low = c->low < 0 ? c->low : 0, c->high = c->high > 0 ? c->high : 0;
+    t->low[j] = c->low, t->high[j] = c->high;
+    c->inverse = inverse_range(&c->mean, &t->var[j], c->low, c->high);
+    c->first = 0;
+    return zeros;
+}
+
+static inline void add_power(line *c, double v, double w)
+{
+    const double z = (v - c->mean) * c->inverse, square = z * z, weighted = w * square;
+    c->first += w * z;
+    c->second += weighted;
+    c->third += weighted * z;
+    c->fourth += weighted * square;
+}
 
 /* Rows are padded with zeros to whole vectors of any kind. */
 static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
@@ -112,6 +177,7 @@ const char *source_digest(void) { return SOURCE_DIGEST; }
 /* The sizes of the structures, for those who write them down again. */
 int pass_size(void) { return sizeof(pass); }
 int sparse_size(void) { return sizeof(sparse); }
+int moments_size(void) { return sizeof(moments); }
 
 /* How wide the instructions of this machine are: 0, 1 or 2. */
 int instruction_level(void)
@@ -136,6 +202,11 @@ int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
 {
     const int64_t products = (p->n + GROUP - 1) * (p->q + p->s), response = p->columns * GROUP;
     return (products + response + x->width + x->square_width + x->back_width) * bytes + 6 * 64;
+}
+
+int64_t moments_memory_needed(const moments *t)
+{
+    return t->x ? (int64_t)STRIP * TILE * 8 : t->d * (int64_t)(sizeof(line) + sizeof(double));
 }
 
 /* Do it. `level` is at most `instruction_level()`. */
@@ -165,5 +236,23 @@ void run_sparse_pass(const pass *p, const sparse *x, int bytes, int level)
         WIDEST(run_sparse, float, p, x)
     } else {
         WIDEST(run_sparse, double, p, x)
+    }
+}
+
+void run_moments(moments *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(moments, float, t)
+    } else {
+        WIDEST(moments, double, t)
+    }
+}
+
+void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(sparse_moments, float, t, x)
+    } else {
+        WIDEST(sparse_moments, double, t, x)
     }
 }

@@ -4,6 +4,7 @@
 #include "_passes_respond.h"
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
+#include "_passes_moments.h"
 #undef REAL
 #undef VEC
 #undef QUARTER
@@ -13,6 +14,7 @@
 #include "_passes_respond.h"
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
+#include "_passes_moments.h"
 #undef REAL
 #undef VEC
 #undef QUARTER

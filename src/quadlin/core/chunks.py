@@ -213,11 +213,16 @@ def even_cuts(n: int, count: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(ends) if a < b]
 
 
+def in_main_memory(X: Array) -> bool:
+    """Tell whether dense rows are in main memory, and not on an accelerator."""
+    return "cpu" in str(getattr(X, "device", "cpu")).lower()
+
+
 def _block_rows(X: Array) -> int:
     n, d = X.shape
     if not issparse(X):
-        near = "cpu" in str(getattr(X, "device", "cpu")).lower()
-        return max(1, (BLOCK_ELEMENTS if near else DEVICE_ELEMENTS) // max(int(d), 1))
+        elements = BLOCK_ELEMENTS if in_main_memory(X) else DEVICE_ELEMENTS
+        return max(1, elements // max(int(d), 1))
     # A sparse block must outweigh the d-sized results it is turned into.
     per_row = max(X.nnz / max(n, 1), 1e-3)
     return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))

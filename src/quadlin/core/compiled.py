@@ -1,95 +1,24 @@
 """The compiled kernel: passes over numpy rows that read them from memory once.
 
-`_passes.c` is compiled when the package is built, where there is a compiler; without it, the
-reference in `block.py` does the same in numpy. ``QUADLIN_KERNEL=numpy`` in the environment switches
-the compiled kernel off.
+Without it, the reference in `block.py` does the same in numpy.
 """
 
 import ctypes
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import c_int64, c_void_p
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 
 from quadlin.core.arrays import Array
+from quadlin.core.compiled_types import Pass
 from quadlin.core.kernel import pieces, scratch
+from quadlin.core.library import instruction_level, library, point, takes
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
-
-SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
-NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-class Pass(ctypes.Structure):
-    """What `run_pass` does: the struct of that name in `_passes.c`, in the same order."""
-
-    _fields_ = [
-        *((name, c_int64) for name in ("n", "d")),
-        ("x", c_void_p),
-        *((name, c_int64) for name in ("x_row", "x_column", "x_bytes")),
-        *((name, c_void_p) for name in ("mean", "scale", "rest")),
-        *((name, c_int64) for name in ("q", "s")),
-        *((name, c_void_p) for name in ("Q", "S", "products", "squares")),
-        *((name, c_int64) for name in ("quiet", "pairs")),
-        *((name, c_void_p) for name in ("into", "left", "right_of", "pair_weight", "quadratic")),
-        *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
-        *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
-        *((name, c_int64) for name in ("columns", "square_columns")),
-        *((name, c_void_p) for name in ("R", "back", "back_squares", "memory")),
-    ]
-
-
-class SparseRows(ctypes.Structure):
-    """Sparse rows and what their products need: `sparse` in `_passes.c`, in the same order."""
-
-    _fields_ = [
-        *((name, c_void_p) for name in ("pointers", "indices")),
-        ("index_bytes", c_int64),
-        ("data", c_void_p),
-        *((name, c_int64) for name in ("width", "square_width")),
-        *((name, c_void_p) for name in ("weights", "square_weights", "constant")),
-        *((name, c_int64) for name in ("back_width", "back_square_width")),
-        *((name, c_void_p) for name in ("back", "back_squares", "totals", "scale", "shift")),
-        ("levelled", c_int64),
-        ("level", ctypes.c_double),
-    ]
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None without one, or where it was made of another source."""
-    try:
-        loaded = ctypes.CDLL(str(Path(__file__).with_name("_passes.so")))
-        loaded.source_digest.restype = ctypes.c_char_p
-        if loaded.source_digest().decode() != source_digest():
-            return None
-        loaded.memory_needed.restype = loaded.sparse_memory_needed.restype = c_int64
-        loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
-    except (OSError, AttributeError):
-        return None
-    return loaded
-
-
-def source_digest() -> str:
-    """Return what tells one version of the C sources from another."""
-    return blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=16).hexdigest()
-
-
-@cache
-def instruction_level() -> int:
-    """Return how wide the vector instructions of this machine are: 0, 1 or 2."""
-    loaded = library()
-    return 0 if loaded is None else int(loaded.instruction_level())
 
 
 def usable(X: Array, units: Units) -> bool:
     """Tell whether the compiled kernel is there, and takes rows and units of such numbers."""
-    numbers = X.dtype in NUMBERS and units.scale.dtype in NUMBERS
-    return numbers and os.environ.get("QUADLIN_KERNEL") != "numpy" and library() is not None
+    return takes(X.dtype) and takes(units.scale.dtype)
 
 
 Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
@@ -260,10 +189,3 @@ def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
             weight = np.where(left == right, 1, 2) * C[left, right]
             terms.append((np.full(left.shape, form), left, right, weight))
     return tuple(np.concatenate(parts) for parts in zip(*terms, strict=True))
-
-
-def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Set the pointers of a structure to arrays, which the caller keeps alive."""
-    for name, array in arrays.items():
-        if array is not None:
-            setattr(structure, name, array.ctypes.data)

@@ -7,16 +7,10 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
-from quadlin.core.compiled import (
-    Kernel,
-    Pass,
-    SparseRows,
-    instruction_level,
-    library,
-    point,
-    usable,
-)
+from quadlin.core.compiled import Kernel, usable
+from quadlin.core.compiled_types import Pass, SparseRows
 from quadlin.core.kernel import scratch
+from quadlin.core.library import instruction_level, library, point
 from quadlin.core.pieces import Pieces
 
 LINE = 64  # bytes of a line of the cache

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
+from quadlin.core.chunks import BLOCK_ELEMENTS, even_cuts, in_main_memory
+from quadlin.core.compiled_moments import column_moments
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -45,7 +49,11 @@ class Moments:
     @unflagged  # whoever uses them looks for infinities
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
-        return _of_sparse(canonical(X), weight) if issparse(X) else _of_dense(X, weight)
+        X = canonical(X) if issparse(X) else X
+        compiled = column_moments(X, weight)
+        if compiled is not None:
+            return cls(*compiled)
+        return _of_sparse(X, weight) if issparse(X) else _of_pieces(X, weight)
 
     @unflagged
     def __add__(self, other: "Moments") -> "Moments":
@@ -102,6 +110,14 @@ class Moments:
     def two_valued(self) -> Array:
         """Tell which features take two values, so that their squares are linear in them."""
         return (self.tau <= TWO_VALUED * self.phi) & (self.var > 0)
+
+
+def _of_pieces(X: Array, weight: Array | None) -> Moments:
+    """Cut a large block in main memory, since its rows are copied."""
+    count = 1 + X.shape[0] * X.shape[1] // BLOCK_ELEMENTS if in_main_memory(X) else 1
+    parts = even_cuts(X.shape[0], count) or [(0, 0)]
+    pieces = (_of_dense(X[a:b, :], None if weight is None else weight[a:b]) for a, b in parts)
+    return reduce(add, pieces)
 
 
 def _of_dense(X: Array, weight: Array | None) -> Moments:

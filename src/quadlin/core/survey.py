@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
+from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 
@@ -38,6 +38,7 @@ class Survey(Additive):
     tally: Tally
 
 
+@in_wide_blocks
 def surveyed(chunk: Chunk) -> Survey:
     """Survey one chunk."""
     X, y, weight = chunk.X, chunk.y[:, None], chunk.weight
