@@ -14,7 +14,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.model import Model
 from quadlin.core.sums import Sums
 from quadlin.solve.krylov import conjugate_gradients
-from quadlin.solve.tangent import Coordinates, Tangent, preconditioned, truncated
+from quadlin.solve.tangent import Coordinates, Tangent, truncated
 from quadlin.solve.types import Problem, usual_curvature
 from quadlin.solve.whitening import Whitener
 
@@ -86,7 +86,7 @@ class GaussNewton:
             Tangent.dot,
             tol,
             cap,
-            lambda h: preconditioned(p.U, h),
+            lambda h: self.coordinates.preconditioned(p.U, h),
             max(self.unit * damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
         )
 

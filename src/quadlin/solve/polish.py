@@ -19,7 +19,7 @@ from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton, Point
 from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
 from quadlin.solve.restarts import FEW, best_start
-from quadlin.solve.tangent import mean_of_quadratic, orthonormalised, preconditioned
+from quadlin.solve.tangent import mean_of_quadratic, orthonormalised
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
 
@@ -118,7 +118,7 @@ def refined(
     seen: list[float] = []
     while rows.counter.count < budget:
         g = task.gradient(p)
-        promised = g.dot(preconditioned(p.U, g)) / task.unit
+        promised = g.dot(task.coordinates.preconditioned(p.U, g)) / task.unit
         if task.separates(p):
             return p, Status.separated, False
         if promised <= least * p.objective or p.objective <= rounding:

@@ -43,7 +43,10 @@ class Factors:
 
 
 class Landscape:
-    """The objective as a function of M alone, with everything linear solved for."""
+    """The objective as a function of M alone, with everything linear solved for.
+
+    Its M is that of features z/size.
+    """
 
     def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
         d = units.scale.shape[0]
@@ -64,6 +67,8 @@ class Landscape:
         gram = (gram + np.diag(ridge)) / weight
         shown = np.where(i == j, free[i], 1.0)
         self.d = d
+        # Where w does not take up their means, features far from zero are large.
+        self.size = np.ones(d) if options.fit_linear else 1 / np.sqrt(1 + nu**2)
         self.tie, self.span = _linear_parts(
             nu, i, j, shown, options.fit_linear, options.fit_intercept
         )
@@ -72,6 +77,7 @@ class Landscape:
         change = np.zeros((d + 2 + p, q + p + 1))
         change[: d + 1, :q], change[: d + 1, q : q + p] = self.span, self.tie
         change[d + 1 : -1, q : q + p], change[-1, -1] = np.eye(p), -1.0
+        change[:, q : q + p] *= self.size[i] * self.size[j]
         G = change.T @ gram @ change
         self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
         G = G[q:, q:] + G[q:, :q] @ self.solved
@@ -146,14 +152,17 @@ class Landscape:
         xp = namespace(units.scale)
         M = (f.L * f.signs) @ f.L.T
         beta = self.beta(M)
-        linear = self.span @ (self.solved @ np.append(beta, 1.0)) + self.tie @ beta
+        linear = self.span @ (self.solved @ np.append(beta, 1.0))
+        i, j = self.pairs
+        linear = linear + self.tie @ (self.size[i] * self.size[j] * beta)
 
         def array(a: np.ndarray) -> Array:
             return xp.asarray(a, dtype=units.scale.dtype, device=units.scale.device)
 
-        c = linear[0] + float(np.diag(M) @ to_numpy(units.free))
+        L = self.size[:, None] * f.L
+        c = linear[0] + float((L**2 @ f.signs) @ to_numpy(units.free))
         return orthonormalised(
-            Model(array(f.L), array(f.signs), array(linear[1:]), float(c), units.free)
+            Model(array(L), array(f.signs), array(linear[1:]), float(c), units.free)
         )
 
 
@@ -167,7 +176,8 @@ def _linear_parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (A, B) with (c, w) = A β + B ψ: a part that is not fitted is tied to M.
 
-    In the user's units f = xᵀMx has w = 2Mν and c = νᵀw − νᵀMν in standardised ones.
+    In the user's units f = xᵀMx has w = 2Mν and c = νᵀw − νᵀMν in standardised ones. Where only the
+    intercept is tied, ψ = w − (νᵀMν/|ν|²)ν makes c = νᵀψ, and no large terms cancel.
     """
     d, p = len(nu), len(i)
     A, B = np.zeros((d + 1, p)), np.eye(d + 1)
@@ -176,17 +186,25 @@ def _linear_parts(
         np.add.at(A, (1 + j, np.arange(p)), nu[i] * shown)
         B = B[:, :1]
     if not fit_intercept:
-        A[0] = nu @ A[1:] - nu[i] * nu[j] * shown
+        quadratic = nu[i] * nu[j] * shown
+        if fit_linear:
+            A[1:] += np.outer(nu / max(nu @ nu, 1e-300), quadratic)
+        else:
+            A[0] = nu @ A[1:] - quadratic
         B = B[:, 1:]
         B[0] = nu @ B[1:]
     return A, B
 
 
 def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh((G + G.T) / 2) if len(G) else (np.zeros(0), G)
+    """Return G⁺, judging what is rounding in units in which the diagonal is 1."""
+    diagonal = np.diag(G)
+    unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    G = unit[:, None] * (G + G.T) / 2 * unit
+    values, vectors = np.linalg.eigh(G) if len(G) else (np.zeros(0), G)
     kept = values > ROUNDING * values.max(initial=0.0)
     inverse: np.ndarray = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-    return inverse
+    return unit[:, None] * inverse * unit
 
 
 def starts(

@@ -5,12 +5,14 @@ Nothing here needs rows: what a pass says becomes a gradient, and a direction be
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from quadlin.core.arrays import Array, lead, namespace
 from quadlin.core.model import Model, tied
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
+from quadlin.solve.tied_parts import TiedParts, without_ties
 from quadlin.solve.types import Options
 from quadlin.solve.whitening import Whitener
 
@@ -111,6 +113,18 @@ class Coordinates:
         REH = xp.tensordot(RE, HRE, axes=((1,), (1,)))
         return Ridge(w, 2 * second * (REH + RH @ (steps.E.T @ RE)))
 
+    @cached_property
+    def tied_parts(self) -> TiedParts | None:
+        """Return what ties parts of the model to M; None where all of them are fitted."""
+        parts = (self.options.fit_linear, self.options.fit_intercept)
+        return None if all(parts) else TiedParts(self.white.transpose(self.units.nu), *parts)
+
+    def preconditioned(self, U: Array, h: Tangent) -> Tangent:
+        """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U."""
+        if self.tied_parts is None:
+            return Tangent(h.c, h.v, without_ties(U, h.G))
+        return Tangent(h.c, *self.tied_parts.inverse(U, h.v, h.G))
+
     def steps(self, model: Model, U: Array, t: Tangent) -> Steps:
         """Return tangents at U as steps in standardised units, with the parts tied to others."""
         xp, (d, m, k) = namespace(U), t.G.shape
@@ -160,14 +174,6 @@ def mean_of_quadratic(s: Array, E: Array) -> float:
     return float(xp.sum(s) - xp.sum((E * E) @ s))
 
 
-def preconditioned(U: Array, h: Tangent) -> Tangent:
-    """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U."""
-    xp, (d, m, k) = namespace(U), h.G.shape
-    flat = xp.reshape(h.G, (d, m * k))
-    G = (h.G - xp.reshape(U @ (U.T @ flat), (d, m, k)) / 2) / 4
-    return Tangent(h.c, h.v, G)
-
-
 def truncated(U: Array, s: Array, G: Array, rank: int, psd: bool) -> tuple[Array, Array]:
     """Return the rank-k part, by size of eigenvalues, of U diag(s) Uᵀ + U Gᵀ + G Uᵀ."""
     xp = namespace(U)
@@ -193,7 +199,7 @@ def averaged_step(
     c, v, U, s = coordinates.of(model)
     E = white.apply(U)
     sums = replace(sums, action=sums.action @ (model.U.T @ E))
-    t = preconditioned(U, coordinates.gradient(sums, U, E))
+    t = coordinates.preconditioned(U, coordinates.gradient(sums, U, E))
     U, s = truncated(U, s, -size * t.G[:, 0, :], s.shape[0], options.psd)
     moved = coordinates.model(c - size * float(t.c[0]), v - size * t.v[:, 0], U, s)
     return orthonormalised(moved)

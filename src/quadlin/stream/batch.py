@@ -196,7 +196,8 @@ def step_curvature(loss: str, units: Units, sums: Sums) -> float:
 def _step(
     model: Model, sums: Sums, share: float, units: Units, options: Options, white: Whitener
 ) -> Model:
-    if isinstance(white, Identity):
+    tied_to_m = not (options.fit_linear and options.fit_intercept)
+    if isinstance(white, Identity) and not tied_to_m:  # moments know nothing of ties
         return _moment_step(model, sums, share, units, options)
     return averaged_step(model, sums, share, units, options, white)
 
