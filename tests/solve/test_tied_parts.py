@@ -53,7 +53,7 @@ def least_squares_loss(X, y, fit_linear, fit_intercept):
 def test_features_far_from_zero_are_fitted(fit_linear, fit_intercept):
     # Rank 2 of 3 with a truth of rank 2: the loss is that of all products but for a few parameters.
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((200, 3)) + [0, 0, 1e3]
+    X = rng.normal([0, 0, 1e3], 1, (200, 3))
     x = X / [1, 1, 1e3]
     y = x[:, 0] ** 2 - (x[:, 1] + x[:, 2]) ** 2 + 0.1 * rng.standard_normal(200)
     parts = {"fit_linear": fit_linear, "fit_intercept": fit_intercept}
@@ -65,7 +65,7 @@ def test_features_far_from_zero_are_fitted(fit_linear, fit_intercept):
 def test_weights_are_repetitions_without_an_intercept_and_far_from_zero():
     # Two columns at 10⁴: the terms that tie b to M are 10⁸ times what they leave.
     rng = np.random.default_rng(640)
-    X = rng.standard_normal((12, 4)) + [0, 1e4, 0, 1e4]
+    X = rng.normal([0, 1e4, 0, 1e4], 1, (12, 4))
     y = X[:, 0] * X[:, 2] + 0.3 * rng.standard_normal(12)
     options = {"rank": 2, "alpha": 0.1, "fit_intercept": False, "random_state": 0}
     for seed in range(4):
@@ -81,7 +81,7 @@ def test_weights_are_repetitions_without_an_intercept_and_far_from_zero():
 
 def test_a_stream_without_a_linear_part_is_no_worse_than_a_constant_far_from_zero():
     rng = np.random.default_rng(719)
-    X = rng.standard_normal((300, 4)) + [0, 0, 0, 1e4]
+    X = rng.normal([0, 0, 0, 1e4], 1, (300, 4))
     y = X[:, 0] * X[:, 1] + rng.standard_normal(300)
     model = SecondOrderRegressor(rank=1, alpha=0.1, fit_linear=False, batch_size=20, random_state=0)
     for start in range(0, 300, 37):
