@@ -3,8 +3,9 @@ r"""The model in standardised units, what it predicts, and what it says in the u
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal, unflagged
+from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal, to_numpy, unflagged
 from quadlin.core.block import Block
+from quadlin.core.graded import graded_eigenpairs, is_graded
 from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 
@@ -34,8 +35,7 @@ class RawModel:
     r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
 
     Where the diagonal is not modelled, that of the low-rank part is to be left out of M.
-    Orthonormal components are rounded by the feature of smallest unit: beside it, entries of M that
-    belong to features of a unit 10⁸ times as large are lost. Entries by the factor D U are exact.
+    The components reproduce every entry of M to rounding, whatever the units of its two features.
     """
 
     intercept: float
@@ -112,9 +112,7 @@ def to_raw(model: Model, units: Units) -> RawModel:
     Mnu = apply_m(model, nu)
     intercept = model.c - float(xp.sum(model.free * m) + nu @ model.w - nu @ Mnu)
     coef = D * (model.w - 2 * Mnu)
-    V, R = xp.linalg.qr(D[:, None] * model.U)
-    values, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
-    components = (V @ vectors).T
+    values, components = _eigenpairs(D[:, None] * model.U, model.s)
     peak = xp.argmax(xp.abs(components), axis=1)
     # Eigenvectors have no sign of their own: make the largest entry of each positive.
     signs = xp.sign(xp.take_along_axis(components, peak[:, None], axis=1))
@@ -124,6 +122,18 @@ def to_raw(model: Model, units: Units) -> RawModel:
         xp.astype(components * xp.where(signs == 0, 1.0, signs), dtype),
         y * values,
     )
+
+
+def _eigenpairs(A: Array, s: Array) -> tuple[Array, Array]:
+    """Return the eigenvalues (k,) of A diag(s) Aᵀ by falling size, and its vectors as rows."""
+    xp = namespace(A)
+    rows = to_numpy(A)
+    if is_graded(rows):
+        values, vectors = graded_eigenpairs(rows, to_numpy(s))
+        return xp.asarray(values, device=A.device), xp.asarray(vectors.T, device=A.device)
+    V, R = xp.linalg.qr(A)
+    values, vectors = lead(R @ diagonal(s) @ R.T, s.shape[0])
+    return values, (V @ vectors).T
 
 
 def _in_float64(parts: T) -> T:

@@ -19,8 +19,8 @@ ROUNDING = 1e-5  # by which the two forms of a model may differ, relative to the
 def in_user_units(state: FitState) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Return b, w and M, and the value and the slope at the mean, where nothing cancels.
 
-    M comes twice. Orthonormal components are what one looks at, but where features have very
-    different units they are rounded by the largest; the factor is exact for each feature.
+    M comes twice: by orthonormal components, which are what one looks at, and by the factor that
+    the model itself has.
     """
     raw, units, target = state.raw, state.units, state.units.target
     model = state.model
@@ -76,7 +76,7 @@ def require_agreement(
     for probe in (np.cos(np.arange(len(mean))), mean):
         product, size = _times(*factor, probe)
         other = _times(given["components"].T, given["eigenvalues"], factor[2], probe)[0]
-        # Orthonormal components are rounded by their largest entries, whatever a feature's unit.
+        # Components that earlier versions wrote are rounded by the largest, whatever the unit.
         largest = np.max(np.abs(given["components"]), initial=0.0) ** 2
         slack = np.max(np.abs(given["eigenvalues"]), initial=0.0) * largest * np.abs(probe).sum()
         slack *= 1e3 * np.finfo(given["components"].dtype).eps / ROUNDING

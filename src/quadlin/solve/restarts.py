@@ -203,8 +203,8 @@ def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
     G = unit[:, None] * (G + G.T) / 2 * unit
     values, vectors = np.linalg.eigh(G) if len(G) else (np.zeros(0), G)
     kept = values > ROUNDING * values.max(initial=0.0)
-    inverse: np.ndarray = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-    return unit[:, None] * inverse * unit
+    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    return np.asarray(unit[:, None] * inverse * unit)
 
 
 def starts(
