@@ -1,8 +1,8 @@
 """Eigenvectors of a low-rank matrix whose rows have very different units, true in every entry.
 
 Beside a row of unit 1, an ordinary decomposition rounds away what belongs to a row of unit 10⁻¹².
-Here each entry M_ij keeps its digits: rows are factored in falling order, and a small matrix, graded
-like them, is made diagonal by rotations that are computed from two of its rows alone.
+Here each entry M_ij keeps its digits: rows are factored in falling order, and a small matrix, like
+them graded, is made diagonal by rotations that are computed from two of its rows alone.
 """
 
 import numpy as np
