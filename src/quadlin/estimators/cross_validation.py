@@ -18,7 +18,6 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
-from quadlin.estimators.base import PROVISIONAL_RANK
 from quadlin.estimators.columns import checked
 from quadlin.estimators.cv_scores import Scores
 from quadlin.estimators.cv_search import Search
@@ -29,6 +28,7 @@ from quadlin.estimators.folds import is_shuffled, splits
 from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.tasks import PROVISIONAL_RANK, fields_of, seed_of, task_of
 from quadlin.solve.cells import Point
 from quadlin.solve.choice import Automatic
 from quadlin.solve.exact import Alpha
@@ -208,9 +208,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         alphas = None if self.alphas is None else _checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
         names = columns.names_in
-        with checkpointed(checkpoint, table, self, self._seed(), None, names) as (seed, journal):
+        with checkpointed(checkpoint, table, self, seed_of(self), None, names) as (seed, journal):
             rows = Rows(Serial(table), journal)
-            task = self._task(table, columns, self._known_fields(rows, table, columns), seed)
+            task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
             scores = Scores(task, judged, judged_rows, (X, y), folds, self.scoring, params)

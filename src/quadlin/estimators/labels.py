@@ -1,6 +1,6 @@
 """Class labels as numbers: which classes there are, and what rows of each weigh."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
+from quadlin.data import Source
 from quadlin.explain.diagnosis import listed
 
 MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
@@ -114,3 +115,16 @@ class LabelledRows(MemorySource):
     def all(self) -> Chunk:
         """Return the rows as one chunk."""
         return Chunk(self.X, self.y, self.weight)
+
+
+def class_names(source: MemorySource | Source) -> np.ndarray | None:
+    """Return the labels that the targets of rows are positions of; None where they are numbers."""
+    if isinstance(source, LabelledRows):
+        return np.asarray(source.classes)
+    labels = source.labels if isinstance(source, Source) else None
+    return None if labels is None else np.asarray(labels)
+
+
+def fitted_classes(count: int) -> Sequence[int]:
+    """Return the numbers of the classes that have log-odds of their own."""
+    return [1] if count == 2 else range(count)

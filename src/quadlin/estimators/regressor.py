@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
-from quadlin.data import Source
 from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.columns import NO_TARGET, as_source
-from quadlin.estimators.scores import r2_of
+from quadlin.estimators.scores import r2_of, source_to_score
 
 
 class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
@@ -293,12 +290,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         -------
         float
         """
-        if isinstance(X, Source):
-            check_is_fitted(self)
-            source = as_source(X, y, sample_weight, None)
-            if not source.has_target:
-                raise ValueError(NO_TARGET)
+        source = source_to_score(self, X, y, sample_weight, "targets")
+        if source is not None:
             return r2_of(self.predict_chunks(source))
-        if y is None:
-            raise ValueError("score needs targets: give y, or a Source opened with target=.")
         return float(super().score(X, y, sample_weight))

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Moments
+from quadlin.data import Source
+from quadlin.estimators.columns import NO_TARGET, as_source
 
 
 def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
@@ -44,3 +47,16 @@ def accuracy_of(
     if not total > 0:
         raise ValueError("All weights are zero: there is nothing to score by.")
     return right / total
+
+
+def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
+    """Return the Source to score, None for other rows; refuse rows without what is predicted."""
+    if not isinstance(X, Source):
+        if y is None:
+            raise ValueError(f"score needs {targets}: give y, or a Source opened with target=.")
+        return None
+    check_is_fitted(estimator)
+    source = as_source(X, y, weight, None)
+    if not source.has_target:
+        raise ValueError(NO_TARGET)
+    return source

@@ -18,7 +18,8 @@ from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.factorization import FactorizationMachineRegressor
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.logistic_model import FittedClasses, LogisticModel
+from quadlin.estimators.fitted_classes import FittedClasses
+from quadlin.estimators.logistic_model import LogisticModel
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.export.record import (
     EncoderRecord,

@@ -1,0 +1,102 @@
+"""What a classifier has learned: the log-odds of each class, and probabilities from them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.losses import probability, softplus
+from quadlin.estimators.columns import Columns
+from quadlin.estimators.fitted import Fitted
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.types import Status
+
+UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
+
+
+@dataclass(frozen=True)
+class FittedClasses:
+    """One fit for two classes, else one for each class against all others."""
+
+    classes: np.ndarray
+    parts: tuple[Fitted, ...]
+
+    @property
+    def columns(self) -> Columns:
+        """Return the columns, which all parts share."""
+        return self.parts[0].columns
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended: of several, the first that did not converge."""
+        states = [part.state.status for part in self.parts]
+        return next((s for s in states if s is not Status.converged), Status.converged)
+
+    @property
+    def last(self) -> Fitted:
+        """Return the part that took the most steps."""
+        return max(self.parts, key=lambda part: part.state.history[-1].step)
+
+    @property
+    def state(self) -> FitState:
+        """Return the state of the part that took the most steps."""
+        return self.last.state
+
+    @property
+    def fill(self) -> dict[str, float]:
+        """Return what replaces missing numbers, by column, which all parts share."""
+        return self.parts[0].fill
+
+    def at_home(self, X: Array, caller: str) -> Array:
+        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        return self.parts[0].at_home(X, caller)
+
+    def outside(self, X: Array) -> Array:
+        """Tell which rows lie far outside the training rows."""
+        return self.parts[0].outside(X)
+
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many rows had to be changed."""
+        return self.parts[0].clipped(X)
+
+    def log_odds(self, X: Array) -> Array:
+        """Return the log-odds of rows as `at_home` returns them, (n,) or (n, K)."""
+        f = [part.predict(X, clip=False) for part in self.parts]
+        return f[0] if len(f) == 1 else namespace(X).stack(f, axis=1)
+
+    def labels(self, f: Array) -> Array:
+        """Return the most probable label for log-odds."""
+        xp = namespace(f)
+        codes = xp.astype(f > 0, xp.int64) if f.ndim == 1 else xp.argmax(f, axis=1)
+        if is_numpy(f) or self.classes.dtype.kind not in "iufb":
+            return self.classes[to_numpy(codes)]
+        return xp.take(xp.asarray(self.classes, device=f.device), codes)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make a classifier a fitted one."""
+        named = self.parts[0].attributes()
+        if len(self.parts) > 1:
+            named["fitted_"] = self
+        return {**named, "classes_": self.classes}
+
+
+def probabilities(f: Array) -> Array:
+    """Return the probabilities of log-odds (n,), or of several classes (n, K) against the rest."""
+    xp = namespace(f)
+    if f.ndim == 1:
+        return xp.stack([probability(-f), probability(f)], axis=1)
+    # Shares of log-odds far below zero, which all underflow, are those of their exponentials.
+    low = xp.max(f, axis=1, keepdims=True) < UNDERFLOW
+    p = probability(xp.where(low, f - xp.max(f, axis=1, keepdims=True), f))
+    return p / xp.sum(p, axis=1, keepdims=True)
+
+
+def log_probabilities(f: Array) -> Array:
+    """Return the logarithms of `probabilities`, which do not underflow for two classes."""
+    xp = namespace(f)
+    if f.ndim == 1:
+        return xp.stack([-softplus(f), -softplus(-f)], axis=1)
+    log_p = -softplus(-f)
+    top = xp.max(log_p, axis=1, keepdims=True)
+    return log_p - top - xp.log(xp.sum(xp.exp(log_p - top), axis=1, keepdims=True))
