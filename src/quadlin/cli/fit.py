@@ -25,6 +25,7 @@ from quadlin.cli.options import (
     TableOptions,
     UsageError,
     hierarchy_of,
+    lists_in,
     names_in,
 )
 from quadlin.cli.pairs import pairs_in
@@ -235,6 +236,8 @@ def _remember(estimator: Any, read: TableOptions) -> None:
         estimator.missing = "mean"
     if read.categorical:
         estimator.categorical_features = names_in(read.categorical)
+    if read.multi_hot:
+        estimator.multi_hot = lists_in(read)
 
 
 def _cross_validate(

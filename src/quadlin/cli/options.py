@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from quadlin.data.label_sets import SEPARATOR
+
 MODEL = Group("Model", sort_key=5)
 READING = Group("Reading rows", sort_key=10)
 OUTPUT = Group("Output", sort_key=20)
@@ -105,6 +107,10 @@ class TableOptions(LabelledRowOptions):
     """Columns that are not features, separated by commas; all others are."""
     categorical: Names = None
     """Columns of ids or codes, separated by commas: each value becomes a level, as of text."""
+    multi_hot: Names = None
+    """Columns that list several labels per cell, such as drama|war: each becomes a 0/1 column."""
+    separator: str | None = None
+    """What separates the labels of --multi-hot columns. Default: |"""
 
 
 @Parameter(name="*", group=MODEL)
@@ -173,6 +179,14 @@ def names_in(given: Iterable[str] | None) -> list[str] | None:
     if given is None:
         return None
     return [name for text in given for name in split_names("-" if text == STANDARD else text)]
+
+
+def lists_in(read: TableOptions) -> dict[str, str]:
+    """Return the columns of lists and what separates their labels."""
+    names = names_in(read.multi_hot) or []
+    if read.separator is not None and not names:
+        raise UsageError("--separator says what separates the labels of --multi-hot columns.")
+    return dict.fromkeys(names, SEPARATOR if read.separator is None else read.separator)
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -46,6 +46,10 @@ def flag(option: Option) -> str:
         return OPPOSITES.get(option.name, name.replace("--", "--no-", 1))
     if isinstance(option.value, tuple):
         return f"{name} {','.join(map(str, option.value))}"
+    if isinstance(option.value, dict):  # columns of lists, and the separator that they share
+        separator = next(iter(option.value.values()))
+        both = (Option(option.name, list(option.value)), Option("separator", separator))
+        return " ".join(map(flag, both))
     if isinstance(option.value, list):
         return f"{name} {shlex.quote(join_names(map(str, option.value)))}"
     value = "tab" if option.value in ("\t", r"\t") else str(option.value)

@@ -13,6 +13,7 @@ from quadlin.cli.options import (
     RowOptions,
     TableOptions,
     UsageError,
+    lists_in,
     names_in,
 )
 from quadlin.cli.progress import waiting
@@ -44,10 +45,11 @@ def open_rows(
     """Open rows as the options say; `classes` are the labels of a target that is text."""
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     _check_row_options(data, read, delimiter)
-    exclude, categorical = [], []
+    exclude, categorical, lists = [], [], {}
     if isinstance(read, TableOptions):
         columns = columns if read.columns is None else names_in(read.columns)
         exclude, categorical = names_in(read.exclude) or [], names_in(read.categorical) or []
+        lists = lists_in(read)
     labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
     with waiting("looking at the columns", output.silent):
         source = open_source(
@@ -57,6 +59,7 @@ def open_rows(
             columns=None if encoder is not None else columns,
             exclude=exclude,
             categorical_features=categorical,
+            multi_hot=lists,
             missing=read.missing or missing,
             format=read.format,
             encoder=encoder,

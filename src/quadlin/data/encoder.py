@@ -19,13 +19,17 @@ from quadlin.data.columns import (
     refuse_rows,
     values_of,
 )
-from quadlin.data.levels import LevelLearner, Levels, Where, level_codes, may_be_numbers
+from quadlin.data.label_sets import LabelSets
+from quadlin.data.level_codes import Levels, level_codes
+from quadlin.data.levels import LevelLearner, Where, may_be_numbers
 from quadlin.data.names import shortened
 
 
 @dataclass(frozen=True)
 class TableEncoder:
     """Rows of a table as sparse numbers: a text column with L levels becomes L one-hot columns.
+
+    A column whose cells list several labels becomes a 0/1 column per label.
 
     Numbers and booleans stay what they are, unless they are declared as categories. A level not
     seen by `learn` is zero in all columns of its field. Levels are sorted; those of an ordered
@@ -54,7 +58,11 @@ class TableEncoder:
 
     @classmethod
     def learn(
-        cls, rows: Any, declared: Collection[Any] = (), missing: str = "error"
+        cls,
+        rows: Any,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        separators: Mapping[Any, str] | None = None,
     ) -> "TableEncoder | None":
         """Learn the levels of categorical columns; None where all columns hold numbers.
 
@@ -66,6 +74,8 @@ class TableEncoder:
             Columns that are categories whatever they hold; those of an array are x0, x1, …
         missing : {"error", "mean"}
             Whether a missing value is an error or a level of its own.
+        separators : mapping or None
+            Columns whose cells list several labels, and what separates these.
 
         Returns
         -------
@@ -73,15 +83,15 @@ class TableEncoder:
         """
         table = nw.from_native(rows, eager_only=True, pass_through=True)
         if isinstance(table, nw.DataFrame):
-            learner = LevelLearner.of(table, declared, missing)
+            learner = LevelLearner.of(table, declared, missing, separators)
             if learner is None:
                 return None
             learner.add(table)
             return cls.of(learner, lambda name, label: _first_row(table, name, label))
-        array = array_table(rows, declared)
+        array = array_table(rows, {*declared, *(separators or {})})
         if array is None:
             return None
-        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing)
+        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing, separators)
         learner.rows = len(array)
         for name in array.text:
             learner.see(name, array.column(name))
@@ -121,14 +131,15 @@ class TableEncoder:
         parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             absent, n = missing_in(values), len(values)
-            if fill is None:
+            if fill is None and not isinstance(levels, LabelSets):
                 refuse_missing_rows(name, absent)
             if levels is None:
                 columns.append(_numbers(values, absent, name, self.dtype, fill or {}))
-            else:
-                columns.append(level_codes(values, levels))
-                if new := int((columns[-1] < 0).sum()):
-                    unseen[name] = new
+                continue
+            codes, new = codes_of(values, levels)
+            columns.append(codes)
+            if new:
+                unseen[name] = new
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
@@ -159,7 +170,8 @@ class TableEncoder:
         Parameters
         ----------
         columns : sequence of arrays (n,)
-            For each input column its numbers, or the positions of its levels, -1 for none.
+            For each input column its numbers, or the positions of its levels, -1 for none; for
+            a column of lists those of its labels in order (n, most labels of a row).
         n : int
             Number of rows.
 
@@ -169,11 +181,13 @@ class TableEncoder:
         """
         parts: list[tuple[np.ndarray, Any, Any]] = []  # rows, the column of each, its value
         for values, levels, first in zip(columns, self.levels, self._first, strict=True):
-            rows = np.flatnonzero(values if levels is None else values >= 0)
             if levels is None:
+                rows = np.flatnonzero(values)
                 parts.append((rows, first, values[rows]))
-            else:
-                parts.append((rows, first + values[rows], 1))
+                continue
+            for codes in values.reshape(n, -1).T if n else ():
+                rows = np.flatnonzero(codes >= 0)
+                parts.append((rows, first + codes[rows], 1))
         return _assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
@@ -189,12 +203,27 @@ class TableEncoder:
 
     @property
     def fields(self) -> tuple[np.ndarray, ...]:
-        """Return the output columns of each text column."""
+        """Return the output columns of each text column, of which a row has at most one."""
         return tuple(
             np.arange(first, first + len(labels))
             for first, labels in zip(self._first, self.levels, strict=True)
-            if labels is not None
+            if labels is not None and not isinstance(labels, LabelSets)
         )
+
+    @property
+    def text(self) -> dict[str, np.ndarray]:
+        """Return the output columns of each column that has levels or labels, by its name."""
+        return {
+            name: np.arange(first, first + len(labels))
+            for name, first, labels in zip(self.input_names, self._first, self.levels, strict=True)
+            if labels is not None
+        }
+
+    @property
+    def separators(self) -> dict[str, str]:
+        """Return what separates the labels of each column whose cells list several."""
+        pairs = zip(self.input_names, self.levels, strict=True)
+        return {name: each.separator for name, each in pairs if isinstance(each, LabelSets)}
 
     @cached_property
     def _first(self) -> list[int]:
@@ -245,6 +274,14 @@ class TableEncoder:
         if not extra and not gone:
             sentences.append("Feature names must be in the same order as they were in fit.")
         raise ValueError(" ".join(sentences))
+
+
+def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int]:
+    """Return the positions of levels or labels, and how many rows have an unknown one."""
+    if isinstance(levels, LabelSets):
+        return levels.codes(values)
+    codes = level_codes(values, levels)
+    return codes, int((codes < 0).sum())
 
 
 def _held(name: str, now: str, levels: Levels | None) -> str:

@@ -26,7 +26,7 @@ def feature_columns(available: list[Any], options: TableOptions, title: str) -> 
                 weight=Option("weight"),
             )
         )
-    for option in ("exclude", "categorical_features"):
+    for option in ("exclude", "categorical_features", "multi_hot"):
         for name in getattr(options, option):
             if name not in available:
                 raise SourceError(
@@ -137,7 +137,8 @@ def text_columns(
     sample: nw.DataFrame[Any], columns: list[Any], options: TableOptions, title: str
 ) -> set[Any]:
     """Return the features that are categories: those that an encoder has levels of, if given."""
-    declared = {name for name in columns if name in options.categorical_features}
+    given = {*options.categorical_features, *options.multi_hot}
+    declared = {name for name in columns if name in given}
     try:
         text = {name for name in columns if name in declared or is_text(sample.get_column(name))}
     except ValueError as error:

@@ -10,6 +10,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError
+from quadlin.data.label_sets import separators_of
 from quadlin.data.means import array_means
 from quadlin.data.openers import open_rows
 from quadlin.data.options import OpenOptions, TableOptions
@@ -25,6 +26,7 @@ def open_source(
     columns: Sequence[Any] | None = None,
     exclude: Sequence[Any] = (),
     categorical_features: Sequence[Any] = (),
+    multi_hot: Sequence[Any] | Mapping[Any, str] = (),
     missing: str | None = None,
     chunk_rows: int | None = None,
     format: str | None = None,
@@ -63,6 +65,10 @@ def open_source(
     categorical_features : sequence of names
         Columns whose values are categories, such as ids and codes, even if they are numbers: each
         value becomes a level. Text columns need not be named.
+    multi_hot : sequence of names, or mapping of names to separators
+        Columns whose cells list several labels, such as the genres "drama|war": each label becomes
+        a 0/1 column. The labels are separated by "|", unless a mapping says otherwise. An empty
+        cell has no labels.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled: an error that says where they are; rows with missing values
         are dropped; numbers are replaced by the mean of their column, and text by the level
@@ -171,6 +177,7 @@ def open_source(
         means,
         keep=_names(keep),
         categorical_features=_names(categorical_features) if encoder is None else (),
+        multi_hot=_separators(multi_hot) if encoder is None else {},
         exclude=_names(exclude) if encoder is None else (),
         labels=label_names or labels,
     )
@@ -183,6 +190,13 @@ def open_source(
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows)
+
+
+def _separators(given: Any) -> dict[Any, str]:
+    try:
+        return separators_of(given)
+    except ValueError as error:
+        raise SourceError(*error.args) from None
 
 
 def _names(given: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """The options of `open_source`, as one object."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quadlin.core.messages import Message, Option
@@ -24,6 +24,7 @@ class TableOptions:
     target_apart: bool = False  # y comes as an array of its own, not as a column
     keep: Sequence[Any] = ()
     categorical_features: Sequence[Any] = ()  # beside text
+    multi_hot: Mapping[Any, str] = field(default_factory=dict)  # columns of lists, separators
     exclude: Sequence[Any] = ()  # columns that are not features
     labels: str | Sequence[str] | None = None  # of a target that is text; "learn" finds them
 
@@ -48,6 +49,7 @@ class OpenOptions:
         return (
             *(self.table.levels or ()),
             *self.table.categorical_features,
+            *self.table.multi_hot,
             *(name for name, levels in encoded if levels is not None),
             # What is only passed on stays as it is written: 007 is not 7.
             *(name for name in self.table.keep if name not in self._read),
@@ -75,7 +77,7 @@ class OpenOptions:
         for option in ("columns", "encoder", "levels"):
             if getattr(self.table, option) is not None:
                 raise SourceError(_for_tables(title, option))
-        for option in ("keep", "categorical_features", "exclude"):
+        for option in ("keep", "categorical_features", "multi_hot", "exclude"):
             if getattr(self.table, option):
                 raise SourceError(_for_tables(title, option))
 

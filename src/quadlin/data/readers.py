@@ -1,6 +1,6 @@
 """Readers turn pieces of arrays and of tables into numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,10 +11,9 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns import missing_in, values_of
-from quadlin.data.encoder import TableEncoder
+from quadlin.data.encoder import TableEncoder, codes_of
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feeds import Piece
-from quadlin.data.levels import level_codes
 from quadlin.data.missing import (
     UncheckedRows,
     cleaned,
@@ -98,6 +97,7 @@ class TableReader:
     fill: dict[str, float] | None = None
     kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
     labels: tuple[str, ...] | None = None  # of a target that is text
+    separators: Mapping[Any, str] = field(default_factory=dict)  # of columns of lists
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,8 +169,9 @@ class TableReader:
             if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            columns.append(codes(frame.get_column(name), levels, piece))
-            if new := int((columns[-1] < 0).sum()):
+            positions, new = codes(frame.get_column(name), levels, piece)
+            columns.append(positions)
+            if new:
                 counts.unseen[name] = counts.unseen.get(name, 0) + new
         return replace(chunk, X=self.encoder.joined(columns, n))
 
@@ -200,7 +201,7 @@ class TableReader:
             )
         absent: np.ndarray | None = None
         for name in self.columns:
-            if name in self.text and self.missing != "mean":
+            if name in self.text and name not in self.separators and self.missing != "mean":
                 null = missing_in(values_of(frame.get_column(name)))
                 if not null.any():
                     continue
@@ -210,10 +211,10 @@ class TableReader:
         return frame, absent
 
 
-def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
-    """Return the position of each row's level; that of "missing" where there is none."""
+def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> tuple[np.ndarray, int]:
+    """Return the positions of levels or labels, and how many rows have an unknown one."""
     try:
-        return level_codes(values_of(column), levels)
+        return codes_of(values_of(column), levels)
     except Exception as error:  # each library has its own
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
@@ -224,7 +225,7 @@ def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.nd
 def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
     """Return the position of each row's label, NaN where there is none."""
     there = ~column.is_null().to_numpy()
-    positions = codes(column, {label: i for i, label in enumerate(labels)}, piece)
+    positions, _ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
     unknown = there & (positions < 0)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])

@@ -83,6 +83,7 @@ def table_reader(
         options.fill,
         kept_columns,
         _labels(sample, feed, options, title),
+        options.multi_hot if options.encoder is None else options.encoder.separators,
     )
     feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:
@@ -122,7 +123,7 @@ def _labels(
 
 
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
-    learner = LevelLearner(reader.columns, [], reader.dtype)
+    learner = LevelLearner(reader.columns, [], reader.dtype, separators=reader.separators)
     learner.seen = {
         # Given levels keep the order they are given in.
         name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
@@ -130,6 +131,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
         if name in reader.text
     }
     learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
+    learner.lists = set(reader.separators)
     try:
         return TableEncoder.of(learner)
     except ValueError as error:
@@ -148,7 +150,9 @@ def _scanned(
         raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
     text = sorted(reader.text, key=str)
     declared = options.categorical_features
-    learner = LevelLearner(reader.columns, text, reader.dtype, declared, reader.missing)
+    learner = LevelLearner(
+        reader.columns, text, reader.dtype, declared, reader.missing, reader.separators
+    )
     means = Means(len(reader.numbers))
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":

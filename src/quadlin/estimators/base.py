@@ -36,6 +36,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters
+    multi_hot: Any = None
     missing = "error"
     pairs: Any = None
     hierarchy: str | None = None

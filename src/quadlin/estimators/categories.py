@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 from quadlin.core.messages import Message, Option
 from quadlin.data import Source
 from quadlin.data.encoder import TableEncoder
+from quadlin.data.label_sets import separators_of
 from quadlin.data.names import did_you_mean, shortened
 
 FROM_DTYPE = "from_dtype"
@@ -49,42 +50,59 @@ def declared_columns(given: Any, X: Any) -> list[Any] | None:
         return None
     if isinstance(given, str) or len(given) == 0:
         return []
+    names, named = _column_names(X, "categorical_features")
+    return [names[j] for j in _positions(list(given), names, named)]
+
+
+def separators_in(given: Any, X: Any) -> dict[Any, str]:
+    """Return the names of the columns whose cells list several labels, with their separators."""
+    separators = separators_of(given)
+    if not separators:
+        return {}
+    names, named = _column_names(X, "multi_hot")
+    positions = _positions(list(separators), names, named, "multi_hot")
+    return {names[j]: sep for j, sep in zip(positions, separators.values(), strict=True)}
+
+
+def _column_names(X: Any, option: str) -> tuple[list[Any], bool]:
+    """Return the names of the columns, x0, x1, … for an array, and whether they are X's own."""
     named = getattr(X, "column_names", getattr(X, "columns", None))
     if named is None and (issparse(X) or not isinstance(X, np.ndarray | list)):
         raise ValueError(
-            f"categorical_features needs a frame or a NumPy array, but X is a {type(X).__name__}. "
+            f"{option} needs a frame or a NumPy array, but X is a {type(X).__name__}. "
             "Encode the categories as 0/1 columns beforehand, or leave the option out."
         )
     d = len(named) if named is not None else np.asarray(X, dtype=object).shape[-1]
     names = [f"x{j}" for j in range(d)] if named is None else list(named)
-    return [names[j] for j in _positions(list(given), names, named is not None)]
+    return names, named is not None
 
 
-def _positions(given: list[Any], names: list[Any], named: bool) -> list[int]:
+def _positions(
+    given: list[Any], names: list[Any], named: bool, option: str = "categorical_features"
+) -> list[int]:
     """Return the positions of the columns that are declared."""
     d = len(names)
     if all(isinstance(item, bool | np.bool_) for item in given):
         if len(given) != d:
             raise ValueError(
-                f"categorical_features has {len(given)} booleans, but X has {d} columns. Give one "
-                "per column."
+                f"{option} has {len(given)} booleans, but X has {d} columns. Give one per column."
             )
         return [j for j, declared in enumerate(given) if declared]
     if all(isinstance(item, str) for item in given):
         if not named:
             raise ValueError(
-                "categorical_features has names, but X is an array, whose columns have none. Give "
+                f"{option} has names, but X is an array, whose columns have none. Give "
                 "positions, or a frame."
             )
         if gone := [name for name in given if name not in names]:
             raise ValueError(
-                f"X has no column {gone[0]!r} of categorical_features; it has {shortened(names)}."
+                f"X has no column {gone[0]!r} of {option}; it has {shortened(names)}."
                 + did_you_mean(gone[0], names)
             )
         return [names.index(name) for name in given]
     if wrong := [item for item in given if isinstance(item, str) or not 0 <= item < d]:
         raise ValueError(
-            f"categorical_features has {wrong[0]!r}, but the columns of X are numbered from 0 to "
+            f"{option} has {wrong[0]!r}, but the columns of X are numbered from 0 to "
             f"{d - 1}. Give names, or positions, or one boolean per column."
         )
     return [int(item) for item in given]
@@ -93,19 +111,26 @@ def _positions(given: list[Any], names: list[Any], named: bool) -> list[int]:
 def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
     """Learn the levels of categorical columns as the estimator's options say."""
     declared = declared_columns(estimator.categorical_features, X)
-    encoder = TableEncoder.learn(X, declared or (), estimator.missing)
+    separators = separators_in(estimator.multi_hot, X)
+    encoder = TableEncoder.learn(X, declared or (), estimator.missing, separators)
     if encoder is not None and declared is None:
-        pairs = zip(encoder.input_names, encoder.levels, strict=True)
-        text = [name for name, levels in pairs if levels is not None]
+        text = next(iter(encoder.text))
         raise ValueError(
-            f"Column {text[0]!r} holds text, but categorical_features=None takes all columns for "
+            f"Column {text!r} holds text, but categorical_features=None takes all columns for "
             'numbers. Use categorical_features="from_dtype", or drop the column.'
         )
     return encoder
 
 
-def refuse_undeclared(given: Any, source: Source) -> None:
-    """Refuse a source that reads declared columns as numbers: it has been opened without them."""
+def refuse_undeclared(estimator: Any, source: Source) -> None:
+    """Refuse a source that was opened without the categories or lists that are declared."""
+    lists = {} if source.encoder is None else source.encoder.separators
+    if closed := [n for n, s in separators_of(estimator.multi_hot).items() if lists.get(n) != s]:
+        raise ValueError(
+            f"The source was not told that {shortened(closed)} lists several labels per cell. Open "
+            f"it with open_source(..., multi_hot={estimator.multi_hot!r})."
+        )
+    given = estimator.categorical_features
     if given is None or isinstance(given, str):
         return
     encoder = source.encoder

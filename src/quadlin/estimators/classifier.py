@@ -42,8 +42,8 @@ class SecondOrderClassifier(LogisticModel):
         likelihood, by Laplace's approximation), from a linear model to all products of two
         features. With more than 1,500 parameters, or with an explicit `alpha`, ranks are compared
         by how well they predict a fifth of the rows by least squares.
-    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, psd, whiten, \
-    extrapolation
+    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
+    psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
@@ -115,6 +115,7 @@ class SecondOrderClassifier(LogisticModel):
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
@@ -133,6 +134,7 @@ class SecondOrderClassifier(LogisticModel):
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
         self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
@@ -156,8 +158,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
 
     Parameters
     ----------
-    rank, alpha, class_weight, fields, categorical_features, missing, fit_linear, fit_intercept, \
-    psd, whiten, max_iter, tol, batch_size, extrapolation, warm_start, random_state
+    rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, fit_linear, \
+    fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
@@ -203,6 +205,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
@@ -221,6 +224,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
         self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept

@@ -20,7 +20,12 @@ from quadlin.data.columns import check_frame
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.means import array_fill, filled
 from quadlin.data.names import NumberedNames
-from quadlin.estimators.categories import declared_columns, learned_encoder, refuse_undeclared
+from quadlin.estimators.categories import (
+    declared_columns,
+    learned_encoder,
+    refuse_undeclared,
+    separators_in,
+)
 from quadlin.estimators.input_errors import clear_errors, refuse_text_targets
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
@@ -143,7 +148,7 @@ def as_source(
             if values is not None:
                 raise ValueError(f"A Source has its own {role}s: open_source(..., {role}=...).")
         if estimator is not None:
-            refuse_undeclared(estimator.categorical_features, X)
+            refuse_undeclared(estimator, X)
         return X
     if columns is not None:
         fill = estimator.fitted_.fill if estimator.missing == "mean" else None
@@ -154,6 +159,7 @@ def as_source(
         weight=weight,
         missing=estimator.missing,
         categorical_features=declared_columns(estimator.categorical_features, X) or (),
+        multi_hot=separators_in(estimator.multi_hot, X),
     )
 
 

@@ -4,7 +4,7 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
@@ -72,8 +72,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     loss : {"squared", "huber"}, default="squared"
         As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
         models are compared on rows in which these weigh little.
-    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, psd, whiten, \
-    max_iter, tol, extrapolation, uncertainty, random_state
+    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
+    psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
         same rows always get the same folds.
 
@@ -126,6 +126,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         fit_linear: bool = True,
         fit_intercept: bool = True,
@@ -145,6 +146,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
         self.missing = missing
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept

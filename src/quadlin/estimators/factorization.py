@@ -1,6 +1,6 @@
 """The factorization machine: a second order linear model without squares."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from quadlin.core.chunks import MemorySource
@@ -34,8 +34,8 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
 
     Parameters
     ----------
-    rank, alpha, loss, fields, categorical_features, missing, pairs, hierarchy, fit_linear, \
-    fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, max_memory, \
+    rank, alpha, loss, fields, categorical_features, multi_hot, missing, pairs, hierarchy, \
+    fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, max_memory, \
     extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
@@ -107,6 +107,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -131,6 +132,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy

@@ -82,11 +82,7 @@ def is_sparse(source: MemorySource | Source) -> bool:
 
 def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
     """Return the positions of the levels of each text column."""
-    if encoder is None:
-        return {}
-    pairs = zip(encoder.input_names, encoder.levels, strict=True)
-    names = [name for name, levels in pairs if levels is not None]
-    return dict(zip(names, encoder.fields, strict=True))
+    return {} if encoder is None else encoder.text
 
 
 def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None:

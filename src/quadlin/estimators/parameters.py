@@ -13,6 +13,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.data.label_sets import separators_of
 from quadlin.estimators.categories import check_categories
 
 
@@ -113,6 +114,7 @@ def check_options(estimator: Any) -> None:
         "missing": ("error", "mean"),
     }
     check_categories(estimator.categorical_features)
+    separators_of(estimator.multi_hot)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(

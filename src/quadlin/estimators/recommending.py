@@ -114,15 +114,12 @@ class Recommending:
         """
         check_is_fitted(self)
         fitted = self._one_fitted()
-        encoder = fitted.columns.encoder
-        columns = whole_columns(fitted.names, fitted.fields, encoder)
-        chosen = columns[position_of([each.name for each in columns], column)]
+        features, levels = _features_of(fitted, column)
         raw = fitted.state.raw
         values = np.asarray(raw.eigenvalues, dtype=np.float64)
-        V = to_numpy(raw.components).T[chosen.features] * np.sqrt(2 * np.abs(values))
-        levels = [chosen.name] if chosen.levels is None else list(chosen.levels)
+        V = to_numpy(raw.components).T[features] * np.sqrt(2 * np.abs(values))
         vectors = {f"v{a}": V[:, a] for a in range(V.shape[1])}
-        return frame_of({"level": levels, "bias": to_numpy(raw.coef)[chosen.features], **vectors})
+        return frame_of({"level": levels, "bias": to_numpy(raw.coef)[features], **vectors})
 
     def _one_fitted(self) -> Fitted:
         """Return what was learned, where it is one model."""
@@ -138,6 +135,19 @@ class Recommending:
     def _as_scores(self, f: np.ndarray) -> np.ndarray:
         """Return what is told of a prediction."""
         return f
+
+
+def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, list[str]]:
+    """Return the features of a column and how its levels are called."""
+    encoder = fitted.columns.encoder
+    if encoder is not None:
+        name = encoder.input_names[position_of(encoder.input_names, column)]
+        features = encoder.only([name])[1]
+        levels = encoder.levels[encoder.input_names.index(name)]
+        return features, [name] if levels is None else list(levels)
+    columns = whole_columns(fitted.names, fitted.fields, None)
+    chosen = columns[position_of([each.name for each in columns], column)]
+    return chosen.features, [chosen.name] if chosen.levels is None else list(chosen.levels)
 
 
 class RecommendingLabels(Recommending):

@@ -1,6 +1,6 @@
 """The regressor: its parameters, attributes and cost; most of what it does is in `base`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -57,6 +57,11 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         those of text and categorical columns of a frame do by "from_dtype". Given by name, by
         position or by one boolean per column, in addition to text. None refuses text. A Source is
         opened with its own: ``open_source(..., categorical_features=[...])``.
+    multi_hot : list of str or int, dict or None, default=None
+        Columns whose cells list several labels, such as the genres "drama|war": each label becomes
+        a 0/1 column, whose coefficient is what it adds. A dict says what separates the labels, if
+        it is not "|": ``{"tags": ";"}``. An empty cell has no labels. A Source is opened with its
+        own.
     missing : {"error", "mean"}, default="error"
         Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
         rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
@@ -231,6 +236,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -255,6 +261,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy

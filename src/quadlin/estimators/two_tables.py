@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.utils import check_array
 
 from quadlin.data.columns import check_frame
-from quadlin.data.levels import label_of
+from quadlin.data.level_codes import label_of
 from quadlin.data.means import filled
 from quadlin.data.names import shortened
 from quadlin.estimators.columns import Columns, warn_unseen

@@ -71,7 +71,7 @@ def whole_columns(
         if j not in of_field
     ]
     if encoder is not None:
-        text = [n for n, levels in zip(encoder.input_names, encoder.levels, strict=True) if levels]
+        text = [name for name in encoder.text if name not in encoder.separators]
         for name, field in zip(text, fields, strict=True):
             labels = tuple(str(names[j])[len(name) + 1 :] for j in field)
             columns.append(WholeColumn(name, np.asarray(field), labels))

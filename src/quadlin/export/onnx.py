@@ -176,6 +176,12 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
         raise ValueError(
             f"A column is called {bad[0]!r}, a name with a meaning in the graph. Rename it."
         )
+    if encoder.separators:
+        name = next(iter(encoder.separators))
+        raise ValueError(
+            f"Column {name!r} lists several labels per cell, which the graph cannot split. Give "
+            "the labels as 0/1 columns, fit again and export that model."
+        )
     parts, column = [], graph.constant(np.asarray([1]))
     for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
         if levels is None:

@@ -11,6 +11,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import warn
 from quadlin.core.units import Units
 from quadlin.data.encoder import TableEncoder
+from quadlin.data.label_sets import LabelSets
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
@@ -32,6 +33,7 @@ ADDED_PARAMS = {
     "loss",
     "max_memory",
     "missing",
+    "multi_hot",
     "pairs",
 }
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
@@ -50,6 +52,7 @@ class EncoderRecord:
     columns: tuple[str, ...]
     levels: tuple[tuple[str, ...] | None, ...]  # None for numbers
     dtype: str
+    separators: tuple[str | None, ...] = ()  # of columns of lists, None for others; () for none
 
     @classmethod
     def of(cls, encoder: TableEncoder | None) -> "EncoderRecord | None":
@@ -57,7 +60,9 @@ class EncoderRecord:
         if encoder is None:
             return None
         levels = tuple(None if labels is None else tuple(labels) for labels in encoder.levels)
-        return cls(tuple(encoder.input_names), levels, encoder.dtype.name)
+        lists = encoder.separators
+        separators = tuple(lists.get(name) for name in encoder.input_names) if lists else ()
+        return cls(tuple(encoder.input_names), levels, encoder.dtype.name, separators)
 
     def encoder(self) -> TableEncoder:
         """Return the encoder, if there can be such a one."""
@@ -65,9 +70,17 @@ class EncoderRecord:
         require(len(self.columns) == len(self.levels), "the number of columns")
         require(all(labels is None or distinct(labels) for labels in self.levels), "the levels")
         require(self.dtype in ("float32", "float64"), "the type of the columns")
+        separators = self.separators or (None,) * len(self.columns)
+        require(len(separators) == len(self.columns), "the number of separators")
+        pairs = tuple(zip(self.levels, separators, strict=True))
+        require(all(s is None or (s and labels is not None) for labels, s in pairs), "separators")
         levels = tuple(
-            None if labels is None else {label: i for i, label in enumerate(labels)}
-            for labels in self.levels
+            None
+            if labels is None
+            else {label: i for i, label in enumerate(labels)}
+            if separator is None
+            else LabelSets(labels, separator)
+            for labels, separator in pairs
         )
         encoder = TableEncoder(self.columns, levels, np.dtype(self.dtype))
         require(distinct(encoder.names) and len(encoder.names), "the names of encoded columns")

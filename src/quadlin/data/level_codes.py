@@ -1,0 +1,55 @@
+"""Values of categorical columns as levels: how a value is called, and the position of its level."""
+
+from numbers import Integral
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.data.columns import Values, missing_in
+
+Levels = dict[str, int]  # the position of each level in its field
+MISSING_LEVEL = "missing"  # of text that is not there, where that is allowed
+
+
+def label_of(value: Any) -> str:
+    """Return the text by which a value is called as a level: 3 and 3.0 are the same one.
+
+    Examples
+    --------
+    >>> label_of("Oslo"), label_of(3), label_of(3.0), label_of(2.5), label_of(True)
+    ('Oslo', '3', '3', '2.5', 'True')
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    return str(value)
+
+
+def filtered(values: Values, keep: np.ndarray) -> Values:
+    """Return the values that are to be kept."""
+    return values[keep] if isinstance(values, np.ndarray) else values.filter(keep.tolist())
+
+
+def level_codes(values: Values, levels: Levels) -> np.ndarray:
+    """Return the number of each row's level, -1 for an unknown one; a missing value is a level."""
+    absent = missing_in(values)
+    if absent.any():
+        codes = np.full(len(absent), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
+        codes[~absent] = level_codes(filtered(values, ~absent), levels)
+        return codes
+    if not len(absent):
+        return np.empty(0, dtype=np.int64)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "O":
+            return np.array([levels.get(label_of(value), -1) for value in values])
+        distinct, place = np.unique(values, return_inverse=True)
+        return np.array([levels.get(label_of(value), -1) for value in distinct.tolist()])[place]
+    column = values.cast(nw.String())
+    labels = column.unique().to_list()
+    numbers = [levels.get(label, -1) for label in labels]
+    # A join by the frame's own library: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
+    return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
