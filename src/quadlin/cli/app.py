@@ -41,6 +41,7 @@ COMMANDS = {
     "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
     "evaluate": ("quadlin.cli.evaluate", "Measure how well a model predicts rows with a target."),
+    "recommend": ("quadlin.cli.recommend", "Write the best items of each user."),
     "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),
     "export": ("quadlin.cli.export", "Write a model as an ONNX graph."),
     "demo": ("quadlin.cli.demonstrations", "Show the method on problems with a known answer."),

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, make_classifier
 from quadlin.cli.columns import warn_of_columns
+from quadlin.cli.machine import MachineOptions, make_machine
 from quadlin.cli.options import (
     WHOLE,
     Flag,
@@ -55,6 +56,7 @@ def fit(
     output: OutputPath = Path("model.safetensors"),
     read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
     model: ModelOptions = DEFAULTS,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
     one_pass: Flag = False,
     cv: Flag = False,
     classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
@@ -73,6 +75,7 @@ def fit(
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
       quadlin fit sales.csv --target amount --categorical store,product --exclude id
+      quadlin fit ratings.csv --target rating --fm --categorical user,item
       quadlin fit houses.csv --target price --rank 0 --pairs "area:age,area:city=Oslo"
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
@@ -98,11 +101,11 @@ def fit(
     check_model_output(output, data)
     if checkpoint is not None:
         check_output(checkpoint, data, output)
-    _check_combination(one_pass, cv, engine, checkpoint)
+    _check_combination(one_pass, cv, engine, checkpoint, machine)
     source = open_rows(data, read, answer, classes=None if classify is False else "learn")
     streamed = one_pass or not source.again
     classify = source.labels is not None if classify is None else classify
-    estimator = _estimator(model, source, cv, streamed, answer, classify)
+    estimator = _estimator(model, machine, source, cv, streamed, classify)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
@@ -140,7 +143,13 @@ def fit(
         print_note(ZERO_OR_ONE, answer.silent)
 
 
-def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path | None) -> None:
+def _check_combination(
+    one_pass: bool, cv: bool, engine: str, checkpoint: Path | None, machine: MachineOptions
+) -> None:
+    if machine.fm and cv:
+        raise UsageError("--fm learns its penalties from their posterior: leave --cv out.")
+    if machine.draws is not None and not machine.fm:
+        raise UsageError("--draws are those of a factorization machine: add --fm.")
     if cv and (one_pass or checkpoint is not None or engine != "serial"):
         raise UsageError("--cv cannot be combined with --one-pass, --checkpoint or --engine.")
     if one_pass and engine != "serial":
@@ -149,10 +158,10 @@ def _check_combination(one_pass: bool, cv: bool, engine: str, checkpoint: Path |
 
 def _estimator(
     model: ModelOptions,
+    machine: MachineOptions,
     source: Source,
     cv: bool,
     streamed: bool,
-    answer: OutputOptions,
     classify: bool,
 ) -> Any:
     params = {
@@ -161,6 +170,10 @@ def _estimator(
         "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
         "hierarchy": hierarchy_of(model.hierarchy),
     }
+    if machine.fm:
+        if streamed and machine.draws is not None:
+            raise UsageError("--draws needs several passes over the rows, but there is only one.")
+        return _checked(make_machine(params, model, machine, classify, source))
     if classify:
         return _checked(make_classifier(params, model, cv))
     if cv:

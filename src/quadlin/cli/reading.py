@@ -99,6 +99,36 @@ def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> No
         raise UsageError(error.args[0]) from None
 
 
+def read_table(
+    data: str, read: RowOptions, encoder: TableEncoder | None, columns: list[str] | None
+) -> Any:
+    """Read a whole table of users or items, as an Arrow table.
+
+    Categories of the model, and columns that it does not know, stay as they are written.
+    """
+    import pyarrow as pa
+
+    from quadlin.data.table_files import open_files
+
+    files = find(data, read.format)
+    if files.format not in TABLES:
+        raise UsageError(f"{data} has no named columns. Give a CSV, TSV, Parquet or Arrow file.")
+    delimiter = TABS.get(read.delimiter or "", read.delimiter)
+    if files.format == "tsv" and delimiter is None:
+        delimiter = "\t"
+    dialect = Dialect.of(delimiter, read.decimal, read.encoding, read.header, names_in(read.na))
+    sample, feed = open_files(files, [], dialect)
+    if columns is not None:
+        if gone := [name for name in columns if name not in sample.columns]:
+            raise UsageError(f"{data} has no column {gone[0]!r}; it has {listed(sample.columns)}.")
+        feed = feed.only(columns)
+    numbers = () if encoder is None else set(encoder.input_names) - set(encoder.text)
+    text = [name for name in feed.columns if encoder is not None and name not in numbers]
+    if text:
+        feed = open_files(files, text, dialect)[1].only(feed.columns)
+    return pa.concat_tables([piece.X for piece in feed.pieces(1 << 16)]).combine_chunks()
+
+
 def input_columns(source: Source) -> list[str]:
     """Return the columns of a table that become features; none where rows have no names."""
     return [str(name) for name in getattr(source.reader, "columns", ())]

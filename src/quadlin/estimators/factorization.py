@@ -53,17 +53,17 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
 
     Notes
     -----
-    Cost and memory as for :class:`SecondOrderRegressor`, with one exception. Rows in memory with at
-    least two one-hot fields, in which every other column is a function of the level of one of them
-    (ratings by user and item, with the age of the user and the genres of the item), are fitted by
-    variational inference if ``alpha="auto"``: each level has a normal distribution, and the means
-    and precisions of fields and the noise are learned. Products are taken between columns of
-    different fields only, as the level can say all that its own columns do together.
-    ``rank="auto"`` starts with 8 components and drops those that the rows do not need. Pairs are
-    not looked for there, and rows for which they are asked for are fitted by least squares. A level
-    that was never seen counts as the mean of its field. Where there are columns beside the fields,
-    M has up to ``rank`` components per field. Four sweeps over the fields count as one step of
-    ``max_iter``.
+    Cost and memory as for :class:`SecondOrderRegressor`, with one exception. Rows in memory, or of
+    a Source that takes up to 1 GB there (it is then read into memory), with at least two one-hot
+    fields, in which every other column is a function of the level of one of them (ratings by user
+    and item, with the age of the user and the genres of the item), are fitted by variational
+    inference if ``alpha="auto"``: each level has a normal distribution, and the means and
+    precisions of fields and the noise are learned. Products are taken between columns of different
+    fields only, as the level can say all that its own columns do together. ``rank="auto"`` starts
+    with 8 components and drops those that the rows do not need. Pairs are not looked for there, and
+    rows for which they are asked for are fitted by least squares. A level that was never seen
+    counts as the mean of its field. Where there are columns beside the fields, M has up to ``rank``
+    components per field. Four sweeps over the fields count as one step of ``max_iter``.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field where there are more than two groups of columns; memory beside X is

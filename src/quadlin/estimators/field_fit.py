@@ -6,14 +6,15 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix, vstack
 
-from quadlin.core.arrays import is_numpy
-from quadlin.core.chunks import MemorySource
+from quadlin.core.arrays import is_numpy, to_numpy
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import Message, Option
 from quadlin.core.model import with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
+from quadlin.data import Source
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit, warn_of_target
@@ -35,13 +36,14 @@ AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do 
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
 SMALLEST = 1e-12  # of a prior variance, where a component vanishes
+GATHERED = 2**30  # bytes of a source that is read into memory
 SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
 BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
 NOT_FIELDS = Message(
-    "{draws} needs rows in memory (arrays, sparse matrices or frames), with at least two one-hot "
-    "fields, in which every other column is a function of the level of one of them. Give only such "
-    "columns, or leave {draws} out.",
+    "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
+    "(columns of categories), in which every other column is a function of the level of one of "
+    "them. Give only such columns, or leave {draws} out.",
     draws=Option("draws"),
 )
 NOT_A_STREAM = Message(
@@ -118,6 +120,28 @@ def _may_qualify(source: Any, fields: Sequence[np.ndarray]) -> bool:
     return in_memory and len(fields) > 1 and may_be_functions(source.X, fields)
 
 
+def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> MemorySource | None:
+    """Read the encoded rows of a source into memory; None where they are others, or too many."""
+    if len(fields) < 2 or not source.sparse or source.client() is not None:
+        return None
+    chunks: list[Chunk] = []
+    size = 0
+    for chunk in rows.walk():
+        if not chunks and not may_be_functions(chunk.X, fields):
+            return None
+        chunks.append(chunk)
+        size += 16 * chunk.X.nnz  # a number and where it stands, a target and a weight
+        if size > GATHERED:
+            return None
+    X = csr_array(vstack([chunk.X for chunk in chunks], "csr"))
+    weighted = chunks[0].weight is not None
+    y, weight = (
+        np.concatenate([to_numpy(part) for part in parts]) if parts else None
+        for parts in ([c.y for c in chunks], [c.weight for c in chunks] if weighted else [])
+    )
+    return MemorySource(X, y, weight)
+
+
 def field_table(source: Any, fields: Sequence[np.ndarray], surveyed: Survey) -> FieldTable | None:
     """Return rows in memory whose columns are all levels of fields or functions of them.
 
@@ -161,6 +185,8 @@ def fit_fields(
     With `draws`, the predictions are means over so many draws.
     """
     fields = task.make_units.fields
+    if isinstance(source, Source):
+        source = gathered(rows, source, fields)
     if not _may_qualify(source, fields):
         return None
     surveyed = survey(rows)

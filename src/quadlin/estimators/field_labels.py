@@ -12,7 +12,8 @@ from quadlin.core.losses import log_odds
 from quadlin.core.model import in_units
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
-from quadlin.estimators.field_fit import fit_fields
+from quadlin.data import Source
+from quadlin.estimators.field_fit import fit_fields, gathered
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task
 from quadlin.solve.logistic import Working
@@ -30,6 +31,10 @@ def fit_field_labels(
     is least squares with weights p(1 − p) once more, and its posterior the one that is kept.
     """
     plain = replace(task.options, loss="squared")
+    if isinstance(source, Source):
+        source = gathered(rows, source, task.make_units.fields)
+        if source is None:
+            return None
     numbers = replace(task, options=plain, make_units=replace(task.make_units, labels=False))
     first = fit_fields(numbers, rows, source, None, None)
     if first is None:

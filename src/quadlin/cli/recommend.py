@@ -1,0 +1,114 @@
+"""`quadlin recommend`: the best items of each user, from a factorization machine."""
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import narwhals as nw
+import numpy as np
+from cyclopts import Parameter, validators
+
+from quadlin.cli.options import (
+    STANDARD,
+    WHOLE,
+    Names,
+    OutputOptions,
+    RowOptions,
+    UsageError,
+    names_in,
+)
+from quadlin.cli.prediction_files import prediction_writer
+from quadlin.cli.printing import print_answer
+from quadlin.cli.progress import waiting
+from quadlin.cli.reading import check_output, load_model, read_table
+from quadlin.estimators.recommending import Recommending
+
+SUFFIXES = (".csv", ".parquet", ".pq")
+
+
+def recommend(
+    model: Path,
+    users: str,
+    items: str,
+    *,
+    n: Annotated[
+        int, WHOLE, Parameter(name=["--number", "-n"], validator=validators.Number(gte=1))
+    ] = 10,
+    exclude: str | None = None,
+    user_columns: Names = None,
+    item_columns: Names = None,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Write the best items of each user.
+
+    The columns of the two tables together are those of the model; other columns, such as
+    titles, are copied to the output. Rows that come twice count once, so that the table of
+    ratings itself may be both, with the columns of each.
+
+      quadlin fit ratings.csv --target rating --fm --categorical user,film -o films.safetensors
+      quadlin recommend films.safetensors users.csv films.csv --exclude ratings.csv -o top.csv
+      quadlin recommend films.safetensors ratings.csv ratings.csv \\
+          --user-columns user --item-columns film -n 5 -o -
+
+    Parameters
+    ----------
+    model
+        A model file written by quadlin fit --fm.
+    users
+        A table with a row per user: CSV, TSV, Parquet or Arrow.
+    items
+        A table with a row per item.
+    n
+        How many items per user.
+    exclude
+        A table of pairs to leave out, such as the ratings: it has columns of both tables.
+    user_columns
+        The columns to read of the first table, separated by commas. Default: all.
+    item_columns
+        The columns to read of the second table. Default: all.
+    output
+        A .csv or .parquet file, which replaces an existing one; - prints CSV.
+    """
+    fitted: Any = load_model(model)
+    if not isinstance(fitted, Recommending):
+        raise UsageError(f"{model} is no factorization machine: fit it with --fm.")
+    encoder = cast("Any", fitted).encoder_
+    if output is None:
+        raise UsageError("Name a file for the recommendations, such as -o top.csv, or -o -.")
+    to_stdout = str(output) == STANDARD
+    if to_stdout and answer.json:
+        raise UsageError("-o - and --json would both print to the standard output.")
+    if not to_stdout:
+        if output.suffix.lower() not in SUFFIXES:
+            raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
+        check_output(output, model, users, items, *([] if exclude is None else [exclude]))
+    with waiting("reading the tables", answer.silent):
+        tables = [
+            _distinct(read_table(data, read, encoder, names_in(columns)))
+            for data, columns in ((users, user_columns), (items, item_columns))
+        ]
+        twice = [name for name in tables[0].column_names if name in tables[1].column_names]
+        if twice:
+            raise UsageError(
+                f"Both tables have a column {twice[0]!r}. Say which columns are those of users and "
+                "which those of items with --user-columns and --item-columns."
+            )
+        pairs = None if exclude is None else read_table(exclude, read, encoder, None)
+    with waiting("recommending", answer.silent):
+        best = fitted.recommend(tables[0], tables[1], n, exclude=pairs)
+    score = best.column_names[-1]
+    values = np.asarray(best.column(score), dtype=np.float64)[:, None]
+    beside = best.drop_columns([score])
+    with prediction_writer(output, [score], beside.slice(0, 0)) as write:
+        write(values, beside)
+    content = {"output": str(output), "users": len(tables[0]), "items": len(tables[1])}
+    content["rows"] = len(best)
+    lines = [f"{len(best):,} recommendations for {len(tables[0]):,} users in {output}"]
+    print_answer(content, [] if answer.quiet or to_stdout else lines, answer.json)
+
+
+def _distinct(table: Any) -> Any:
+    """Return each row once, in the order in which they come first."""
+    frame = nw.from_native(table, eager_only=True)
+    return frame.unique(maintain_order=True, keep="first").to_native()

@@ -1,0 +1,106 @@
+"""Factorization machines on the command line: fitted from files, asked for the best items."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from quadlin import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+    load,
+    open_source,
+)
+from quadlin.cli.app import run
+
+USERS, FILMS = 20, 15
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Ratings, users and films as files; users are called 007, 008, …"""
+    folder = tmp_path_factory.mktemp("films")
+    rng = np.random.default_rng(0)
+    users = pd.DataFrame({"user": [f"{7 + i:03}" for i in range(USERS)]})
+    films = pd.DataFrame({"film": np.arange(FILMS), "title": [f"No. {i}" for i in range(FILMS)]})
+    films["genres"] = rng.choice(["war", "war|fun", "fun", ""], FILMS)
+    u, i = rng.integers(USERS, size=500), rng.integers(FILMS, size=500)
+    rating = rng.normal(size=USERS)[u] * rng.normal(size=FILMS)[i] + 0.2 * rng.normal(size=500)
+    rows = users.iloc[u].reset_index(drop=True)
+    rows = rows.join(films.drop(columns="title").iloc[i].reset_index(drop=True))
+    rows.assign(rating=rating.round(3)).to_csv(folder / "ratings.csv", index=False)
+    users.to_csv(folder / "users.csv", index=False)
+    films.to_csv(folder / "films.csv", index=False)
+    options = ["--fm", "--categorical", "user,film", "--multi-hot", "genres", "-q"]
+    target = ["--target", "rating", "-o", str(folder / "m.safetensors")]
+    assert run(["fit", str(folder / "ratings.csv"), *target, *options]) == 0
+    return folder
+
+
+def test_a_file_of_ratings_is_fitted_as_the_frame_is(folder):
+    model = load(folder / "m.safetensors")
+    rows = pd.read_csv(folder / "ratings.csv", dtype={"user": str, "film": str})
+    X, y = rows.drop(columns="rating"), rows.rating
+    oracle = FactorizationMachineRegressor(random_state=0, multi_hot=["genres"]).fit(X, y)
+    assert oracle.rank_ < 8  # of the posterior; least squares chooses by evidence
+    np.testing.assert_allclose(model.predict(X), oracle.predict(X), atol=1e-6)
+    source = open_source(
+        folder / "ratings.csv",
+        target="rating",
+        categorical_features=["user", "film"],
+        multi_hot=["genres"],
+    )
+    drawn = FactorizationMachineRegressor(draws=2, random_state=0).fit(source)
+    assert drawn.noise_ > 0
+    labels = FactorizationMachineClassifier(draws=2, random_state=0)
+    likes = open_source(X.assign(like=(y > 0).astype(int)), target="like", multi_hot=["genres"])
+    labels.fit(likes)
+    assert labels.fitted_.draws is not None
+    again = FactorizationMachineClassifier(draws=2, random_state=0, multi_hot=["genres"])
+    again.fit(X, (y > 0).astype(int))
+    np.testing.assert_allclose(labels.predict_proba(X), again.predict_proba(X), atol=1e-6)
+
+
+def test_the_best_items_of_each_user_are_written(folder, capsys):
+    data = [str(folder / name) for name in ("m.safetensors", "users.csv", "films.csv")]
+    seen = str(folder / "ratings.csv")
+    command = ["recommend", *data, "-n", "3", "--exclude", seen]
+    assert run([*command, "-o", str(folder / "top.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["users"] == USERS
+    top = pd.read_csv(folder / "top.csv", dtype={"user": str})
+    assert list(top.columns) == ["user", "rank", "film", "title", "genres", "prediction"]
+    assert top.user[0] == "007"
+    model = load(folder / "m.safetensors")
+    users = pd.read_csv(folder / "users.csv", dtype=str)
+    films = pd.read_csv(folder / "films.csv", dtype=str)
+    ratings = pd.read_csv(seen, dtype=str)[["user", "film"]]
+    oracle = model.recommend(users, films, 3, exclude=ratings)
+    assert top.title.tolist() == oracle.title.tolist()
+    np.testing.assert_allclose(top.prediction, oracle.prediction)
+    assert run([*command, "-o", "-"]) == 0
+    assert capsys.readouterr().out == (folder / "top.csv").read_text()
+
+
+def test_the_table_of_ratings_may_be_both_tables(folder, capsys):
+    model, ratings = str(folder / "m.safetensors"), str(folder / "ratings.csv")
+    columns = ["--user-columns", "user", "--item-columns", "film,genres"]
+    assert run(["recommend", model, ratings, ratings, *columns, "-n", "1", "-o", "-"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + USERS
+    assert run(["recommend", model, ratings, ratings, "-o", "-"]) == 2
+    assert "--user-columns" in capsys.readouterr().err
+
+
+def test_what_is_no_machine_is_said(folder, capsys):
+    ratings, target = str(folder / "ratings.csv"), ["--target", "rating", "--multi-hot", "genres"]
+    assert run(["fit", ratings, *target, "--fm"]) == 2
+    assert "--categorical" in capsys.readouterr().err
+    assert run(["fit", ratings, *target, "--draws", "5"]) == 2
+    assert "add --fm" in capsys.readouterr().err
+    assert run(["fit", ratings, *target, "--fm", "--cv"]) == 2
+    assert run(["fit", ratings, *target, "--fm", "--diagonal", "free"]) == 2
+    plain = str(folder / "plain.safetensors")
+    assert run(["fit", ratings, *target, "--rank", "0", "--alpha", "1", "-q", "-o", plain]) == 0
+    capsys.readouterr()
+    assert run(["recommend", plain, ratings, ratings, "-o", "-"]) == 2
+    assert "fit it with --fm" in capsys.readouterr().err
