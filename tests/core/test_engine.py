@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
-from quadlin.core.engine import Serial, Threads, height
+from quadlin.core.engine import Serial, Threads, height, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.data.cluster import ChunkError, engine_for
 from quadlin.datasets import make_second_order
+from quadlin.solve.sample import sample_of
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import uncertainty_of
 
@@ -291,3 +293,28 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
     killer.join()
     assert victim not in client.run(os.getpid).values()
     same(fitted(source, None, engine=client, **QUICK), fitted(**QUICK))
+
+
+def test_the_linear_algebra_library_gets_its_threads_back_when_the_last_is_done():
+    """Whichever leaves first: the limit is one for the process."""
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, "blas"), ExitStack() as first, ExitStack() as second:
+        first.enter_context(one_blas_thread())
+        second.enter_context(one_blas_thread())
+        first.close()
+        assert threads() == {1}
+        second.close()
+        assert threads() == {2}
+
+
+def test_walks_over_a_sample_take_blocks_as_large_as_walks_over_a_table(monkeypatch):
+    """16 parts, as of rows whose number nobody knows, cost more than their sums."""
+    monkeypatch.setattr("quadlin.core.engine.PART_ENTRIES", 1 << 22)
+    X = np.random.default_rng(0).standard_normal((4000, 30))
+    rows = Rows(Threads(MemorySource(X, X[:, 0]), 2))
+    few = sample_of(rows, 0.5, 4000)
+    assert len(few.collect(lambda chunk: 1)) == 1
+    assert few.engine.source.entries == few.reduce(lambda chunk: chunk.X.size)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
-WIDE_ROWS = 1 << 12  # of blocks for sums of which a block costs more than a row
+WIDE_ROWS = 1 << 13  # of blocks for sums of which a block costs more than a row
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
 
@@ -166,11 +166,11 @@ class MemorySource(BaseRows):
             yield self.between(start, min(start + step, self.rows))
 
     def in_wide_blocks(self) -> "MemorySource":
-        """Return the same rows in blocks of up to eight times the size, for sums that copy none."""
+        """Return the same rows in blocks of up to 16 times the size, for sums that copy none."""
         if self.block_rows is not None or issparse(self.X):
             return self
         rows = _block_rows(self.X)
-        return replace(self, block_rows=max(rows, min(8 * rows, WIDE_ROWS)))
+        return replace(self, block_rows=max(rows, min(16 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
         """Cut into so many runs of rows, none of them empty."""

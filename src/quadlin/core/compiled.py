@@ -11,7 +11,8 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.compiled_types import Pass
 from quadlin.core.kernel import pieces, scratch
-from quadlin.core.library import instruction_level, library, point, takes
+from quadlin.core.library import address, instruction_level, library, point, takes
+from quadlin.core.remembered import remembered
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
@@ -57,7 +58,7 @@ class Kernel:
             "squares": squares,
         }
         what = Pass(quiet=A.shape[1], pairs=into.shape[0])
-        self.run(what, given, np.concatenate([A, w], axis=1), S, 0, 0)
+        self.run(what, given, _beside(A, w), S, 0, 0)
         return linear.T, quadratic.T, None if squares is None else squares.T
 
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
@@ -159,9 +160,9 @@ class DenseKernel(Kernel):
         back = np.empty((columns, d), self.dtype)
         squares = np.empty((square_columns, d), self.dtype)
         arrays = {name: self.vector(getattr(units, name)) for name in ("mean", "scale", "rest")}
-        arrays |= {"Q": self._rows_of(Q), "S": self._rows_of(S)}
+        arrays |= {"Q": rows_of(Q, self.dtype, d), "S": square_rows_of(S, self.dtype, d)}
         arrays |= {"back": back, "back_squares": squares}
-        (what.n, what.d), what.x, what.x_bytes = X.shape, X.ctypes.data, X.itemsize
+        (what.n, what.d), what.x, what.x_bytes = X.shape, address(X), X.itemsize
         what.x_row, what.x_column = X.strides
         what.q, what.s = arrays["Q"].shape[0], arrays["S"].shape[0]
         what.columns, what.square_columns = columns, square_columns
@@ -169,17 +170,25 @@ class DenseKernel(Kernel):
         loaded, size = library(), self.dtype.itemsize
         assert loaded is not None
         memory = scratch("compiled", loaded.memory_needed(ctypes.byref(what), size))
-        what.memory = memory.ctypes.data
+        what.memory = address(memory)
         loaded.run_pass(ctypes.byref(what), size, instruction_level())
         return back.T, squares.T
 
-    def _rows_of(self, Q: Array | None) -> np.ndarray:
-        """Return Qᵀ, contiguous; no rows without Q."""
-        if Q is None:
-            return np.empty((0, self.X.shape[1]), self.dtype)
-        return np.ascontiguousarray(Q.T, self.dtype)
+
+def _transposed(Q: Array | None, dtype: np.dtype, d: int) -> np.ndarray:
+    """Return Qᵀ, contiguous; no rows without Q."""
+    return np.empty((0, d), dtype) if Q is None else np.ascontiguousarray(Q.T, dtype)
 
 
+rows_of, square_rows_of = remembered(_transposed), remembered(_transposed)
+
+
+@remembered
+def _beside(A: Array, w: Array) -> np.ndarray:
+    return np.concatenate([A, w], axis=1)
+
+
+@remembered
 def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
     """Return which form, which two products and what weight each term of symmetric cores has."""
     terms = [(np.empty(0, np.int64),) * 3 + (np.empty(0),)]

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array
 from quadlin.core.compiled_types import SparseRows
 from quadlin.core.kernel import scratch
-from quadlin.core.library import instruction_level, library, point, takes
+from quadlin.core.library import address, instruction_level, library, point, takes
 
 COLUMNS = ("mean", "var", "kappa", "phi", "low", "high")
 
@@ -61,9 +61,9 @@ def _run(X: Array, table: Table) -> None:
     loaded, at = library(), ctypes.byref(table)
     assert loaded is not None
     if not issparse(X):
-        table.x, (table.x_row, table.x_column) = X.ctypes.data, X.strides
+        table.x, (table.x_row, table.x_column) = address(X), X.strides
     memory = scratch("compiled", loaded.moments_memory_needed(at))
-    table.memory = memory.ctypes.data
+    table.memory = address(memory)
     if not issparse(X):
         loaded.run_moments(at, X.itemsize, instruction_level())
         return

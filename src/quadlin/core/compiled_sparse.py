@@ -10,7 +10,7 @@ from quadlin.core.arrays import Array
 from quadlin.core.compiled import Kernel, usable
 from quadlin.core.compiled_types import Pass, SparseRows
 from quadlin.core.kernel import scratch
-from quadlin.core.library import instruction_level, library, point
+from quadlin.core.library import address, instruction_level, library, point
 from quadlin.core.pieces import Pieces
 
 LINE = 64  # bytes of a line of the cache
@@ -84,7 +84,7 @@ class SparseKernel(Kernel):
         assert loaded is not None
         what_at, rows_at = ctypes.byref(what), ctypes.byref(rows)
         memory = scratch("compiled", loaded.sparse_memory_needed(what_at, rows_at, size))
-        what.memory = memory.ctypes.data
+        what.memory = address(memory)
         loaded.run_sparse_pass(what_at, rows_at, size, instruction_level())
         return back[:, :columns], back_squares[:, :square_columns]
 
@@ -111,6 +111,6 @@ class SparseKernel(Kernel):
         """Return zeros that begin with a line of the cache, in rows of whole vectors."""
         width = -(-columns * self.dtype.itemsize // UNIT) * UNIT
         memory = np.zeros(rows * width + LINE, np.uint8)
-        start = -memory.ctypes.data % LINE
+        start = -address(memory) % LINE
         lines = memory[start : start + rows * width].view(self.dtype)
         return lines.reshape(rows, width // self.dtype.itemsize)

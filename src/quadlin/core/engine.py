@@ -3,21 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
 from functools import cache
 from itertools import accumulate
+from threading import Lock
 from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.chunks import MemorySource
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 # How rows are cut for threads depends on the rows alone, so that any number of threads adds the
 # same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
-PART_ENTRIES = 1 << 21
+PART_ENTRIES = 1 << 22
 ENTRIES_PER_COLUMN = 8
 SMALL_MATRIX = 1000  # columns of matrices that one thread is enough for, between the sums
 MOST_PARTS = 64  # more would hardly be spread more evenly
@@ -28,8 +27,8 @@ class Additive:
     """A frozen dataclass of sums over rows: the sums of two chunks add field by field."""
 
     def __add__(self, other: Self) -> Self:
-        names = [f.name for f in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+        a, b = vars(self), vars(other)
+        return type(self)(*(a[name] + b[name] for name in self.__dataclass_fields__))  # type: ignore[attr-defined]  # all are dataclasses
 
 
 def in_wide_blocks(fn: F) -> F:
@@ -137,7 +136,7 @@ def folded(
     """
     total: T | None = None
     stop = 0
-    if takes_wide_blocks(fn) and isinstance(chunks, MemorySource):
+    if takes_wide_blocks(fn) and hasattr(chunks, "in_wide_blocks"):
         chunks = chunks.in_wide_blocks()
     for chunk in chunks:
         start, stop = stop, stop + height(chunk)
@@ -180,9 +179,36 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> Any:
+class _OneBlasThread:
+    """The linear algebra library at one thread, from the first who asks until the last is done.
+
+    To set it takes 0.1 ms, and it is one for the process: whoever restored what was set when he
+    came, while another still counts on it, would leave it wrong for ever.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.depth = Lock(), 0
+        self.limits: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.limits = _libraries().limit(limits=1, user_api="blas")
+            self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.limits.restore_original_limits()
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
     """Keep the linear algebra library to one thread meanwhile: there are others at work."""
-    return _libraries().limit(limits=1, user_api="blas")
+    return _one_blas_thread
 
 
 def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.graded import graded_eigenpairs, is_graded
+from quadlin.core.remembered import remembered
 from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 
@@ -51,11 +52,13 @@ def predict(model: Model, block: Block) -> Array:
     return evaluate(model, assembly, products, squares)[:, 0]
 
 
+@remembered
 def columns_of(model: Model) -> Array:
     """Return [U w], whose products with the rows f(z) is made of."""
     return namespace(model.U).concat([model.U, model.w[:, None]], axis=1)
 
 
+@remembered
 def assembly_of(model: Model) -> Assembly:
     """Return how f(z) is put together."""
     return Assembly.of(model.c, ((model.U * model.U) @ model.s)[:, None], model.free)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
+from quadlin.core.remembered import remembered
 from quadlin.core.response import Assembly
 
 
@@ -19,12 +20,14 @@ class Steps:
     def __getitem__(self, part: slice) -> "Steps":
         return Steps(self.E, self.H[:, part, :], self.w[:, part], self.c[part])
 
+    @remembered
     def columns(self) -> Array:
         """Return [E w H], whose products with the rows the changes are made of."""
         d, m, k = self.H.shape
         xp = namespace(self.E)
         return xp.concat([self.E, self.w, xp.reshape(self.H, (d, m * k))], axis=1)
 
+    @remembered
     def assembly(self, free: Array) -> Assembly:
         """Return how the changes of the predictions are put together."""
         return Assembly.of(self.c, self.diagonals(), free)

@@ -62,6 +62,8 @@ def field_counts(chunk: Chunk) -> FieldCounts:
     binary, after = np.zeros(d, dtype=bool), np.full(d, d)
     first = rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
     columns = np.flatnonzero(_zero_or_one(first))
+    if not len(columns):
+        return FieldCounts(_count(chunk), binary, np.zeros(d, dtype=np.int64), after)
     B = rows_that_count(chunk, columns)
     # Five times as fast as B.nonzero() where B is dense.
     row, at = B.nonzero() if issparse(B) else np.divmod(np.flatnonzero(B != 0), B.shape[1] or 1)
@@ -227,6 +229,12 @@ def rows_that_count(
         B = B[:, where] if issparse(B) else xp.take(B, where, axis=1)
     B = B if issparse(B) else to_numpy(B)
     return B if chunk.weight is None else B[to_numpy(chunk.weight[rows]) > 0]
+
+
+def _count(chunk: Chunk) -> int:
+    """Return the number of rows whose weight is not 0."""
+    weight = chunk.weight
+    return int(chunk.X.shape[0]) if weight is None else int(np.sum(to_numpy(weight) > 0))
 
 
 def _zero_or_one(B: Any) -> np.ndarray:

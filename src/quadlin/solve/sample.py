@@ -91,6 +91,15 @@ class SampleSource(BaseRows):
         """Cut into so many runs of rows."""
         return self.table.parts(count_hint)
 
+    def in_wide_blocks(self) -> MemorySource:
+        """Return the same rows in larger blocks."""
+        return self.table.in_wide_blocks()
+
+    @property
+    def entries(self) -> int:
+        """Return how many numbers the rows store."""
+        return self.table.entries
+
     @property
     def width(self) -> int:
         """Return the number of features."""

@@ -11,6 +11,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.model import Model, tied
+from quadlin.core.remembered import remembered
 from quadlin.core.response import Assembly, quadratic_forms
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -114,14 +115,20 @@ def _family(
     return Family(span, cores, xp.stack(ws, axis=1), cs, free)
 
 
-@in_wide_blocks
-def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
-    """Sum the products of the directions' predictions over one chunk."""
+@remembered
+def _assembly(f: Family) -> tuple[list[Array | None], Array, Assembly]:
+    """Return the cores, None for those of zeros, the constants, and how predictions are made."""
     xp = namespace(f.span)
     # Directions that move w or c alone have a core of zeros.
     cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
     c = xp.asarray(f.c, dtype=f.span.dtype, device=f.span.device)
-    assembly = Assembly.of(c, quadratic_forms(f.span, cores), f.free)
+    return cores, c, Assembly.of(c, quadratic_forms(f.span, cores), f.free)
+
+
+@in_wide_blocks
+def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
+    """Sum the products of the directions' predictions over one chunk."""
+    xp, (cores, c, assembly) = namespace(f.span), _assembly(f)
     block = Block(chunk.X, units)
     linear, quadratic, squares = block.forms(f.span, cores, f.w, assembly.left_out)
     F = assembly.assembled(linear, quadratic, squares)
