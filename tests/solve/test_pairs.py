@@ -184,6 +184,33 @@ def test_the_choice_is_the_best_of_all_subsets_on_a_small_problem():
     assert set(step.run(start=range(6)).taken) == {1, 4}
 
 
+def test_every_exchange_is_judged_as_a_regression_judges_it():
+    rng = np.random.default_rng(3)
+    A, y = rng.standard_normal((80, 9)), rng.standard_normal(80)
+    A[:, 8] = A[:, 7] + 0.3 * A[:, 8]  # correlated
+    groups = [np.array([c]) for c in range(7)] + [np.array([7, 8])]
+    both, criterion = np.column_stack([A, y]), Criterion(80.0, 8, float(y @ y))
+    step = Stepwise(both.T @ both, groups, criterion)
+
+    def value(taken):
+        columns = A[:, np.concatenate([groups[g] for g in taken])]
+        loss = float(np.sum((y - columns @ np.linalg.lstsq(columns, y)[0]) ** 2))
+        return criterion(loss, columns.shape[1], len(taken))
+
+    for taken in ((4, 0, 2), (7, 1)):  # singles at once, and a block one at a time
+        values = step._instead(taken)
+        for row, g in zip(values, taken, strict=True):
+            others = [t for t in taken if t != g]
+            for c in set(range(8)) - set(taken):
+                assert row[c] == pytest.approx(value([*others, c]), rel=1e-9)
+        assert not np.isfinite(values[0, taken[1]])
+    choice = step.judged((4, 0, 2))
+    assert choice.value == pytest.approx(value([4, 0, 2]), rel=1e-9)
+    gaps = dict(step.exchanges(choice, 4, within=1e9))
+    assert set(gaps) == {1, 3, 5, 6, 7}
+    assert gaps[7] == pytest.approx(value([0, 2, 7]) - choice.value, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("n", "d", "pairs", "noise", "kind"),
     [

@@ -18,7 +18,8 @@ from quadlin.estimators.columns import Columns
 from quadlin.estimators.parameters import is_auto
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.pair_model import Request
-from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES
+from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs import HIERARCHIES
 
 AUTO_FEATURES = 1000  # up to which pairs are looked for by default
 

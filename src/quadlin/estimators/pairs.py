@@ -21,8 +21,8 @@ from quadlin.solve.levels import settled
 from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_model import Beside, Composer, Composite, Request
 from quadlin.solve.pair_part import Parts, whole
+from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_uncertainty import pair_uncertainty
-from quadlin.solve.pairs import MOST_FEATURES
 from quadlin.solve.robust import fit_robustly
 from quadlin.solve.types import Options, Record, Status
 from quadlin.solve.uncertainty import Uncertainty

@@ -18,8 +18,9 @@ from quadlin.data.cached import cached
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_wide import sparse_search
-from quadlin.solve.pairs import HIERARCHIES, MOST_FEATURES, PairSearch
+from quadlin.solve.pairs import HIERARCHIES, PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.row_hash import row_hash
 from quadlin.solve.types import Options

@@ -9,6 +9,7 @@ candidates that were looked at: the last term pays for having looked.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, lgamma, log
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +44,12 @@ class Criterion:
 
     def __call__(self, loss: float, dof: float, taken: int) -> float:
         """Return EBIC of a model with this loss, of `dof` parameters in `taken` candidates."""
-        fit = self.rows * log(max(loss, SMALLEST * self.power, 1e-300))
-        return fit + dof * log(self.rows) + 2 * log_choices(self.candidates, taken)
+        return float(self.values(np.float64(loss), dof, taken))
+
+    def values(self, loss: np.ndarray | np.float64, dof: Any, taken: int) -> np.ndarray:
+        """Return EBIC of several models of `taken` candidates."""
+        fit = self.rows * np.log(np.maximum(loss, max(SMALLEST * self.power, 1e-300)))
+        return np.asarray(fit + dof * log(self.rows) + 2 * log_choices(self.candidates, taken))
 
     def entry(self, taken: int) -> float:
         """Return t² that the next single column must exceed, for many rows."""
@@ -62,6 +67,14 @@ class Choice:
     value: float  # of the criterion
 
 
+class LeftOver(NamedTuple):
+    """What is left of columns and response beside some groups, or beside each of several sets."""
+
+    power: np.ndarray  # (…, m), of each column
+    cross: np.ndarray  # (…, m), with the response
+    loss: np.ndarray  # (…, 1), of the response
+
+
 class Stepwise:
     """Forward, backward and exchange steps over groups of columns, on their Gram matrix.
 
@@ -75,10 +88,14 @@ class Stepwise:
     ) -> None:
         self.gram, self.groups, self.criterion = gram, groups, criterion
         self.floor = COLLINEAR * np.diag(gram)[:-1]
+        sizes = np.array([len(group) for group in groups], dtype=np.int64)
+        self.singles, self.blocks = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1).tolist()
+        self.single_columns = np.array([groups[int(g)][0] for g in self.singles], dtype=np.int64)
 
     def run(self, start: Iterable[int] = (), banned: Iterable[int] = (), most: int = 100) -> Choice:
         """Return the choice at which no single step lowers the criterion."""
-        refused, current = set(banned), self.judged(tuple(start))
+        refused, current = np.zeros(len(self.groups), bool), self.judged(tuple(start))
+        refused[list(banned)] = True
         while True:
             better = self._backward(current)
             if better is None and len(current.taken) < most:
@@ -90,8 +107,10 @@ class Stepwise:
 
     def judged(self, taken: tuple[int, ...]) -> Choice:
         """Return the choice of these groups."""
-        rest, dof = self._without(taken)
-        loss = float(max(rest[-1, -1], 0.0))
+        index = self.columns(taken)
+        root = self._inverse_root(index)
+        explained = float(np.sum((root.T @ self.gram[index, -1]) ** 2))
+        loss, dof = max(float(self.gram[-1, -1]) - explained, 0.0), root.shape[1]
         return Choice(taken, loss, dof, self.criterion(loss, dof, len(taken)))
 
     def columns(self, taken: Iterable[int]) -> np.ndarray:
@@ -101,15 +120,16 @@ class Stepwise:
 
     def exchanges(self, choice: Choice, group: int, within: float) -> list[tuple[int, float]]:
         """Return the groups that could stand for one that is taken, and what that would cost."""
-        others = tuple(g for g in choice.taken if g != group)
-        gaps = [(g, v - choice.value) for g, v in self._additions(others) if g != group]
-        return sorted((pair for pair in gaps if pair[1] <= within), key=lambda pair: pair[1])
+        gaps = self._instead(choice.taken)[choice.taken.index(group)] - choice.value
+        near = [(int(g), float(gaps[g])) for g in np.flatnonzero(gaps <= within) if g != group]
+        return sorted(near, key=lambda pair: pair[1])
 
-    def _forward(self, current: Choice, refused: set[int]) -> Choice | None:
-        values = [(v, g) for g, v in self._additions(current.taken) if g not in refused]
-        if not values or _best(values)[0] >= current.value:
+    def _forward(self, current: Choice, refused: np.ndarray) -> Choice | None:
+        values = np.where(refused, inf, self._additions(current.taken))
+        best = _best(values)
+        if not values.size or values[best] >= current.value:
             return None
-        return self._if_better((*current.taken, _best(values)[1]), current)
+        return self._if_better((*current.taken, best), current)
 
     def _backward(self, current: Choice) -> Choice | None:
         """Leave out the group that is missed least, if the criterion says so."""
@@ -121,17 +141,26 @@ class Stepwise:
         missed = []
         for g in current.taken:
             at = [place[c] for c in self.groups[g]]
-            part = np.linalg.pinv(inverse[np.ix_(at, at)], hermitian=True)
-            missed.append((float(gamma[at] @ part @ gamma[at]) / len(at), g))
+            if len(at) == 1:
+                power = inverse[at[0], at[0]]
+                lost = gamma[at[0]] ** 2 / power if power > 0 else 0.0
+            else:
+                part = np.linalg.pinv(inverse[np.ix_(at, at)], hermitian=True)
+                lost = gamma[at] @ part @ gamma[at]
+            missed.append((float(lost) / len(at), g))
         least = min(missed)[1]
         return self._if_better(tuple(g for g in current.taken if g != least), current)
 
-    def _exchange(self, current: Choice, refused: set[int]) -> Choice | None:
-        for g in reversed(current.taken):
-            others = tuple(t for t in current.taken if t != g)
-            values = [(v, c) for c, v in self._additions(others) if c not in refused | {g}]
-            if values and _best(values)[0] < current.value - 1e-6:
-                better = self._if_better((*others, _best(values)[1]), current)
+    def _exchange(self, current: Choice, refused: np.ndarray) -> Choice | None:
+        if not current.taken:
+            return None
+        values = np.where(refused, inf, self._instead(current.taken))
+        for row, g in reversed([*zip(values, current.taken, strict=True)]):
+            row[g] = inf
+            best = _best(row)
+            if row[best] < current.value - 1e-6:
+                others = tuple(t for t in current.taken if t != g)
+                better = self._if_better((*others, best), current)
                 if better is not None:
                     return better
         return None
@@ -140,32 +169,72 @@ class Stepwise:
         choice = self.judged(taken)
         return choice if choice.value < current.value - 1e-9 else None
 
-    def _additions(self, taken: tuple[int, ...]) -> list[tuple[int, float]]:
-        """Return every group that is not taken and explains more, with the criterion beside it."""
+    def _additions(self, taken: tuple[int, ...]) -> np.ndarray:
+        """Return the criterion with each group beside those taken; inf where it says nothing."""
         rest, dof = self._without(taken)
-        power, cross, loss = np.diag(rest)[:-1], rest[:-1, -1], max(float(rest[-1, -1]), 0.0)
-        alive = power > self.floor
-        gain = np.where(alive, cross**2 / np.where(alive, power, 1.0), 0.0)
-        values = []
-        for g, group in enumerate(self.groups):
-            if g in taken:
-                continue
-            if len(group) == 1:
-                explained, rank = float(gain[group[0]]), int(alive[group[0]])
-            else:
-                explained, rank = self._explained(rest, group)
-            if rank:
-                left = max(loss - explained, 0.0)
-                values.append((g, self.criterion(left, dof + rank, len(taken) + 1)))
+        left = LeftOver(np.diag(rest)[:-1], rest[:-1, -1], np.maximum(rest[-1:, -1], 0.0))
+        blocks = {g: rest[np.ix_(self.groups[g], self.groups[g])] for g in self.blocks}
+        values = self._values(left, blocks, dof, len(taken) + 1)
+        values[list(taken)] = inf
         return values
 
-    def _explained(self, rest: np.ndarray, group: np.ndarray) -> tuple[float, int]:
+    def _instead(self, taken: tuple[int, ...]) -> np.ndarray:
+        """Return the criterion with each group in place of each that is taken: (taken, groups).
+
+        Where single columns are taken of which none explains another, one matrix tells it all: with
+        A the inverse Gram matrix of those taken and B = A·Gram, leaving out g adds B_gᵀB_g/A_gg to
+        what is left of the Gram matrix.
+        """
+        index, k = self.columns(taken), len(taken)
+        root = self._inverse_root(index)
+        if not root.shape[1] == len(index) == k == np.isin(taken, self.singles).sum():
+            return np.stack([self._additions(tuple(t for t in taken if t != g)) for g in taken])
+        G = self.gram[index]
+        A = root @ root.T
+        B = A @ G
+        gamma, weight = B[:, -1:], 1 / np.diag(A)[:, None]
+        rest, B, y = self.gram - G.T @ B, B[:, :-1], -1
+        left = LeftOver(
+            np.diag(rest)[:-1] + weight * B**2,
+            rest[:-1, y] + weight * gamma * B,
+            np.maximum(rest[y, y] + weight * gamma**2, 0.0),
+        )
+        blocks = {}
+        for g in self.blocks:
+            c = self.groups[g]
+            outer = B[:, c, None] * B[:, None, c]
+            blocks[g] = rest[np.ix_(c, c)] + weight[:, :, None] * outer
+        values = self._values(left, blocks, k - 1, k)
+        values[:, list(taken)] = inf
+        return values
+
+    def _values(
+        self, left: "LeftOver", blocks: dict[int, np.ndarray], dof: int, taken: int
+    ) -> np.ndarray:
+        """Return the criterion with each group beside what left these; inf where it says nothing.
+
+        `blocks` are the parts of the Gram matrix that are left for groups of several columns.
+        """
+        alive = left.power > self.floor
+        gain = np.where(alive, left.cross**2 / np.where(alive, left.power, 1.0), 0.0)
+        each = self.criterion.values(np.maximum(left.loss - gain, 0.0), dof + 1, taken)
+        values = np.full((*left.power.shape[:-1], len(self.groups)), inf)
+        values[..., self.singles] = np.where(alive, each, inf)[..., self.single_columns]
+        for g, block in blocks.items():
+            explained, rank = self._explained(block, left.cross[..., self.groups[g]], g)
+            loss = np.maximum(left.loss[..., 0] - explained, 0.0)
+            value = self.criterion.values(loss, dof + rank, taken)
+            values[..., g] = np.where(rank > 0, value, inf)
+        return values
+
+    def _explained(self, rest: np.ndarray, cross: np.ndarray, g: int) -> tuple[Any, Any]:
         """Return what a group of columns explains of the response, and its rank."""
-        size = np.sqrt(np.maximum(np.diag(self.gram)[group], 1e-300))
-        values, vectors = np.linalg.eigh(rest[np.ix_(group, group)] / np.outer(size, size))
+        size = np.sqrt(np.maximum(np.diag(self.gram)[self.groups[g]], 1e-300))
+        values, vectors = np.linalg.eigh(rest / np.outer(size, size))
         seen = values > COLLINEAR
-        along = vectors.T @ (rest[group, -1] / size)
-        return float(np.sum(along[seen] ** 2 / values[seen])), int(seen.sum())
+        along = np.einsum("...ij,...i->...j", vectors, cross / size)
+        explained = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0)
+        return np.sum(explained, axis=-1), np.sum(seen, axis=-1)
 
     def _without(self, taken: tuple[int, ...]) -> tuple[np.ndarray, int]:
         """Return the Gram matrix with the groups projected out of it, and their rank."""
@@ -191,6 +260,6 @@ class Stepwise:
         return root
 
 
-def _best(values: list[tuple[float, int]]) -> tuple[float, int]:
-    """Return the smallest value; of those that only rounding tells apart, the first group."""
-    return min(values, key=lambda value: (round(value[0], 6), value[1]))
+def _best(values: np.ndarray) -> int:
+    """Return where the smallest value is; of those that only rounding tells apart, the first."""
+    return int(np.argmin(np.round(values, 6))) if values.size else 0

@@ -11,6 +11,7 @@ from quadlin.solve.gauss_newton import BACKTRACKS
 from quadlin.solve.pair_fit import PairFit
 from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_projection import JITTER
+from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_sums import Columns
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.polish import fit_rows
@@ -47,7 +48,7 @@ class Regression:
     objective: float  # with L as it is: Σω r² and the penalties
 
     @classmethod
-    def of(cls, search: PairSearch, fit: PairFit) -> "Regression":
+    def of(cls, search: PairRegression, fit: PairFit) -> "Regression":
         """Solve for given products: a walk."""
         gram, ridge = search.normal(fit.i, fit.j)
         G, columns = gram + ridge, search.columns
@@ -96,8 +97,8 @@ def stepped(columns: Columns, beta: np.ndarray, size: float = 1.0) -> Model:
 def joined(joint: Joint, options: Options, seed: int) -> Joint:
     """Move L and w together with the products, to the joint optimum.
 
-    Where the tangent space of L is part of the regression, each step is one of Gauss–Newton: two
-    walks. Where it is too large for that, or other features have a part in w, the model is fitted
+    Where the tangent space of L is part of the regression, each step is one of Gauss–Newton: a
+    walk. Where it is too large for that, or other features have a part in w, the model is fitted
     to what the products leave, and the products to what the model leaves, by turns.
     """
     search = joint.search
@@ -109,7 +110,7 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
         if search.columns.tangent and at.objective - at.promised <= TOL * at.objective:
             break
         for model in _tries(search, joint, at, options, seed):
-            moved = search.moved(model)
+            moved = search.moved(model, joint.fit.i, joint.fit.j)
             reached = Regression.of(moved, joint.fit)
             if reached.objective < at.objective:
                 break
@@ -117,10 +118,11 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
             break
         settled = at.objective - reached.objective <= TOL * at.objective
         search, at = moved, reached
-        joint = Joint(search, search.refit(joint.fit))
+        if not search.columns.tangent:  # its steps begin at the products
+            joint = Joint(search, search.refit(joint.fit))
         if settled:
             break
-    return joint
+    return joint if search is joint.search else Joint(search, search.refit(joint.fit))
 
 
 def _tries(

@@ -10,7 +10,7 @@ row, and what it costs to have chosen them among all p products.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 
@@ -28,11 +28,12 @@ from quadlin.solve.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pair_joint import Joint, joined, settled
 from quadlin.solve.pair_part import PairTerms, less_pairs
-from quadlin.solve.pair_screen import WORTH_A_LOOK, Screen
+from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pair_screen import WORTH_A_LOOK, Group, Screen
 from quadlin.solve.pair_split import split
 from quadlin.solve.pair_sums import Columns, FirstLook, ProductMoments, first_look
 from quadlin.solve.pair_wide import sparse_search
-from quadlin.solve.pairs import MOST_FEATURES, MOST_PAIRS, PairSearch
+from quadlin.solve.pairs import MOST_PAIRS, PairSearch
 from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Options, Problem
 
@@ -99,6 +100,7 @@ class Composer:
     candidates: int = 0  # products that were looked at
     start_loss: float = 0.0  # Σω r² without pairs
     clean: bool = False  # whether no pair is worth a look beside ridge regression
+    shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
 
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.
@@ -154,6 +156,7 @@ class Composer:
         if self.clean:
             return None
         joint = self._settled(self.plain, ridge, self.d // 2 + 1)
+        self.shortlist = joint.search.shortlist
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
             if not few or joint.search.looks_low_rank(CLEAR):
@@ -250,7 +253,14 @@ class Composer:
         return replace(self.options, rank=beside.rank, alpha=beside.alpha)
 
     def _chosen(self, beside: Beside) -> Joint:
-        return self._settled(self._search(beside), beside)
+        """Choose pairs beside a fit; beside ridge regression, what was worth a look still is."""
+        search = self._search(beside)
+        if not beside.rank:
+            search.shortlist = self.shortlist
+        joint = self._settled(search, beside)
+        if not beside.rank:
+            self.shortlist = joint.search.shortlist
+        return joint
 
     def _settled(self, search: PairSearch, beside: Beside, most: int | None = None) -> Joint:
         limits = [limit for limit in (most, self.request.most) if limit is not None]

@@ -8,8 +8,6 @@ where nothing interacts, two a round else.
 """
 
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import replace
 from math import inf, sqrt
 
 import numpy as np
@@ -17,25 +15,22 @@ from scipy.stats import norm as normal
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.engine import height
-from quadlin.core.model import Model, constant_model
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
 from quadlin.solve.pair_errors import RobustErrors
 from quadlin.solve.pair_fit import Pair, PairFit
-from quadlin.solve.pair_projection import Penalty, Projected
+from quadlin.solve.pair_projection import Projected
+from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
     Columns,
     ProductMoments,
     flipped_moments,
-    joint_gram,
-    product_moments,
     scores,
 )
 
-MOST_FEATURES = 3000  # three d×d matrices are kept
-MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEW_FLIPS = 3  # of them, after which a clear case is one
@@ -45,29 +40,19 @@ MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
 HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
 
 
-class PairSearch:
-    """Rows, what is fitted in any case, and which products may be taken.
+class PairSearch(PairRegression):
+    """The search among all products, or those of a hierarchy, beside what is fitted in any case.
 
     Parameters
     ----------
-    rows, units
-        The rows and their units.
-    model : Model or None
-        What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
-        None is the constant.
-    alpha : (float, float, float)
-        Ridge on w, on L and on the products.
+    rows, units, model, alpha, features, moments
+        As for `PairRegression`.
     hierarchy : None, "weak" or "strong"
         Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
     fields : sequence of arrays
         One-hot groups, which compete as wholes as well.
-    features : array or None
-        Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
-        has them.
     candidates : int or None
         How many products were looked at before these features were taken.
-    moments : ProductMoments or None
-        Of these features, where they were summed before; None takes a walk.
     """
 
     def __init__(
@@ -83,49 +68,29 @@ class PairSearch:
         candidates: int | None = None,
         moments: ProductMoments | None = None,
     ) -> None:
-        everything = np.arange(units.scale.shape[0])
-        features = everything if features is None else np.sort(features)
-        self.d = len(features)
-        if self.d > MOST_FEATURES:
-            raise ValueError(
-                f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
-            )
-        model = constant_model(units, 0, units.target.centre) if model is None else model
-        k = model.U.shape[1]
-        tangent = 0 < k < self.d == len(everything) and self.d * k <= MOST_TANGENT
-        nothing = np.zeros(0, np.int64)
-        self.rows, self.units = rows, units
-        self.columns = Columns(units, model, features, tangent, nothing, nothing)
-        scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
-        self.penalty = Penalty(alpha, scale, *self._fitted())
-        if moments is None:
-            moments = rows.reduce(product_moments, self.columns)
-        self.weight = moments.weight
-        self.power = self.weight * units.target.power
-        self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
-        projected = self._projected_base()
-        self.base_loss = float(projected.rest[-1, -1])
-        self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
-        self.freedom = max(self.weight - self.base_dof, 1.0)
-        main = None if hierarchy is None else self._main_effects(projected, hierarchy)
-        inside = [np.flatnonzero(np.isin(features, field)) for field in fields]
+        super().__init__(rows, units, model, alpha, features, moments)
+        at = self.columns.features
+        main = None if hierarchy is None else self._main_effects(hierarchy)
+        inside = [np.flatnonzero(np.isin(at, field)) for field in fields]
         inside = [field for field in inside if len(field)]
-        self.screen = Screen(moments, to_numpy(units.free)[features], inside, main)
+        self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, main)
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300))
+        self.shortlist: list[Group] = []  # what has been worth a look
 
     def run(self, most: int | None = None) -> PairFit:
         """Search until a round changes nothing."""
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist: list[Group] = []
-        taken: list[Group] = []
+        shortlist = self.shortlist
         banned: set[Group] = set()
         step, projected = self._stepwise(shortlist)
         choice = step.judged(())
-        index = step.columns(())
-        columns, (beta, inverse) = self.columns, projected.beta(index)
-        self.score = self.rows.reduce(scores, columns, beta, inverse)
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
+        choice = choice if enough else step.run((), (), most)
+        taken = [shortlist[g] for g in choice.taken]
+        index = step.columns(choice.taken)
+        columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+        self.score = self.rows.reduce(scores, columns, beta, inverse)
         for _ in range(0 if enough else ROUNDS):
             look: list[Group] = []
             if len(taken) < most:
@@ -144,29 +109,9 @@ class PairSearch:
             index = step.columns(choice.taken)
             columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
-        self.regression = columns, beta
+        self.regression, self.shortlist = (columns, beta), shortlist
         errors = RobustErrors.of(self.score)
         return self._fit(columns, beta, errors, step, choice, shortlist, most)
-
-    def loss_with(self, i: np.ndarray, j: np.ndarray) -> float:
-        """Return Σω r² of the base with some products: a walk."""
-        step, _ = self._stepwise(self._singles(i, j))
-        return step.judged(tuple(range(len(i)))).loss
-
-    def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gram matrix of all columns and the response, and its ridge: a walk."""
-        i, j = np.searchsorted(self.columns.features, [i, j])
-        gram = self._gram(i, j)
-        return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
-
-    def moved(self, model: Model) -> "PairSearch":
-        """Return the same search beside another L of the same rank: a walk."""
-        other = copy(self)
-        other.columns = replace(self.columns, model=model)
-        other.penalty = self.penalty.beside(*other._fitted())
-        other.base = to_numpy(self.rows.reduce(joint_gram, other.columns, True).gram)
-        other.base_loss = float(other._projected_base().rest[-1, -1])
-        return other
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products, their errors as they were: a walk."""
@@ -186,16 +131,9 @@ class PairSearch:
             errors = RobustErrors.of(self.rows.reduce(scores, columns, beta, inverse))
         return self._fit(columns, beta, errors, step, choice, shortlist)
 
-    def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return w of the features that are looked at, and L where it may move."""
-        at, model = self.columns.features, self.columns.model
-        k = model.U.shape[1] if self.columns.tangent else 0
-        U, s, w = (to_numpy(v).astype(float) for v in (model.U[:, :k], model.s[:k], model.w))
-        return w[at], U[at], s
-
     def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
         """Return products, by the positions of their features, as groups of one."""
-        first, second = np.searchsorted(self.columns.features, [i, j])
+        first, second = self.among(i, j)
         return [(int(p),) for p in first * self.d + second]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
@@ -291,25 +229,14 @@ class PairSearch:
     def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
         """Return what chooses among some groups of products: a walk, unless there are none."""
         i, j = self._ij(shortlist)
-        projected = self.penalty.projected(self._gram(i, j), self.columns.base, i, j)
+        projected = self.projected(i, j)
         place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
         groups = [np.array([place[p] for p in group]) for group in shortlist]
         return Stepwise(projected.rest, groups, self.criterion), projected
 
-    def _gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix with some products: a walk, unless there are none."""
-        b = self.columns.base
-        if not len(i):
-            return self.base
-        columns = self.columns.with_pairs(i, j)
-        tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
-        return np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
-
-    def _projected_base(self) -> Projected:
-        return self.penalty.projected(self.base, self.columns.base, self.columns.i, self.columns.j)
-
-    def _main_effects(self, projected: Projected, hierarchy: str) -> np.ndarray:
+    def _main_effects(self, hierarchy: str) -> np.ndarray:
         """Return which pairs have features with main effects, one or both of them."""
+        projected = self.projected_base()
         linear = slice(1, self.d + 1)
         noise = self.base_loss / self.freedom
         t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
