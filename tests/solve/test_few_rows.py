@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.engine import Threads
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
@@ -53,6 +54,12 @@ def test_walks_over_a_sample_count_as_its_share_and_gathering_it_as_one():
     assert rows.walks == few.walks == 2
     total(rows)
     assert (source.walks, rows.walks) == (2, 3)
+
+
+def test_a_small_sample_is_summed_without_being_cut():
+    rows = Rows(Threads(MemorySource(np.ones((5000, 2)), np.arange(5000.0)), 4))
+    few = sample_of(rows, 0.5, 5000)
+    assert few.reduce(lambda chunk: 1) == 1
 
 
 def test_picking_rows_from_memory_counts_as_a_walk_over_the_sample():
