@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define GROUP 8 /* rows that are multiplied together */
+#define AHEAD 8 /* entries of sparse rows whose weights or sums are fetched beforehand */
 
 /* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
  * of the products. Must agree with `Pass` in `compiled.py`. */

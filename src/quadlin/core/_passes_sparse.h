@@ -5,30 +5,50 @@ INLINE int64_t NAME(place)(const sparse *x, const void *of, int64_t i)
     return x->index_bytes == 4 ? ((const int32_t *)of)[i] : ((const int64_t *)of)[i];
 }
 
+/* The column of an entry: `wide` tells 64-bit indices from 32-bit ones when this is compiled. */
+INLINE int64_t NAME(column)(const sparse *x, int64_t e, int wide)
+{
+    return wide ? ((const int64_t *)x->indices)[e] : ((const int32_t *)x->indices)[e];
+}
+
 /* row[c] = sum over entries of v W[j][c], or of v^2 W[j][c], and W[j][c] += v row[c] the other way
- * round, for `count` vectors of columns. */
+ * round, for `count` vectors of columns. Sums of even and of odd entries do not wait for each other,
+ * and what later entries need is fetched beforehand. */
 #define WALKS(V, lanes, gather, scatter)                                                          \
-    INLINE void NAME(gather)(const sparse *x, int64_t first, int64_t last, const REAL *W, int64_t width, int count, int squared, REAL *row) \
+    INLINE void NAME(gather)(const sparse *x, int64_t first, int64_t last, int64_t end, const REAL *W, int64_t width, int count, int squared, int wide, REAL *row) \
     {                                                                                             \
         const REAL *data = x->data;                                                               \
-        V sum[4];                                                                                 \
-        _Pragma("GCC unroll 4") for (int b = 0; b < count; b++) sum[b] = (V){0};                  \
-        for (int64_t e = first; e < last; e++) {                                                  \
+        V sum[2][4];                                                                              \
+        int64_t e = first;                                                                        \
+        _Pragma("GCC unroll 4") for (int b = 0; b < count; b++) sum[0][b] = sum[1][b] = (V){0};   \
+        for (; e + 1 < last; e += 2)                                                              \
+            _Pragma("GCC unroll 2") for (int h = 0; h < 2; h++) {                                 \
+                const REAL v = squared ? data[e + h] * data[e + h] : data[e + h];                 \
+                const REAL *w = W + NAME(column)(x, e + h, wide) * width;                         \
+                const int64_t next = e + h + AHEAD < end ? e + h + AHEAD : e;                     \
+                __builtin_prefetch(W + NAME(column)(x, next, wide) * width, 0, 3);                \
+                _Pragma("GCC unroll 4") for (int b = 0; b < count; b++)                           \
+                    sum[h][b] += v * *(const V *)(w + b * lanes);                                 \
+            }                                                                                     \
+        if (e < last) {                                                                           \
             const REAL v = squared ? data[e] * data[e] : data[e];                                 \
-            const REAL *w = W + NAME(place)(x, x->indices, e) * width;                            \
+            const REAL *w = W + NAME(column)(x, e, wide) * width;                                 \
             _Pragma("GCC unroll 4") for (int b = 0; b < count; b++)                               \
-                sum[b] += v * *(const V *)(w + b * lanes);                                        \
+                sum[0][b] += v * *(const V *)(w + b * lanes);                                     \
         }                                                                                         \
-        _Pragma("GCC unroll 4") for (int b = 0; b < count; b++) *(V *)(row + b * lanes) = sum[b]; \
+        _Pragma("GCC unroll 4") for (int b = 0; b < count; b++)                                   \
+            *(V *)(row + b * lanes) = sum[0][b] + sum[1][b];                                      \
     }                                                                                             \
-    INLINE void NAME(scatter)(const sparse *x, int64_t first, int64_t last, REAL *W, int64_t width, int count, int squared, const REAL *row) \
+    INLINE void NAME(scatter)(const sparse *x, int64_t first, int64_t last, int64_t end, REAL *W, int64_t width, int count, int squared, int wide, const REAL *row) \
     {                                                                                             \
         const REAL *data = x->data;                                                               \
         V r[4];                                                                                   \
         _Pragma("GCC unroll 4") for (int b = 0; b < count; b++) r[b] = *(const V *)(row + b * lanes); \
         for (int64_t e = first; e < last; e++) {                                                  \
             const REAL v = squared ? data[e] * data[e] : data[e];                                 \
-            REAL *w = W + NAME(place)(x, x->indices, e) * width;                                  \
+            REAL *w = W + NAME(column)(x, e, wide) * width;                                       \
+            const int64_t next = e + AHEAD < end ? e + AHEAD : e;                                 \
+            __builtin_prefetch(W + NAME(column)(x, next, wide) * width, 1, 3);                    \
             _Pragma("GCC unroll 4") for (int b = 0; b < count; b++)                               \
                 *(V *)(w + b * lanes) += v * r[b];                                                \
         }                                                                                         \
@@ -38,30 +58,36 @@ WALKS(VEC, LANES, gather, scatter)
 WALKS(QUARTER, (LANES * 16 / BYTES), gather_narrow, scatter_narrow)
 #undef WALKS
 
-#define FOUR_AT_MOST(DO, lanes, W, width, squared, row)                                           \
+#define FOUR_AT_MOST(DO, lanes, W, width, squared, wide, row)                                     \
     for (int64_t c = 0; c < width; c += 4 * (lanes)) {                                            \
         const int64_t count = (width - c) / (lanes);                                              \
-        if (count >= 4) DO(x, first, last, W + c, width, 4, squared, row + c);                    \
-        else if (count == 3) DO(x, first, last, W + c, width, 3, squared, row + c);               \
-        else if (count == 2) DO(x, first, last, W + c, width, 2, squared, row + c);               \
-        else DO(x, first, last, W + c, width, 1, squared, row + c);                               \
+        if (count >= 4) DO(x, first, last, end, W + c, width, 4, squared, wide, row + c);         \
+        else if (count == 3) DO(x, first, last, end, W + c, width, 3, squared, wide, row + c);    \
+        else if (count == 2) DO(x, first, last, end, W + c, width, 2, squared, wide, row + c);    \
+        else DO(x, first, last, end, W + c, width, 1, squared, wide, row + c);                    \
     }
 /* Rows of whole vectors go by these, others by vectors of 16 bytes: a smaller W stays in the cache. */
-#define WIDE_OR_NARROW(DO, W, width, squared, row)                                                \
+#define BY_INDEX(DO, W, width, squared, wide, row)                                                \
     if ((width) % LANES == 0) {                                                                   \
-        FOUR_AT_MOST(NAME(DO), LANES, W, width, squared, row)                                     \
+        FOUR_AT_MOST(NAME(DO), LANES, W, width, squared, wide, row)                               \
     } else {                                                                                      \
-        FOUR_AT_MOST(NAME(DO##_narrow), LANES * 16 / BYTES, W, width, squared, row)               \
+        FOUR_AT_MOST(NAME(DO##_narrow), LANES * 16 / BYTES, W, width, squared, wide, row)         \
+    }
+#define WIDE_OR_NARROW(DO, W, width, squared, row)                                                \
+    if (x->index_bytes == 8) {                                                                    \
+        BY_INDEX(DO, W, width, squared, 1, row)                                                   \
+    } else {                                                                                      \
+        BY_INDEX(DO, W, width, squared, 0, row)                                                   \
     }
 
-static TARGET void NAME(gather_row)(const sparse *x, int64_t first, int64_t last, REAL *row, REAL *square_row)
+static TARGET void NAME(gather_row)(const sparse *x, int64_t first, int64_t last, int64_t end, REAL *row, REAL *square_row)
 {
     const REAL *W = x->weights, *B = x->square_weights;
     WIDE_OR_NARROW(gather, W, x->width, 0, row)
     WIDE_OR_NARROW(gather, B, x->square_width, 1, square_row)
 }
 
-static TARGET void NAME(scatter_row)(const sparse *x, int64_t first, int64_t last, const REAL *row)
+static TARGET void NAME(scatter_row)(const sparse *x, int64_t first, int64_t last, int64_t end, const REAL *row)
 {
     REAL *back = x->back, *back_squares = x->back_squares;
     WIDE_OR_NARROW(scatter, back, x->back_width, 0, row)
@@ -69,6 +95,7 @@ static TARGET void NAME(scatter_row)(const sparse *x, int64_t first, int64_t las
     WIDE_OR_NARROW(scatter, back_squares, x->back_square_width, 1, row)
 }
 #undef FOUR_AT_MOST
+#undef BY_INDEX
 #undef WIDE_OR_NARROW
 
 static REAL *NAME(after)(REAL *from, int64_t count)
@@ -101,13 +128,14 @@ static TARGET void NAME(run_sparse)(const pass *p, const sparse *x)
     REAL *row = NAME(after)(R, columns * GROUP), *square_row = NAME(after)(row, x->width);
     REAL *back_row = NAME(after)(square_row, x->square_width);
     const REAL *constant = x->constant;
+    const int64_t end = NAME(place)(x, x->pointers, n);
     for (int64_t start = 0; q + s && start < n; start += GROUP) {
         const int rows = n - start < GROUP ? (int)(n - start) : GROUP;
         REAL *at = P + start * (q + s), *squares = at + q * GROUP;
         if (rows < GROUP) memset(at, 0, (q + s) * GROUP * sizeof(REAL));
         for (int g = 0; g < rows; g++) {
             const int64_t first = NAME(place)(x, x->pointers, start + g);
-            NAME(gather_row)(x, first, NAME(place)(x, x->pointers, start + g + 1), row, square_row);
+            NAME(gather_row)(x, first, NAME(place)(x, x->pointers, start + g + 1), end, row, square_row);
             for (int64_t c = 0; c < q + s; c++) at[c * GROUP + g] = row[c] - constant[c];
             if (x->square_width)
                 for (int64_t c = 0; c < s; c++) squares[c * GROUP + g] += square_row[c];
@@ -125,7 +153,7 @@ static TARGET void NAME(run_sparse)(const pass *p, const sparse *x)
                 x->totals[c] += (double)back_row[c];
             }
             const int64_t first = NAME(place)(x, x->pointers, start + g);
-            NAME(scatter_row)(x, first, NAME(place)(x, x->pointers, start + g + 1), back_row);
+            NAME(scatter_row)(x, first, NAME(place)(x, x->pointers, start + g + 1), end, back_row);
         }
     }
     if (columns) NAME(standardise_sums)(p, x);

@@ -167,9 +167,11 @@ class MemorySource(BaseRows):
 
     def in_wide_blocks(self) -> "MemorySource":
         """Return the same rows in blocks of up to 16 times the size, for sums that copy none."""
-        if self.block_rows is not None or issparse(self.X):
+        if self.block_rows is not None:
             return self
         rows = _block_rows(self.X)
+        if issparse(self.X):
+            return replace(self, block_rows=_sparse_rows(self.X, 8 * BLOCK_ELEMENTS, 8))
         return replace(self, block_rows=max(rows, min(16 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
@@ -219,13 +221,17 @@ def in_main_memory(X: Array) -> bool:
 
 
 def _block_rows(X: Array) -> int:
-    n, d = X.shape
+    d = X.shape[1]
     if not issparse(X):
         elements = BLOCK_ELEMENTS if in_main_memory(X) else DEVICE_ELEMENTS
         return max(1, elements // max(int(d), 1))
-    # A sparse block must outweigh the d-sized results it is turned into.
-    per_row = max(X.nnz / max(n, 1), 1e-3)
-    return max(1, int(max(BLOCK_ELEMENTS, 4 * d) // per_row))
+    return _sparse_rows(X, BLOCK_ELEMENTS, 4)
+
+
+def _sparse_rows(X: Array, entries: int, per_column: int) -> int:
+    """Return the rows of a block, which must outweigh the d-sized results it is turned into."""
+    n, d = X.shape
+    return max(1, int(max(entries, per_column * d) // max(X.nnz / max(n, 1), 1e-3)))
 
 
 def _rows(X: Array, part: slice) -> Array:
