@@ -16,6 +16,7 @@ from quadlin.stream.batch import Pending
 from quadlin.stream.buffer import Buffer
 from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
+from quadlin.stream.verdict import Verdict
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
@@ -63,6 +64,8 @@ class StreamState:
     strict: bool = False
     start: Start | None = None  # of a strict stream that has no first model yet
     since: float = 0.0
+    verdict: Verdict | None = None
+    proven: bool = False
 
 
 def state_of(stream: Stream) -> StreamState:
@@ -94,6 +97,8 @@ def state_of(stream: Stream) -> StreamState:
         stream.strict,
         stream.start,
         stream.since,
+        stream.verdict,
+        stream.proven,
     )
 
 
@@ -113,6 +118,7 @@ def stream_of(
         state.strict,
     )
     stream.start, stream.since = state.start, state.since
+    stream.verdict, stream.proven = state.verdict, state.proven
     stream.goal, stream.pending = state.goal, state.pending
     stream._current = state.state if state.current is None else state.current
     if state.waiting is not None:
@@ -167,6 +173,8 @@ def _check_state(state: StreamState, d: int) -> None:
     _require(not len(state.make_units.fields), "the fields of a state")
     for options in (state.options, state.chosen or state.options):
         _check_choices(options, state.make_units.diagonal, d)
+    if state.verdict is not None:
+        _require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
     for each in states:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         _require(options.rank == each.model.s.shape[0] <= d, "the rank")

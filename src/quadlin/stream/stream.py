@@ -20,7 +20,7 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.types import Options, Status, usual_curvature
-from quadlin.stream.batch import Pending, batch_step, gather
+from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.buffer import Buffer
 from quadlin.stream.start import (
     POWER_ROWS,
@@ -33,6 +33,7 @@ from quadlin.stream.start import (
     judged,
     power_step,
 )
+from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
 
 FIXED = Automatic()  # nothing is left to choose
 LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
@@ -56,6 +57,9 @@ class Stream:
     batch)/(rows so far), are stable once there are more rows than parameters, whatever the size of
     the batch; so the first batch has at least two rows per parameter. Where noise hides some of
     M in it, it is doubled until M stands out, at most to `first_limit` rows.
+
+    Rows judge the model before they are learned. Where they find it worse than a constant, what
+    `current` shows is shortened towards the constant; the steps go on from the model as it is.
 
     A stream does not change: `fed` returns the one that has learned more.
 
@@ -86,6 +90,8 @@ class Stream:
         self.goal = self._first_goal() if state is None else batch_size
         self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
+        self.verdict: Verdict | None = None  # of rows before they were learned, on the steps so far
+        self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
         self._current: FitState | None = state
         self._chosen = options
@@ -145,7 +151,7 @@ class Stream:
     def current(self) -> FitState:
         """Return the state now, the incomplete batch included."""
         if self._current is None:
-            self._current = self._learn_pending()
+            self._current = self._shown(self._learn_pending())
         return self._current
 
     @property
@@ -178,12 +184,15 @@ class Stream:
         rows = self._gathered
         if rows < self.goal:
             return
-        self._current = self._learn_pending()
+        learned = self._learn_pending()
+        self._current = learned
         may_grow = self.state is None and 2 * rows <= self.first_limit
-        if may_grow and not stands_out(self._current, rows, self.options.loss):
+        if may_grow and not stands_out(learned, rows, self.options.loss):
             self.goal = 2 * rows
             return
-        self.state, self.goal = self._current, self.batch_size
+        self._current = self._shown(learned)
+        self.verdict, self.proven = self._judged(learned), self._proves_steps()
+        self.state, self.goal = learned, self.batch_size
         self.options, self.automatic = self._chosen, FIXED
         self.waiting, self.pending = Buffer(), None
 
@@ -213,7 +222,7 @@ class Stream:
                 self.since = self.state.features.weight
                 self.start = replace(start, batches=start.batches + 1)
             else:  # a mean from here on, which the last step of full length is the first part of
-                self.start, self.goal = None, self.batch_size
+                self.start, self.goal, self.proven = None, self.batch_size, True
             self.state = self._step(self.pending)
         self.pending = None
 
@@ -256,6 +265,43 @@ class Stream:
         if self.pending is None or self.pending.sums.weight == 0:
             return self.state
         return self._step(self.pending)
+
+    def _shown(self, learned: FitState) -> FitState:
+        """Return what has been learned as far as new rows trust it.
+
+        A step is shown once they found one before it to do no harm, and is shortened towards the
+        constant where they find the model to be worse.
+        """
+        if self.state is None or self.start is not None or self.pending is None:
+            return learned
+        if not self._proves_steps() and learned.before is not None:
+            learned = replace(learned, model=learned.before, before=None)
+        return trusted(learned, self._judged(learned), self.options.loss)
+
+    def _proves_steps(self) -> bool:
+        """Tell whether rows have judged steps by now, those that wait included, and undid none."""
+        state, pending = self.state, self.pending
+        if state is None or pending is None:
+            return self.proven
+        if undone(state, pending, self.options.loss) is not None:
+            return False
+        return self.proven or state.before is not None
+
+    def _judged(self, learned: FitState) -> Verdict | None:
+        """Return the verdict with that of the rows that wait, on the model before they count.
+
+        Rows that undo a step have nothing to say of the model before it.
+        """
+        state, pending, loss = self.state, self.pending, self.options.loss
+        if state is None or self.start is not None or pending is None or not pending.sums.weight:
+            return self.verdict
+        if self.verdict is None:
+            verdict = first_verdict(state, loss)
+        else:
+            verdict = self.verdict.faded(pending.sums.weight / learned.features.weight)
+        if undone(state, pending, loss) is not None:
+            return verdict
+        return verdict + verdict_of(pending.sums, pending.target, state, learned.units, loss)
 
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None

@@ -1,0 +1,98 @@
+r"""What new rows say of a stream's model before it learns them: is it better than a constant?
+
+Along :math:`f_\theta = c_0 + \theta (f - c_0)` the loss of rows is a parabola. Its value for the
+model (θ = 1), for the constant c₀ (θ = 0) and its slope at the model are known from the sums that
+the next step is made of, so that no further look at the rows is needed to shorten a model by θ.
+"""
+
+from dataclasses import dataclass, replace
+
+from quadlin.core.arrays import namespace
+from quadlin.core.losses import constant_deviance
+from quadlin.core.moments import Moments
+from quadlin.core.sums import Sums
+from quadlin.core.units import Units
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.types import loss_unit
+
+TOO_LONG = 0.75  # a θ above it may be owed to models of some time ago
+LIMIT = 10.0  # times the constant's loss, at most, is what the rows of one batch say of a model
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Sums over rows that were not learned yet, in the user's units; recent rows count more."""
+
+    model: float  # Σω l(f)
+    constant: float  # Σω l(c₀)
+    slope: float  # ½ dΣω l(f_θ)/dθ at θ = 1
+
+    def __add__(self, other: "Verdict") -> "Verdict":
+        return Verdict(
+            self.model + other.model, self.constant + other.constant, self.slope + other.slope
+        )
+
+    def limited(self) -> "Verdict":
+        """Return the same, but no more than so much worse: one wild row is no verdict."""
+        kept = min(1.0, LIMIT * self.constant / self.model) if self.model > 0 else 1.0
+        return Verdict(kept * self.model, self.constant, kept * self.slope)
+
+    def faded(self, share: float) -> "Verdict":
+        """Return the same with a share of its weight taken off."""
+        kept = 1 - share
+        return Verdict(kept * self.model, kept * self.constant, kept * self.slope)
+
+    @property
+    def theta(self) -> float:
+        """Return the best θ where the model is clearly too long, or worse than c₀, and else 1."""
+        curvature = self.constant - self.model + 2 * self.slope
+        if not curvature > 0:
+            return 0.0 if self.model > self.constant else 1.0
+        theta = min(1.0, max(0.0, 1 - self.slope / curvature))
+        return theta if theta < TOO_LONG or self.model > self.constant else 1.0
+
+
+def constant_of(units: Units, loss: str) -> float:
+    """Return the best constant, as a standardised prediction."""
+    return 0.0 if loss == "squared" else units.target.centre
+
+
+def first_verdict(state: FitState, loss: str) -> Verdict:
+    """Return the verdict of the rows that a state was fitted to: they find it an optimum."""
+    mean_loss = state.history[-1].loss
+    constant = _constant_loss(state.target, state.units, loss)
+    return Verdict(mean_loss * state.target.weight, constant, 0.0)
+
+
+def verdict_of(sums: Sums, target: Moments, state: FitState, new: Units, loss: str) -> Verdict:
+    """Return what the sums of new rows at a model say of it; `new` are the units with them."""
+    model, units = state.model, state.units
+    xp = namespace(model.U)
+    m, p0 = (model.U * model.U) @ model.s, float(sums.p0[0])
+    shift = (new.target.mean - units.target.mean) / units.target.scale
+    centre = shift + constant_of(new, loss)
+    # Σω r f, as f is linear in the products of features that the sums have with r.
+    quadratic = xp.sum(model.U * sums.action[:, 0, :] * model.s)
+    quadratic = quadratic - ((1 - model.free) * m) @ sums.p2[:, 0]
+    level = model.c - float(xp.sum(model.free * m)) - centre
+    slope = level * p0 + float(model.w @ sums.p1[:, 0] + quadratic)
+    unit = loss_unit(loss, units)
+    constant = _constant_loss(target, new, loss)
+    return Verdict(unit * sums.loss, constant, unit * slope).limited()
+
+
+def _constant_loss(target: Moments, units: Units, loss: str) -> float:
+    mean, var = float(target.mean[0]), float(target.var[0])
+    if loss == "squared":
+        return target.weight * (var + (mean - units.target.mean) ** 2)
+    return loss_unit(loss, units) * target.weight * constant_deviance(mean, units.target.centre)
+
+
+def trusted(state: FitState, verdict: Verdict | None, loss: str) -> FitState:
+    """Return the state with its model shortened towards the constant, as far as rows ask for it."""
+    theta = 1.0 if verdict is None else verdict.theta
+    if theta == 1:
+        return state
+    model, c = state.model, constant_of(state.units, loss)
+    shorter = replace(model, s=theta * model.s, w=theta * model.w, c=c + theta * (model.c - c))
+    return replace(state, model=shorter)
