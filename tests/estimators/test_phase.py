@@ -249,7 +249,8 @@ def test_too_few_measurements_are_counted_in_a_warning(kind, needed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with pytest.warns(UserWarning, match=words):
-            fitted(A, np.abs(A @ z) ** 2, n_starts=1)
+            model = fitted(A, np.abs(A @ z) ** 2, n_starts=1)
+    assert model.status_ is Status.undetermined
 
 
 def test_starts_that_do_not_agree_are_told():

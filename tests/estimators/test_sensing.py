@@ -203,7 +203,15 @@ def test_too_few_measurements_are_counted_in_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with pytest.warns(UserWarning, match=words):
-            fitted(rows, y)
+            assert fitted(rows, y).status_ is Status.undetermined
     A, y, _ = symmetric("gaussian", 25)
-    with pytest.warns(ConvergenceWarning, match="fewer rows than the model has parameters"):
-        fitted(A, y)
+    with pytest.warns(UserWarning, match="25 measurements do not determine") as told:
+        assert fitted(A, y).status_ is Status.undetermined
+    assert not any("alpha" in str(warning.message) for warning in told)
+
+
+def test_a_list_of_two_tables_is_a_pair():
+    rows, y, M = pairs("gaussian", 120)
+    model = fitted(list(rows), y)
+    np.testing.assert_allclose(model.matrix_, M, atol=1e-6)
+    np.testing.assert_allclose(model.predict(list(rows)), y, atol=1e-6)

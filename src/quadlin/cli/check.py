@@ -23,8 +23,10 @@ from quadlin.data import Source, SourceError
 from quadlin.data.errors import IdentifierWarning
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
-REPEATED = ("target", "weight", "format", "missing", "delimiter", "decimal", "encoding")
-LISTS = ("columns", "exclude", "categorical", "na")
+REPEATED = (
+    "target", "weight", "format", "missing", "delimiter", "decimal", "encoding", "separator",
+)  # fmt: skip
+LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
 
 
 def check(
@@ -52,14 +54,16 @@ def check(
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
-        source = open_rows(data, read, answer, missing="drop")
-    remarks = [Finding("note", "reading", message_text(w.message)) for w in noticed]
+        source, unusable = _opened(data, read, answer)
+    texts = dict.fromkeys(message_text(w.message) for w in noticed)
+    remarks = [Finding("note", "reading", text) for text in texts]
     with watched(source, "counting", answer.silent) as rows:
         scan = scan_columns(rows)
     if not scan.rows:
         raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
     declared = names_in(read.categorical) or []
     useless = [name for name in useless_columns(source, scan) if name not in declared]
+    remarks += [Finding("warning", "columns", text) for text in unusable.values()]
     if useless:  # they would spoil every other finding
         kept = [name for name in input_columns(source) if name not in useless]
         chosen = replace(read, columns=None, exclude=None)
@@ -68,12 +72,14 @@ def check(
             source = open_rows(data, chosen, answer, missing="drop", columns=kept)
         with watched(source, "counting", answer.silent) as rows:
             scan = replace(scan, complete=scan_columns(rows).complete)
+    useless = [*unusable, *useless]
     summary, columns = None, Columns(useless, [])
     if scan.complete:
         with watched(source, "looking", answer.silent, again=True) as rows:
             columns = Columns(useless, columns_of_codes(rows, source))
             summary = TableSummary.of(rows)
-    lines = [*remarks, *findings(source, scan, summary, columns)]
+    told = columns._replace(useless=[name for name in useless if name not in unusable])
+    lines = [*remarks, *findings(source, scan, summary, told)]
     command = _command(data, read, recommended(source, scan, summary, columns, read))
     content = {
         "data": data,
@@ -90,6 +96,24 @@ def check(
     print_answer(content, _text(source, scan, lines, command), answer.json)
 
 
+def _opened(data: str, read: TableOptions, answer: OutputOptions) -> tuple[Source, dict[str, str]]:
+    """Open the rows without the columns that cannot be features, and say why they cannot be."""
+    unusable: dict[str, str] = {}
+    while True:
+        try:
+            return open_rows(data, read, answer, missing="drop"), unusable
+        except SourceError as error:
+            name = error.column
+            if name is None or name in unusable or name == read.target:
+                raise
+            unusable[name] = message_text(error)
+            if read.columns is None:
+                read = replace(read, exclude=[join_names([*(names_in(read.exclude) or []), name])])
+            else:
+                left = [column for column in names_in(read.columns) or [] if column != name]
+                read = replace(read, columns=[join_names(left)])
+
+
 def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> str:
     """Return a command that fits these rows: the options given, and those recommended."""
     given: dict[str, Any] = {name: getattr(read, name) for name in REPEATED}
@@ -100,7 +124,7 @@ def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> s
     for name in LISTS:
         names = names_in(getattr(read, name))
         if names is not None:
-            repeated[name] = join_names(names)
+            repeated[name.replace("_", "-")] = join_names(names)
     if read.header is not None:
         repeated["header" if read.header else "no-header"] = None
     if read.zero_based is not None:

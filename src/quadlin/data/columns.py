@@ -10,9 +10,15 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.core.messages import Message, Option
+from quadlin.data.errors import ColumnError
 
 Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
 TEXT = (nw.String, nw.Categorical, nw.Enum)
+# What stands for missing values, beside those that Arrow knows: NA, N/A, null, NaN, an empty cell.
+MARKERS = (
+    *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
+    *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+)
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
 
@@ -48,9 +54,10 @@ def is_text(column: nw.Series[Any]) -> bool:
         types = set(map(type, values)) if values.dtype.kind == "O" else {values.dtype.type}
         if all(issubclass(t, Real | np.bool_ | Decimal) for t in types):
             return False
-    raise ValueError(
+    raise ColumnError(
+        str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
-        "Drop it, or turn it into numbers (a date into days since a start) or into strings."
+        "Drop it, or turn it into numbers (a date into days since a start) or into strings.",
     )
 
 

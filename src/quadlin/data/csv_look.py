@@ -7,7 +7,8 @@ from typing import Any
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.arrow_batches import arrow
-from quadlin.data.csv_text import ENCODINGS, MARKERS, Dialect
+from quadlin.data.columns import MARKERS
+from quadlin.data.csv_text import ENCODINGS, Dialect
 from quadlin.data.errors import SourceError
 from quadlin.data.names import shortened
 

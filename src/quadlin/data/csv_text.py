@@ -9,16 +9,12 @@ from typing import Any
 
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.arrow_batches import ADVICE, arrow
+from quadlin.data.columns import MARKERS
 from quadlin.data.errors import SourceError, first_line
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
 SEPARATORS = (";", "\t", "|")  # beside the comma
-# Beside those that Arrow knows, such as NA, N/A, null, NaN and an empty cell.
-MARKERS = (
-    *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
-    *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
-)
 UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
 NO_CSV = {
     b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",

@@ -2,12 +2,33 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from quadlin.core.messages import Message
 
 
+class ColumnError(ValueError):
+    """A column that cannot be a feature; without it the others can be read."""
+
+    def __init__(self, column: str, text: str) -> None:
+        super().__init__(text)
+        self.column = column
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.column, *self.args)
+
+
 class SourceError(ValueError):
     """Rows that cannot be read; the text says which, why, and what to do."""
+
+    column: str | None = None  # the one that is to blame, where the others can be read without it
+
+    @classmethod
+    def about(cls, title: str, error: ValueError) -> "SourceError":
+        """Return an error that says where the rows are, and keeps the column that is to blame."""
+        told = cls(Message.joined([f"{title}:", *error.args]))
+        told.column = getattr(error, "column", None)
+        return told
 
 
 class IdentifierWarning(UserWarning):

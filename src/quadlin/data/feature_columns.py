@@ -142,7 +142,7 @@ def text_columns(
     try:
         text = {name for name in columns if name in declared or is_text(sample.get_column(name))}
     except ValueError as error:
-        raise SourceError(f"{title}: {error}") from None
+        raise SourceError.about(title, error) from None
     if options.encoder is None:
         return text
     encoded = dict(zip(options.encoder.input_names, options.encoder.levels, strict=True))

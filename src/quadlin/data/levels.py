@@ -9,6 +9,7 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns import (
+    MARKERS,
     Values,
     is_text,
     missing_in,
@@ -16,7 +17,7 @@ from quadlin.data.columns import (
     refuse_missing_rows,
     values_of,
 )
-from quadlin.data.errors import IdentifierWarning
+from quadlin.data.errors import ColumnError, IdentifierWarning
 from quadlin.data.label_sets import LabelSets, labels_in, warn_of_lists, warn_of_no_list
 from quadlin.data.level_codes import MISSING_LEVEL, Levels, filtered, label_of
 from quadlin.data.names import shortened
@@ -66,6 +67,7 @@ class LevelLearner:
         self.missing = missing  # "mean": a missing value is a level of its own
         self.separators = dict(separators or {})  # of the columns whose cells list several labels
         self.lists: set[Any] = set()  # those of them that have a list
+        self.notices_marks = True  # such as "?", unless the reader of the rows has looked for them
 
     @classmethod
     def of(
@@ -141,7 +143,8 @@ class LevelLearner:
             categorical=Option("categorical_features", [str(name)]),
         )
         if labels and all(DATE.fullmatch(label.strip()) for label in labels):
-            raise ValueError(
+            raise ColumnError(
+                str(name),
                 Message(
                     "Column {name!r} holds dates as text, such as {label!r}. Turn them into "
                     "numbers, such as the days since a start, the month or the weekday, or drop "
@@ -149,8 +152,13 @@ class LevelLearner:
                     name=str(name),
                     label=labels[0],
                     text=is_category,
-                )
+                ),
             )
+        told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        marks = _marks(told) if self.notices_marks else []
+        if marks:
+            _warn_of_marks(name, told, marks)
+            return
         strays = _strays(labels)
         if strays:
             place = "" if where is None else f", first in {where(name, strays[0])}"
@@ -161,7 +169,8 @@ class LevelLearner:
                 place=place,
             )
             if len(labels) > MOST_LEVELS:
-                raise ValueError(
+                raise ColumnError(
+                    str(name),
                     Message(
                         "Column {name!r} would be text with {count} levels, because {reason}. "
                         "Correct the value, or leave it empty if it is missing.{text}",
@@ -169,7 +178,7 @@ class LevelLearner:
                         count=len(labels),
                         reason=reason,
                         text=is_category,
-                    )
+                    ),
                 )
             warn(
                 Message(
@@ -188,10 +197,47 @@ class LevelLearner:
                 rows=self.rows,
             )
             if len(labels) > MOST_LEVELS:
-                raise ValueError(Message.joined([advice, Message("{text}", text=is_category)], ""))
+                parts = [advice, Message("{text}", text=is_category)]
+                raise ColumnError(str(name), Message.joined(parts, ""))
             warn(advice, IdentifierWarning)
         if not strays:
             warn_of_lists(name, labels)
+
+
+def _marks(labels: Sequence[str]) -> list[str]:
+    """Return the labels that usually stand for missing values; see `csv_look` for the rule."""
+    odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
+    if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
+        return odd
+    return [label for label in odd if label.strip() == "?"]
+
+
+def _warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
+    """Say that a mark of missing values makes a column of numbers text, or is a level of text."""
+    numbers = len(marks) < len(labels) and all(
+        label in marks or NUMBER.fullmatch(label) for label in labels
+    )
+    if numbers:
+        rest = Message(
+            "all else in it are numbers, each of which becomes a level. Turn the column into "
+            "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
+            "cast(pl.Float64, strict=False), and give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    else:
+        rest = Message(
+            "it is taken for a level. Replace it by None if it stands for a missing value, and "
+            "give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    warn(
+        Message(
+            "Column {name!r} has {marks}, which usually stands for a missing value: {rest}",
+            name=str(name),
+            marks=shortened(marks),
+            rest=rest,
+        )
+    )
 
 
 def _strays(labels: Sequence[str]) -> list[str]:

@@ -153,6 +153,7 @@ def _scanned(
     learner = LevelLearner(
         reader.columns, text, reader.dtype, declared, reader.missing, reader.separators
     )
+    learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # looked at before
     means = Means(len(reader.numbers))
     # Only rows that are kept may teach levels, and any column can drop a row.
     if reader.missing == "error":
@@ -177,7 +178,7 @@ def _scanned(
             where = partial(_first_row, walk)
             reader = replace(reader, encoder=TableEncoder.of(learner, where))
         except ValueError as error:
-            raise SourceError(Message.joined([f"{title}:", *error.args])) from None
+            raise SourceError.about(title, error) from None
     return feed, reader, learner.rows if needs_levels else None
 
 

@@ -26,7 +26,11 @@ from quadlin.estimators.categories import (
     refuse_undeclared,
     separators_in,
 )
-from quadlin.estimators.input_errors import clear_errors, refuse_text_targets
+from quadlin.estimators.input_errors import (
+    clear_errors,
+    refuse_missing_targets,
+    refuse_text_targets,
+)
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
 
@@ -169,6 +173,7 @@ def checked(
     """Return rows in memory that were checked and encoded, and their columns."""
     check_frame(X)
     refuse_text_targets(y)
+    refuse_missing_targets(y)
     first, fills = columns is None, estimator.missing == "mean"
     encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
     fill = estimator.fitted_.fill if fills and not first else None
@@ -187,7 +192,7 @@ def checked(
         X, y = check_X_y(encoded(draft, X, encoder, first, fill, learns=True), y, **checks)
     else:
         finite = "allow-nan" if fills else True
-        with clear_errors():
+        with clear_errors(X):
             X, y = validate_data(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
     y = moved(y, X)
@@ -222,7 +227,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
     else:
         checks = {"accept_sparse": "csr", "dtype": float_types(X), "reset": False}
         finite = True if fill is None else "allow-nan"
-        with clear_errors():
+        with clear_errors(X):
             X = validate_data(estimator, X, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
         X = X if fill is None else filled(X, fill, columns.names)

@@ -5,14 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from quadlin.core.messages import Message, Option
 
-MISSING = Message(
-    "Input X contains NaN (missing values). Use {mean}, which replaces them by the means of the "
-    "fitted rows, or fill or drop them beforehand.",
-    mean=Option("missing", "mean"),
-)
 COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
     "columns: np.hstack([X.real, X.imag])."
@@ -20,16 +16,65 @@ COMPLEX = (
 
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
-    """Say what to do where scikit-learn only says what is wrong."""
+def clear_errors(X: Any = None) -> Iterator[None]:
+    """Say where and what to do, where scikit-learn only says what is wrong with X."""
     try:
         yield
     except ValueError as error:
         if "Input X contains NaN" in str(error):
-            raise ValueError(MISSING) from None
+            raise ValueError(
+                Message(
+                    "Input X contains NaN (missing values){first}. Use {mean}, which replaces them "
+                    "by the means of the fitted rows, or fill or drop them beforehand.",
+                    first=_first_missing(X),
+                    mean=Option("missing", "mean"),
+                )
+            ) from None
         if "Complex data not supported" in str(error):
             raise ValueError(COMPLEX) from None
         raise
+
+
+def _first_missing(X: Any) -> str:
+    """Say where the first missing value of rows is."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    try:
+        values: Any = X.tocsr() if issparse(X) else np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # rows of other kinds, or on another device
+        return ""
+    if issparse(values):
+        at = np.flatnonzero(np.isnan(values.data))
+        if not len(at):
+            return ""
+        row, column = int(np.searchsorted(values.indptr, at[0], "right")) - 1, values.indices[at[0]]
+    else:
+        places = np.argwhere(np.isnan(values))
+        if not len(places) or places.shape[1] != 2:
+            return ""
+        row, column = places[0]
+    name = f"x{column}" if names is None else str(list(names)[column])
+    return f", first in row {row} (counted from 0) of column {name!r}"
+
+
+def refuse_missing_targets(y: Any) -> None:
+    """Refuse targets that are missing or infinite, by the first of them."""
+    if y is None:
+        return
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn has words for these
+        return
+    bad = ~np.isfinite(values)
+    if values.ndim not in (1, 2) or not bad.any():
+        return
+    row = int(np.argwhere(bad)[0, 0])
+    what = "NaN (a missing value)"
+    if not np.isnan(values[bad]).any():
+        what = "infinity or a value too large for dtype('float64')"
+    raise ValueError(
+        f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
+        f"{len(values)} targets are such. Leave those rows out of X and y."
+    )
 
 
 def refuse_text_targets(y: Any) -> None:

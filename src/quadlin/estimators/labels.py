@@ -12,6 +12,7 @@ from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source
+from quadlin.data.columns import missing_in
 from quadlin.explain.diagnosis import listed
 
 MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
@@ -20,16 +21,13 @@ MANY_CLASSES = 1000  # numbers in a source with more values than this are no lab
 def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and the number of the class of each label."""
     y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
+    bad = ~np.isfinite(y) if y.dtype.kind == "f" else missing_in(y)
+    if bad.any():
         raise ValueError(
-            "Input y contains NaN or infinity. Every row needs a label: leave out the others."
+            f"Input y contains NaN or infinity, first in row {int(bad.argmax())} (counted from 0); "
+            f"{int(bad.sum())} of the {len(y)} labels are such. Every row needs a label: leave out "
+            "the others."
         )
-    if y.dtype.kind == "O":
-        missing = np.asarray([label is None or label != label for label in y])
-        if missing.any():
-            raise ValueError(
-                f"Input y contains NaN: {missing.sum()} labels are missing. Leave these rows out."
-            )
     check_classification_targets(y)
     if classes is None:
         classes = sorted_classes(y)

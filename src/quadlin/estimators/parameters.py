@@ -18,10 +18,15 @@ from quadlin.estimators.categories import check_categories
 
 
 def float_types(X: Any) -> tuple[Any, Any]:
-    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in."""
+    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in.
+
+    The first is what others become: tensors of single precision that scikit-learn is going to turn
+    into arrays, whose dtype it does not know, stay single.
+    """
     array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
     xp = namespace(X) if array_api else np
-    return (xp.float64, xp.float32)
+    single = is_array_api_obj(X) and str(X.dtype).endswith("float32")
+    return (xp.float32, xp.float64) if single else (xp.float64, xp.float32)
 
 
 def checked_weight(weight: Any, y: Array) -> Array | None:

@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option, warn
-from quadlin.estimators.parameters import checked_weight
+from quadlin.estimators.input_errors import refuse_missing_targets
+from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.solve.phase import retrieve, squared
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -140,7 +141,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         weight = checked_weight(sample_weight, y)
         weight = np.ones(len(y)) if weight is None else weight
         real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
-        _check_count(int(np.count_nonzero(weight)), A.shape[1], real)
+        enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         result = retrieve(A, y, weight, real, effort, seed)
         if result.rank < A.shape[1]:
@@ -149,6 +150,8 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
                 "dimensions. Of all signals with the same intensities, this is the smallest."
             )
         self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
+        if not enough and self.status_ is not Status.interrupted:
+            self.status_ = Status.undetermined
         raise_or_warn(self.status_)
         return self
 
@@ -195,8 +198,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
             return A
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
-            types = (np.float64, np.float32)
-            return validate_data(self, A, accept_sparse="csr", dtype=types, reset=reset)
+            return validate_data(self, A, accept_sparse="csr", dtype=float_types(A), reset=reset)
         # scikit-learn's check of entries refuses complex ones, so their two parts are checked.
         if rows.ndim != 2:
             raise ValueError(
@@ -228,10 +230,10 @@ def search_effort(estimator: Any) -> Effort:
 
 
 def raise_or_warn(status: Status) -> None:
-    """Pass Ctrl-C on, and warn where a search did not end well."""
+    """Pass Ctrl-C on, and warn where a search did not end well, unless it has been said before."""
     if status is Status.interrupted:
         raise KeyboardInterrupt(status.value)
-    if status is not Status.converged:
+    if status not in (Status.converged, Status.undetermined):
         text = Message("{status}: {advice}", status=status.name, advice=status.value)
         warn(text, ConvergenceWarning)
 
@@ -244,6 +246,7 @@ def _intensities(y: Any, n: int) -> np.ndarray:
         raise ValueError(
             "Complex data not supported in y: give the intensities |A @ z|², real numbers."
         )
+    refuse_missing_targets(y)
     y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     y = column_or_1d(y, warn=True)
     if len(y) != n:
@@ -258,8 +261,8 @@ def _intensities(y: Any, n: int) -> np.ndarray:
     return np.asarray(y)
 
 
-def _check_count(n: int, d: int, real: bool) -> None:
-    """Warn where there are too few measurements for the signal to be determined."""
+def _is_enough(n: int, d: int, real: bool) -> bool:
+    """Tell whether measurements can determine a signal, and warn where they cannot."""
     needed = 2 * d - 1 if real else 2 * d
     if n < needed:
         kind = "real" if real else "complex"
@@ -267,3 +270,4 @@ def _check_count(n: int, d: int, real: bool) -> None:
             f"{n} measurements do not determine a {kind} signal of {d} entries: at least {needed} "
             f"are needed, and about {ENOUGH * d} for the search to succeed. Add measurements."
         )
+    return n >= needed

@@ -11,11 +11,18 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.messages import Message, Option, warn
-from quadlin.estimators.parameters import checked_weight, is_auto
+from quadlin.core.messages import Message, Option
+from quadlin.estimators.input_errors import refuse_missing_targets
+from quadlin.estimators.parameters import checked_weight, float_types, is_auto
 from quadlin.estimators.phase import raise_or_warn, search_effort
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.estimators.sensing_rows import FLOATS, pair_of_rows, refuse_complex, warn_of_diagonal
+from quadlin.estimators.sensing_rows import (
+    as_pair,
+    pair_of_rows,
+    refuse_complex,
+    warn_of_count,
+    warn_of_diagonal,
+)
 from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -149,22 +156,33 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self
         """
         effort = search_effort(self)
+        A = as_pair(A)
         refuse_complex(A)
+        refuse_missing_targets(y)
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
-        A, y = validate_data(self, A, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
+        types = float_types(A)
+        A, y = validate_data(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
         model = self._symmetric(self.rank)
         try:
-            model.fit(A, y, sample_weight)
+            with catch_warnings():
+                simplefilter("ignore", ConvergenceWarning)  # said below in words for measurements
+                model.fit(A, y, sample_weight)
             if is_auto(self.rank):
                 model = self._lowest_exact(model, A, y, sample_weight)
         finally:
             if hasattr(model, "fitted_"):  # Ctrl-C leaves a model too
                 self.left_ = self.right_ = np.asarray(model.components_).T
                 self.values_ = np.asarray(model.eigenvalues_)
-                self.status_, self.history_ = model.status_, model.history_
+                self.history_ = model.history_
+                weak = model.status_ in (Status.too_few_rows, Status.out_of_passes)
+                self.status_ = Status.undetermined if weak else model.status_
                 self.is_pair_ = False
         warn_of_diagonal(A, self.rank_)
+        if self.status_ is Status.undetermined:
+            k, d = self.rank_, A.shape[1]
+            warn_of_count(model.n_samples_seen_, k, k * d - k * (k - 1) // 2)
+        raise_or_warn(self.status_)
         return self
 
     def predict(self, A: Any) -> np.ndarray:
@@ -180,6 +198,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         array (n_samples,)
         """
         check_is_fitted(self)
+        A = as_pair(A)
         if isinstance(A, tuple) != self.is_pair_:
             form = "(A, B)" if self.is_pair_ else "A"
             raise ValueError(f"The matrix was fitted to rows {form}: give rows of the same form.")
@@ -192,7 +211,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
                     f"expecting {expected[0]} and {expected[1]}."
                 )
         else:
-            left = right = validate_data(self, A, accept_sparse="csr", dtype=FLOATS, reset=False)
+            types = float_types(A)
+            left = right = validate_data(self, A, accept_sparse="csr", dtype=types, reset=False)
         return np.asarray((left @ self.left_) * (right @ self.right_) @ self.values_)
 
     @property
@@ -281,15 +301,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         n, dof = int(np.count_nonzero(weight)), self.rank_ * (self.n_features_in_ - self.rank_)
         if n < dof:
-            warn(
-                Message(
-                    "{n} measurements do not determine a matrix of rank {k}, which has {dof} "
-                    "unknowns. Add measurements, about two for each unknown, or lower {rank}.",
-                    n=n,
-                    k=self.rank_,
-                    dof=dof,
-                    rank=Option("rank"),
-                )
-            )
+            warn_of_count(n, self.rank_, dof)
+            if self.status_ is not Status.interrupted:
+                self.status_ = Status.undetermined
         raise_or_warn(self.status_)
         return self

@@ -7,8 +7,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
-
-FLOATS = (np.float64, np.float32)
+from quadlin.estimators.parameters import float_types
 
 
 def refuse_complex(rows: Any) -> None:
@@ -21,12 +20,18 @@ def refuse_complex(rows: Any) -> None:
             )
 
 
+def as_pair(rows: Any) -> Any:
+    """Return a list of two tables as a tuple; everything else stays as it is."""
+    tables = isinstance(rows, list) and [len(getattr(X, "shape", ())) for X in rows] == [2, 2]
+    return tuple(rows) if tables else rows
+
+
 def pair_of_rows(pair: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return the rows a and b as numbers."""
     if len(pair) != 2:
         raise ValueError(f"Give two arrays of rows, (A, B); there are {len(pair)}.")
     A, B = (
-        check_array(X, accept_sparse="csr", dtype=FLOATS, input_name=name)
+        check_array(X, accept_sparse="csr", dtype=float_types(X), input_name=name)
         for X, name in zip(pair, "AB", strict=True)
     )
     if A.shape[0] != B.shape[0]:
@@ -35,6 +40,21 @@ def pair_of_rows(pair: tuple[Any, ...]) -> tuple[Any, Any]:
             "row of each."
         )
     return A, B
+
+
+def warn_of_count(n: int, rank: int, unknowns: int) -> None:
+    """Say how many measurements there are, and how many a matrix of some rank needs."""
+    if n >= unknowns:
+        text = (
+            "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
+            "unknowns: the search came to no end. Add measurements, or lower {rank}."
+        )
+    else:
+        text = (
+            "{n} measurements do not determine a matrix of rank {k}, which has {unknowns} "
+            "unknowns. Add measurements, about two for each unknown, or lower {rank}."
+        )
+    warn(Message(text, n=n, k=rank, unknowns=unknowns, rank=Option("rank")))
 
 
 def warn_of_diagonal(A: Any, rank: int) -> None:

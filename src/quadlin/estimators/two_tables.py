@@ -81,7 +81,7 @@ class TwoTables:
             return self._trusted(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in own])
         finite = True if self.fill is None else "allow-nan"
-        with clear_errors():
+        with clear_errors(chosen.to_native()):
             X = check_array(chosen.to_native(), dtype=np.float64, ensure_all_finite=finite)
         return self._trusted(Half(X if self.fill is None else filled(X, self.fill, own), features))
 

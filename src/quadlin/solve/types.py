@@ -55,6 +55,10 @@ class Status(Enum):
         "Add measurements, or raise {n_starts}.",
         n_starts=Option("n_starts"),
     )
+    undetermined = (
+        "The measurements do not determine all unknowns, or hardly so: others fit them as well. "
+        "Add measurements."
+    )
     searching = Message(
         "The rows so far do not show all components of the quadratic part. "
         "Learn from more rows, or lower {rank}.",

@@ -1,0 +1,90 @@
+"""Rows and targets that cannot be used: the message says which, and what to do."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.sparse import csr_matrix
+
+from quadlin import (
+    FactorizationMachineClassifier,
+    MatrixSensing,
+    PhaseRetriever,
+    SecondOrderClassifier,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+)
+
+
+def rows(n=40, d=3, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    return X, (X[:, 0] + X[:, 1] * X[:, 2]).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [SecondOrderRegressor(), SecondOrderRegressorCV(cv=2), PhaseRetriever(), MatrixSensing()],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_missing_target_is_named_by_its_row(estimator):
+    X, y = rows()
+    y = y**2
+    y[[7, 9]] = np.nan
+    words = r"y contains NaN.*first in row 7 \(counted from 0\); 2 of the 40 targets"
+    with pytest.raises(ValueError, match=words):
+        estimator.fit(X, y)
+    y[[7, 9]] = 1.0, np.inf
+    with pytest.raises(ValueError, match=r"y contains infinity.*row 9 "):
+        estimator.fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [SecondOrderClassifier(), FactorizationMachineClassifier()])
+def test_a_missing_label_is_named_by_its_row(estimator):
+    X, y = rows()
+    labels = (y > 0).astype(float)
+    labels[5] = np.nan
+    with pytest.raises(ValueError, match="row 5 "):
+        estimator.fit(X, labels)
+    words = np.where(y > 0, "yes", "no").astype(object)
+    words[6] = None
+    with pytest.raises(ValueError, match="row 6 "):
+        estimator.fit(X, words)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_matrix, pl.DataFrame, pd.DataFrame])
+def test_a_missing_value_of_x_is_named_by_its_row_and_column(kind):
+    X, y = rows()
+    X[4, 2] = np.nan
+    if kind in (pl.DataFrame, pd.DataFrame):
+        X, column = kind({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}), "c"
+    else:
+        X, column = kind(X), "x2"
+    with pytest.raises(ValueError, match=rf"row 4 \(counted from 0\) of column '{column}'"):
+        SecondOrderRegressor().fit(X, y)
+
+
+def test_tensors_of_single_precision_stay_so_without_array_api_dispatch():
+    torch = pytest.importorskip("torch")
+    X, y = rows(200, dtype=np.float32)
+    model = SecondOrderRegressor(2, alpha=0.1, random_state=0)
+    oracle = model.fit(X, y).predict(X)
+    model.fit(torch.asarray(X), torch.asarray(y))
+    predicted = model.predict(torch.asarray(X))
+    assert predicted.dtype == np.float32
+    assert model.coef_.dtype == np.float32
+    np.testing.assert_array_equal(predicted, oracle)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_marks_of_missing_values_in_frames_are_noticed(frame):
+    rng = np.random.default_rng(0)
+    power, y = rng.integers(1, 9, 60).astype(str), rng.standard_normal(60)
+    power[3] = "?"
+    with pytest.warns(UserWarning, match=r"'power' has '\?'.*to_numeric.*missing=\"mean\""):
+        SecondOrderRegressor(1, alpha=1.0).fit(frame({"power": power, "x": y**2}), y)
+    city = np.where(power == "?", "?", "Oslo").astype(object)
+    city[::2] = "Rome"
+    city[5] = "?"
+    with pytest.warns(UserWarning, match=r"'city' has '\?'.*taken for a level"):
+        SecondOrderRegressor(1, alpha=1.0).fit(frame({"city": city, "x": y**2}), y)
