@@ -9,7 +9,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
 from quadlin.solve.evidence import Kernel
-from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
+from quadlin.solve.leave_one_out import left_out_error, left_out_errors, left_out_errors_by_rows
 from quadlin.solve.tangent_gram import columns, product_kernel, tangent_gram
 from quadlin.solve.types import Options
 
@@ -62,8 +62,34 @@ def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     gram = tangent_gram(rows, units, options, np.eye(3))
     kernel, _ = product_kernel(rows, units, 8, total)  # fewer rows than products, it is told
     assert isinstance(kernel, Kernel)
-    error = left_out_error_by_rows(kernel, ALPHA)
+    error = left_out_errors_by_rows(kernel, ALPHA)[0]
     assert error == pytest.approx(left_out_error(rows, units, gram, ALPHA, total), rel=1e-9)
+
+
+FACTORS = (1.0, 0.05, 20.0)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("parts", [{}, {"fit_linear": False}, {"fit_intercept": False}])
+def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
+    rows, units, options = problem(weight=np.linspace(0.2, 3, 14), **parts)
+    U = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0][:, :k]
+    gram = tangent_gram(rows, units, options, U)
+    walks = rows.walks
+    errors = left_out_errors(rows, units, gram, ALPHA, 22.4, FACTORS)
+    assert rows.walks == walks + 1
+    for factor, error in zip(FACTORS, errors, strict=True):
+        alpha = (factor * ALPHA[0], factor * ALPHA[1])
+        assert error == pytest.approx(left_out_error(rows, units, gram, alpha, 22.4), rel=1e-9)
+
+
+def test_products_of_rows_tell_the_errors_for_all_multiples_too():
+    rows, units, _ = problem()
+    kernel, _ = product_kernel(rows, units, 8, 14.0)
+    errors = left_out_errors_by_rows(kernel, ALPHA, FACTORS)
+    for factor, error in zip(FACTORS, errors, strict=True):
+        alpha = (factor * ALPHA[0], factor * ALPHA[1])
+        assert error == pytest.approx(left_out_errors_by_rows(kernel, alpha)[0], rel=1e-9)
 
 
 def test_a_quadratic_part_that_a_few_extreme_rows_carry_is_left_out():

@@ -1,9 +1,11 @@
-"""The fit that chooses rank and penalties by itself, by their evidence.
+"""The fit that chooses rank and penalties by itself: evidence proposes, rows left out must agree.
 
 Candidates are ridge regression (rank 0), all products (rank d, where a matrix of them fits) and
-low ranks: from a moderate one down or up as long as the evidence rises. Nothing is held out. Where
-there are more than 40 rows per parameter, a sample of them chooses: it is drawn by what the rows
-hold, so that their order does not matter.
+low ranks: from a moderate one down or up as long as the evidence rises. All products, whose penalty
+reaches from nothing to ridge regression, are the answer unless something is clearly better. With
+fewer than 100 rows per parameter, rows that are left out one at a time must agree, also on the size
+of the penalties. Where there are more than 40 rows per parameter, a sample of them chooses: it is
+drawn by what the rows hold, so that their order does not matter.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +28,9 @@ from quadlin.solve.whitening import Whitener
 FIRST_RANK, MOST_RANK = 4, 16
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
-MANY_ROWS = 20  # per parameter: with so many no few rows carry a fit
+MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
+CLEARLY = 3.0  # log evidence, odds of 20: by which a structure must be better than none
+AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 TIE = 0.1  # of what is closer the lowest rank is taken
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
@@ -121,7 +125,41 @@ class Search(Candidates):
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
             self.candidate(self.d)
-        return next(c for c in self.by_merit() if c.rank == 0 or self.predicts_better(c))
+        return self.decided()
+
+    def decided(self) -> Candidate:
+        """Return the low rank that is clearly better than none by evidence and by rows left out.
+
+        Otherwise ridge regression or all products, whichever predicts rows left out better. The
+        evidence believes that the noise is Gaussian and the model true; a few extreme rows may
+        carry a quadratic part that says nothing about the others.
+        """
+        if min(c.noise for c in self.candidates()) <= NO_NOISE:
+            return self.by_merit()[0]
+        ends = [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+        least = max(c.merit for c in ends) + CLEARLY * (len(ends) > 1 and self.plain)
+        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= least]
+        end = self.better_end(*ends)
+        return next((c for c in low if self.agree(c, end)), end)
+
+    def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return ridge regression or all products, with the better size of its penalties."""
+        if products is None:
+            return ridge if self.many_rows(ridge) else self.sized(ridge)
+        if self.many_rows(products):
+            return max(ridge, products, key=lambda c: c.merit)
+        saved = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
+        ridge, products = self.sized(ridge), self.sized(products)
+        better = self.left_out(products) < (1 - saved) * self.left_out(ridge)
+        return products if better else ridge
+
+    def many_rows(self, candidate: Candidate) -> bool:
+        """Tell whether so many rows say how much to fit that the evidence needs no check."""
+        return self.n_rows >= MANY_ROWS * candidate.parameters
+
+    def agree(self, candidate: Candidate, end: Candidate) -> bool:
+        """Tell whether rows left out one at a time are predicted at least as well."""
+        return self.many_rows(candidate) or self.left_out(candidate) <= self.left_out(end)
 
     def by_merit(self) -> list[Candidate]:
         """Return the candidates, the best first; of those that tie with it, the lowest rank."""
@@ -130,17 +168,6 @@ class Search(Candidates):
             self.candidates(),
             key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
         )
-
-    def predicts_better(self, candidate: Candidate) -> bool:
-        """Tell whether rows left out one at a time are predicted at least as well as by a ridge.
-
-        The evidence believes that the noise is Gaussian and the model true; a few extreme rows
-        may carry a quadratic part that says nothing about the others.
-        """
-        few = self.n_rows < MANY_ROWS * candidate.parameters
-        if not few or candidate.noise <= NO_NOISE:
-            return True
-        return self.left_out(candidate) <= self.left_out(self.ridge())
 
     def climb(self, k: int, most: int) -> None:
         """Go up by doubles where one more is better, and down by ones while the evidence rises."""

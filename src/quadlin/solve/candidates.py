@@ -18,7 +18,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.evidence import Evidence, Kernel, far_behind, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.leave_one_out import left_out_error, left_out_error_by_rows
+from quadlin.solve.leave_one_out import left_out_errors, left_out_errors_by_rows
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, quick_start
@@ -36,6 +36,9 @@ BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
 MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 NEAR = 10.0  # penalties within this factor share a whitener
+FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
+WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
+CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Candidates:
     weight: float
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
-    errors: dict[int, float] = field(default_factory=dict)  # of rows left out, by rank
+    errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
 
@@ -108,14 +111,32 @@ class Candidates:
 
     def left_out(self, candidate: Candidate) -> float:
         """Return the mean squared error of rows left out one at a time."""
-        if candidate.rank not in self.errors:
-            gram, alpha = candidate.gram, candidate.alpha
-            self.errors[candidate.rank] = (
-                left_out_error_by_rows(gram, alpha)
-                if isinstance(gram, Kernel)
-                else left_out_error(self.rows, self.units, gram, alpha, self.weight)
-            )
-        return self.errors[candidate.rank]
+        key = candidate.rank, candidate.alpha
+        if key not in self.errors:
+            self.errors[key] = float(self._left_out(candidate, [1.0])[0])
+        return self.errors[key]
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with penalties of the size that rows left out ask for.
+
+        That of largest evidence, unless a multiple of it predicts them better by more than chance.
+        """
+        gram = candidate.gram
+        if (len(gram.y) if isinstance(gram, Kernel) else candidate.parameters) > CHEAP_EIGENVECTORS:
+            return candidate
+        errors = self._left_out(candidate, FACTORS)
+        best = int(np.argmin(errors))
+        best = best if errors[best] < WORTH * errors[0] else 0
+        first, second = candidate.alpha
+        resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
+        self.errors[resized.rank, resized.alpha] = float(errors[best])
+        return resized
+
+    def _left_out(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        gram, alpha = candidate.gram, candidate.alpha
+        if isinstance(gram, Kernel):
+            return left_out_errors_by_rows(gram, alpha, factors)
+        return left_out_errors(self.rows, self.units, gram, alpha, self.weight, factors)
 
     def candidates(self) -> list[Candidate]:
         """Return what was tried."""

@@ -9,16 +9,20 @@ error
 from its residual r and its leverage h. That is exact for ridge regression and for all products.
 For a low rank it is so on the tangent space, whose directions were chosen with the row at hand: a
 little too small then, but it tells where a few extreme rows carry the fit.
+
+With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass tells the
+errors for all multiples of the ridge.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, solve_triangular
 
-from quadlin.core.arrays import Array, moved, namespace
+from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
+from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.evidence import Kernel
@@ -27,58 +31,100 @@ from quadlin.solve.tangent_gram import Basis, TangentGram, columns, in_parts
 from quadlin.solve.types import Options
 
 LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
+SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
 
 
 @dataclass(frozen=True)
 class LeftOut(Additive):
-    """Σω e² of rows that were left out one at a time."""
+    """Σω e² of rows that were left out one at a time, for each multiple of the ridge."""
 
-    squares: Array  # (1,)
+    squares: Array  # (f,)
+
+
+@dataclass(frozen=True)
+class Inverses:
+    """A⁻¹ = Q diag(s) Qᵀ for each multiple of the ridge, and what it makes of the target."""
+
+    Q: Array  # (p, p)
+    s: Array  # (p, f)
+    theta: Array  # (p, f), s ∘ QᵀΦᵀΩy
+    mean: Array  # (p + 1,), of the columns and of y, where there is an intercept, else 0
+    share: float  # of the intercept in the leverage of a row of weight 1
 
 
 def _left_out(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, theta: Array, root: Array
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> LeftOut:
-    """Sum over one chunk; A⁻¹ = root rootᵀ."""
-    return in_parts(_left_out_part, chunk, units, options, basis, theta, root)
+    """Sum over one chunk."""
+    return in_parts(_left_out_part, chunk, units, options, basis, inverses)
 
 
 def _left_out_part(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, theta: Array, root: Array
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> LeftOut:
-    A = columns(chunk, units, options, basis)
-    A, xp = A if options.fit_intercept else A[:, 1:], namespace(A)
-    weight = xp.ones_like(A[:, 0])
+    A = columns(chunk, units, options, basis)[:, 1:] - inverses.mean
+    xp = namespace(A)
+    weight = xp.ones_like(A[:, :1])
     if chunk.weight is not None:
-        weight = xp.astype(chunk.weight, xp.float64)
-    leverage = weight * xp.sum((A[:, :-1] @ root) ** 2, axis=1)
-    error = (A[:, -1] - A[:, :-1] @ theta) / (1 - xp.clip(leverage, max=LARGEST_LEVERAGE))
-    return LeftOut(xp.sum(weight * error**2, keepdims=True))
+        weight = xp.astype(chunk.weight, xp.float64)[:, None]
+    T = A[:, :-1] @ inverses.Q
+    residual = A[:, -1:] - T @ inverses.theta
+    leverage = weight * ((T * T) @ inverses.s + inverses.share)
+    error = residual / (1 - xp.clip(leverage, max=LARGEST_LEVERAGE))
+    return LeftOut(xp.sum(weight * error**2, axis=0))
+
+
+def left_out_errors(
+    rows: Rows,
+    units: Units,
+    gram: TangentGram,
+    alpha: Alpha,
+    weight: float,
+    factors: Sequence[float] = (1.0,),
+) -> np.ndarray:
+    """Return the mean squared error of rows left out one at a time, for multiples of a penalty.
+
+    In units of the standardised target. `alpha` are the penalties of w and M. One pass and O(np²),
+    for several factors O(p³) for eigenvectors as well.
+    """
+    linear, total = gram.centred(weight), gram.products[0, 0]
+    first = int(gram.options.fit_intercept)
+    ridge = np.maximum(gram.penalty(alpha)[first:], SMALLEST_RIDGE * weight)
+    with one_blas_thread():
+        if len(factors) == 1 and len(ridge):  # LAPACK knows no empty matrix
+            A = linear.products + np.diag(factors[0] * ridge)
+            L = cho_factor(A, lower=True)[0]
+            Q = solve_triangular(L, np.eye(len(L)), lower=True).T
+            s = np.ones((len(L), 1))
+        else:
+            root = 1 / np.sqrt(ridge)
+            values, V = np.linalg.eigh(root[:, None] * linear.products * root)
+            Q, s = root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+    mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
+    arrays = Q, s, s * (Q.T @ linear.right)[:, None], mean
+    inverses = Inverses(*(moved(a, units.scale) for a in arrays), 1 / total if first else 0.0)
+    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
+    return to_numpy(squares) / weight
 
 
 def left_out_error(
     rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
 ) -> float:
-    """Return the mean squared error of rows left out one at a time: one pass, O(np²).
-
-    In units of the standardised target. `alpha` are the penalties of w and M.
-    """
-    penalty = gram.penalty(alpha)
-    L, _ = cho_factor(gram.products[:-1, :-1] + np.diag(penalty), lower=True)
-    root = solve_triangular(L, np.eye(len(L)), lower=True).T
-    theta = root @ (root.T @ gram.products[:-1, -1])
-    on_device = (moved(a, units.scale) for a in (theta, root))
-    total = rows.reduce(_left_out, units, gram.options, gram.basis, *on_device)
-    return float(total.squares[0]) / weight
+    """Return the mean squared error of rows left out one at a time: one pass, O(np²)."""
+    return float(left_out_errors(rows, units, gram, alpha, weight)[0])
 
 
-def left_out_error_by_rows(kernel: Kernel, alpha: Alpha) -> float:
+def left_out_errors_by_rows(
+    kernel: Kernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
+) -> np.ndarray:
     """Return the same from the products of rows: O(n³).
 
     The intercept adds each row's share of all weight to its leverage.
     """
     total = kernel.weight + 1
-    K = sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True))
-    inverse = np.linalg.inv(np.eye(len(kernel.y)) + K)
-    left = np.maximum(np.diag(inverse) - kernel.shares, 1 - LARGEST_LEVERAGE)
-    return float(np.sum((inverse @ kernel.y / left) ** 2)) / total
+    with one_blas_thread():
+        values, V = np.linalg.eigh(sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True)))
+    s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+    left = np.maximum((V * V) @ s - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
+    errors = V @ (s * (V.T @ kernel.y)[:, None]) / left
+    return np.asarray(np.sum(errors**2, axis=0)) / total

@@ -157,9 +157,9 @@ class LogisticSearch(Search):
                 break
         return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
 
-    def predicts_better(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate may be chosen: its evidence knows no extreme targets."""
-        return True
+    def decided(self) -> Candidate:
+        """Return the candidate of largest evidence, which knows no extreme targets."""
+        return self.by_merit()[0]
 
     def fitted_model(self, options: Options, model: Model | None) -> Model:
         """Fit a rank with given penalties, outright where that is cheap."""

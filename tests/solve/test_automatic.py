@@ -1,0 +1,101 @@
+"""Which candidate is chosen: what evidence proposes, and what rows left out say to it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quadlin import SecondOrderRegressor
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import survey
+from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, Search
+from quadlin.solve.candidates import MARGIN
+from quadlin.solve.types import Options
+
+D, N = 4, 60
+
+
+def search(evidence, left_out):
+    """Return a search whose candidates have these evidences and errors of rows left out, by rank.
+
+    Their penalties have the right size already.
+    """
+    rng = np.random.default_rng(0)
+    rows = Rows.of(MemorySource(rng.standard_normal((N, D)), rng.standard_normal(N)))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+
+    class Told(Search):
+        def sized(self, candidate):
+            return candidate
+
+    told = Told(rows, units, Options(rank=0), N, float(N), 0)
+    for k in evidence:
+        candidate = replace(told.candidate(k), evidence=evidence[k] + MARGIN * (k > 0))
+        told.tried[k] = candidate
+        told.errors[k, candidate.alpha] = left_out[k]
+    return told
+
+
+CASES = {
+    "products predict best": ({0: 0.0, D: -9.0}, {0: 1.0, D: 0.8}, D),
+    "ridge regression predicts best": ({0: 0.0, D: 9.0}, {0: 0.8, D: 1.0}, 0),
+    "products by chance": ({0: 0, D: -1}, {0: 1, D: 1 - 0.9 * AGAINST / N}, 0),
+    "products by both": ({0: 0, D: 1}, {0: 1, D: 1 - 0.1 * AGAINST / N}, D),
+    "a rank is clearly better": ({0: 0, 1: CLEARLY + 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, 1),
+    "a rank is a little better": ({0: 0, 1: CLEARLY - 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, D),
+    "rows left out disagree": ({0: 0.0, 1: 50.0, D: 0.0}, {0: 1.0, 1: 0.9, D: 0.8}, D),
+    "they agree on the next": ({0: 0, 1: 40, 2: 50, D: 0}, {0: 1, 1: 0.7, 2: 0.9, D: 0.8}, 1),
+    "no products fit": ({0: 0.0, 1: 0.5}, {0: 1.0, 1: 0.9}, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_choice_is_what_evidence_proposes_and_rows_left_out_confirm(case):
+    evidence, left_out, chosen = CASES[case]
+    assert search(evidence, left_out).decided().rank == chosen
+
+
+def test_many_rows_need_no_check():
+    told = search({0: 0.0, 1: 50.0, D: 0.0}, {0: 1.0, 1: 0.9, D: 0.8})
+    told.n_rows = MANY_ROWS * D * (D + 3) // 2
+    assert told.decided().rank == 1
+
+
+def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_better():
+    # The prior of w and M is not what the evidence believes: three features matter, five do not.
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(3, (150, 8))
+    y = X[:, 0] * X[:, 1] + X[:, 2] + rng.standard_t(3, 150)
+    rows = Rows.of(MemorySource(X, y))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+    found = Search(rows, units, Options(rank=0), 150, 150.0, 0)
+    candidate = found.candidate(8)
+    far = replace(candidate, alpha=tuple(30 * a for a in candidate.alpha))
+    sized = found.sized(far)
+    assert sized.alpha[0] < far.alpha[0] / 3
+    assert sized.alpha[1] / sized.alpha[0] == pytest.approx(far.alpha[1] / far.alpha[0])
+    assert found.left_out(sized) < 0.99 * found.left_out(far)
+    again = found.sized(sized)  # nothing left to gain: it stays
+    assert again.alpha == sized.alpha
+
+
+def relative_error(model, X, y):
+    return np.sqrt(np.mean((y - model.predict(X)) ** 2)) / y.std()
+
+
+# Evidence alone takes ranks 1 and 2 for these, with errors of .83 and .92 on new rows; a ridge that
+# is chosen by cross-validation has .77 and .72, and the default is now at .74 and .81.
+@pytest.mark.filterwarnings("ignore:.* far outside the range", "ignore:A handful of rows")
+@pytest.mark.parametrize(("seed", "limit"), [(11, 0.78), (17, 0.86)])
+def test_a_ratio_of_features_is_not_taken_for_a_low_rank(seed, limit):
+    rng = np.random.default_rng(seed)
+    X = np.exp(0.7 * rng.normal(size=(1100, 6)))
+    L = np.log(X)
+    y = L[:, 0] / (0.3 + np.abs(L[:, 1]))
+    y = y + 0.5 * y.std() * rng.normal(size=1100)
+    model = SecondOrderRegressor().fit(X[:100], y[:100])
+    assert relative_error(model, X[100:], y[100:]) < limit
