@@ -115,6 +115,23 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     np.testing.assert_allclose(score.spread, (weight * (left / (1 - leverage)) ** 2) @ influence**2)
 
 
+def test_rows_left_out_have_the_errors_of_fits_without_them():
+    X, y, weight = some_rows()
+    rows, units = in_memory(X, y, weight)
+    search = PairSearch(rows, units, alpha=(0.3, 0.0, 0.2))
+    fit = search.run()
+    assert len(fit.i) > 0
+    Z, ridge = Block(X, units).toarray(), np.full(6 + len(fit.i), 0.3)
+    ridge[0], ridge[6:] = 0.0, 0.2
+    A = np.concatenate([np.ones((60, 1)), Z, Z[:, fit.i] * Z[:, fit.j]], axis=1)
+    r, total = (y - units.target.mean) / units.target.scale, 0.0
+    for i in np.flatnonzero(weight):
+        others = np.where(np.arange(60) == i, 0.0, weight)
+        gram = A.T @ (others[:, None] * A) + np.diag(ridge)
+        total += weight[i] * (r[i] - A[i] @ np.linalg.solve(gram, A.T @ (others * r))) ** 2
+    assert search.left_out_error() == pytest.approx(total / weight.sum(), rel=1e-6)
+
+
 def test_the_tangent_columns_are_what_a_small_change_of_l_adds():
     X, y, _ = some_rows()
     _, units = in_memory(X, y)

@@ -17,6 +17,7 @@ from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.automatic import Search
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic_choice import fit_logistic
@@ -105,7 +106,8 @@ def fit(
     if outcome is not None and hook is not None:
         hook(outcome.state)
     if outcome is None:
-        outcome = Outcome(*_fit_state(task, rows, surveyed, warm, hook))
+        search = stage.search if stage is not None and stage.looked else None
+        outcome = Outcome(*_fit_state(task, rows, surveyed, warm, hook, search))
         if stage is not None:
             outcome = pairs_beside(stage, outcome, rows, surveyed)
     state, options, weighted = outcome.state, outcome.options, outcome.rows
@@ -133,6 +135,7 @@ def _fit_state(
     surveyed: Survey,
     warm: FitState | None,
     on_step: Callable[[FitState], bool] | None,
+    search: Search | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     make_units, seed, automatic = task.make_units, task.seed, task.automatic
@@ -140,7 +143,7 @@ def _fit_state(
     if task.options.loss == "logistic":
         return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
     if not task.robust:
-        return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed), rows
+        return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
     options = _tight(task, surveyed)
     if automatic:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quadlin.core.arrays import moved
 from quadlin.core.model import in_units
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.estimators.pair_request import refuse_uninformative
 from quadlin.explain.pair_report import PairReport, empty_report, report_of
-from quadlin.solve.choice import Automatic, fit_choosing
-from quadlin.solve.distinct import distinct_rows
+from quadlin.solve.automatic import Search
+from quadlin.solve.choice import Automatic, fit_choosing, search_of
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.pair_joint import Joint
@@ -72,7 +71,7 @@ class PairStage:
     ) -> None:
         self.task, self.request, self.rows, self.units = task, request, rows, units
         self.tally, self.weight = surveyed.tally, surveyed.features.weight
-        self.looked = False
+        self.surveyed, self.looked = surveyed, False
 
     @property
     def possible(self) -> bool:
@@ -82,16 +81,12 @@ class PairStage:
     @cached_property
     def composer(self) -> Composer:
         """Return what searches; as for the evidence, each different row counts once on average."""
-        task, tally = self.task, self.tally
-        n_rows = distinct_rows(self.rows, self.units, tally.counting)
-        share, counted = n_rows / self.weight, self.rows
-        if share != 1:
-            counted = counted.reweighted(moved(np.full(tally.rows, share), self.units.scale))
+        task = self.task
         return Composer(
-            counted,
+            self.search.rows,
             self.units,
             task.options,
-            n_rows,
+            self.search.n_rows,
             task.seed,
             self.request,
             task.make_units.fields,
@@ -99,7 +94,14 @@ class PairStage:
             not task.automatic.alpha,
             task.automatic.alpha,
             self._refit,
+            self.search,
         )
+
+    @cached_property
+    def search(self) -> Search:
+        """Return the search for a rank, which pairs are compared with."""
+        task = self.task
+        return search_of(self.rows, self.units, task.options, self.surveyed, task.seed)
 
     def alone(self, linear: FitState, options: Options) -> Outcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
@@ -109,8 +111,11 @@ class PairStage:
 
     def beside(self, state: FitState, options: Options) -> Outcome:
         """Return a fit with pairs beside it, or as it was."""
-        composer, composite = self.composer, None
-        if not (self.looked and composer.clean and not state.model.s.shape[0]):
+        composer, composite, rank = self.composer, None, state.model.s.shape[0]
+        # Where pairs beside ridge regression are nothing, or worse than all products, those are.
+        nothing = self.looked and composer.clean and not rank
+        refused = composer.refused and rank in (0, composer.d)
+        if not (nothing or refused):
             composite = composer.composed(self._beside(state, options))
         if composite is not None:
             return self._outcome(composite, state, options)
@@ -166,7 +171,7 @@ def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, 
         return stage, None
     options, chooses = replace(task.options, rank=0), Automatic(False, task.automatic.alpha)
     linear, options = fit_choosing(
-        rows, options, task.make_units, task.seed, chooses, surveyed=surveyed
+        rows, options, task.make_units, task.seed, chooses, None, None, surveyed, stage.search
     )
     if linear.status is Status.interrupted:
         return stage, Outcome(linear, options, rows)

@@ -36,6 +36,15 @@ NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
 
 @dataclass(frozen=True)
+class Rival:
+    """What else could be fitted: pairs of features beside ridge regression."""
+
+    merit: float  # log evidence, less what it must have in advance
+    left_out: float  # mean squared error of rows left out, of the standardised target
+    parameters: int
+
+
+@dataclass(frozen=True)
 class Choice:
     """The fit of largest evidence, and what it was chosen from."""
 
@@ -55,6 +64,7 @@ def choose(
     seed: int,
     rank: int | None = None,
     on_step: OnStep = None,
+    search: "Search | None" = None,
 ) -> Choice:
     """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
 
@@ -76,13 +86,15 @@ def choose(
         The rank, if only penalties are to be chosen.
     on_step : callable or None
         For the driver of the last fit.
+    search : Search or None
+        Of these rows, with what was tried already.
 
     Returns
     -------
     Choice
         Without any penalty where there is no noise.
     """
-    whole = Search(rows, units, options, n_rows, weight, seed)
+    whole = search or Search(rows, units, options, n_rows, weight, seed)
     given = None if rank is None else min(rank, whole.d)
     k = FIRST_RANK if given is None else given
     while True:
@@ -104,9 +116,8 @@ class Search(Candidates):
 
         A penalty is the noise over the variance of a prior, whatever the number of rows.
         """
-        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
-        size = max(size, KERNEL_ROWS + 1)
-        if LEAST_RATIO * size > self.n_rows or self.few_features or size * self.d > EXACT_ENTRIES:
+        size = self.sample_size(k)
+        if size >= self.n_rows:
             return self
         few = sample_of(self.rows, size / self.n_rows, None)
         if few.engine.source.rows < size / 2:  # too many rows are equal
@@ -114,8 +125,17 @@ class Search(Candidates):
         weight = survey(few).tally.weight
         return Search(few, self.units, self.options, round(weight), weight, self.seed)
 
+    def sample_size(self, k: int) -> int:
+        """Return how many rows tell ranks up to k apart."""
+        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
+        size = max(size, KERNEL_ROWS + 1)
+        few = LEAST_RATIO * size > self.n_rows or self.few_features
+        return self.n_rows if few or size * self.d > EXACT_ENTRIES else size
+
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
+        if self.few_features:
+            _ = self.products  # one walk, for ridge regression as well
         self.ridge()
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
@@ -136,11 +156,38 @@ class Search(Candidates):
         """
         if min(c.noise for c in self.candidates()) <= NO_NOISE:
             return self.by_merit()[0]
-        ends = [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
-        least = max(c.merit for c in ends) + CLEARLY * (len(ends) > 1 and self.plain)
-        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= least]
-        end = self.better_end(*ends)
+        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
+        end = self.better_end(*self.ends)
         return next((c for c in low if self.agree(c, end)), end)
+
+    @property
+    def ends(self) -> list[Candidate]:
+        """Return ridge regression and, where they were tried, all products."""
+        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+
+    @property
+    def least(self) -> float:
+        """Return the merit that a structure must have."""
+        return max(c.merit for c in self.ends) + CLEARLY * (len(self.ends) > 1 and self.plain)
+
+    def prefers(self, rival: Rival) -> bool:
+        """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
+
+        With many features ranks are not tried: the pairs leave nothing that looks like one. With
+        many rows as well the pairs need not be compared.
+        """
+        if self.sample_size(FIRST_RANK) < self.n_rows:
+            return True
+        self.ridge()
+        if self.few_features:
+            chosen = self.best()
+        else:
+            self.reached = rival.merit
+            self.candidate(self.d)
+            chosen = self.decided()
+        least = chosen.merit if 0 < chosen.rank < self.d else self.least
+        many = self.n_rows >= MANY_ROWS * rival.parameters
+        return rival.merit >= least and (many or rival.left_out <= self.left_out(chosen))
 
     def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""

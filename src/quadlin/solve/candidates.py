@@ -79,6 +79,7 @@ class Candidates:
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
+    reached: float = -inf  # log evidence of something else
 
     @property
     def few_features(self) -> bool:
@@ -153,7 +154,10 @@ class Candidates:
         """Return ridge regression."""
         if 0 not in self.tried:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            gram = self.linear_model(U)
+            if "products" in self.__dict__:  # all products are known, or else nobody asked for them
+                gram = self.linear_model(U)
+            else:
+                gram = tangent_gram(self.rows, self.units, self.options, U)
             best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
             self.tried[0] = self.noted(0, best, None, gram)
         ridge = self.tried[0]
@@ -170,10 +174,12 @@ class Candidates:
             gram = self.linear_model(U)
             linear, low = gram.centred(self.weight), self.best_low_rank()
             groups, behind = len(linear.sizes), None  # without w, that of M alone
+            near, least = (self.ridge().alpha[0], BEGIN * self.weight), self.reached
             if low is not None:  # the same |M|² by more parameters
-                second = low.alpha[1] * gram.basis.size / low.parameters
-                begin = np.log([low.alpha[0], second])[-groups:]
-                behind = far_behind(linear, begin, low.evidence)
+                near = low.alpha[0], low.alpha[1] * gram.basis.size / low.parameters
+                least = max(least, low.evidence)
+            if least > -inf:
+                behind = far_behind(linear, np.log(near)[-groups:], least)
             best = behind or maximised(linear, [start[-groups:] for start in starts])
             return self.noted(d, best, None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
@@ -186,7 +192,7 @@ class Candidates:
             few = kernel.some(np.argsort(key)[:KERNEL_START])
             begin = maximised(few, starts).log_alpha - log(few.weight)
             starts = [(float(begin[0]), float(begin[1]))]
-            least = max(c.evidence for c in self.candidates())
+            least = max(self.reached, *(c.evidence for c in self.candidates()))
             behind = far_behind(kernel, begin + log(kernel.weight), least)
             if behind is not None:
                 return self.noted(d, behind, None, kernel)

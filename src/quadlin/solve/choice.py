@@ -15,7 +15,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import Choice, choose
+from quadlin.solve.automatic import Choice, Search, choose
 from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
@@ -49,8 +49,12 @@ def fit_choosing(
     warm: FitState | None = None,
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
+    search: Search | None = None,
 ) -> tuple[FitState, Options]:
-    """Fit rows that can be walked again; also return the options with what was chosen."""
+    """Fit rows that can be walked again; also return the options with what was chosen.
+
+    `search` is one of these rows, of which each different one counts once, that was begun before.
+    """
     if not automatic:
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     surveyed = survey(rows) if surveyed is None else surveyed
@@ -77,14 +81,11 @@ def fit_choosing(
 
         # Each different row counts once on average, however often it stands in the table and
         # whatever the scale of the weights: repeated noise is not known any better.
-        n_rows, weight = surveyed.tally.counting, surveyed.features.weight
-        n_rows = distinct_rows(rows, units, n_rows)
-        share = n_rows / weight
-        counted = rows
-        if share != 1:
-            counted = rows.reweighted(moved(np.full(surveyed.tally.rows, share), units.scale))
-        watched = None if on_step is None else hook
-        choice = choose(counted, units, options, n_rows, float(n_rows), seed, given, watched)
+        if search is None:
+            search = search_of(rows, units, options, surveyed, seed)
+        n_rows, share = search.n_rows, search.n_rows / surveyed.features.weight
+        watched, args = None if on_step is None else hook, (n_rows, float(n_rows), seed, given)
+        choice = choose(search.rows, units, options, *args, watched, search)
         first, second = choice.options.alpha
         given_alpha = replace(choice.options, alpha=(first / share, second / share))
         choice = replace(choice, options=given_alpha)
@@ -94,6 +95,15 @@ def fit_choosing(
             return state(choice.solution, choice.options, white), choice.options
     options = _held_out(rows, units, options, automatic, surveyed, seed, choice)
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
+
+
+def search_of(rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int) -> Search:
+    """Return a search in which each different row counts once on average: a walk."""
+    n_rows = distinct_rows(rows, units, surveyed.tally.counting)
+    share = n_rows / surveyed.features.weight
+    if share != 1:
+        rows = rows.reweighted(moved(np.full(surveyed.tally.rows, share), units.scale))
+    return Search(rows, units, options, n_rows, float(n_rows), seed)
 
 
 def fits(units: Units, options: Options, rank: int | None) -> bool:

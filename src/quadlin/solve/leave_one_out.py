@@ -101,8 +101,9 @@ def left_out_errors(
             values, V = np.linalg.eigh(root[:, None] * linear.products * root)
             Q, s = root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
-    arrays = Q, s, s * (Q.T @ linear.right)[:, None], mean
-    inverses = Inverses(*(moved(a, units.scale) for a in arrays), 1 / total if first else 0.0)
+    theta = s * (Q.T @ linear.right)[:, None]
+    Q, s, theta, mean = (moved(a, units.scale) for a in (Q, s, theta, mean))
+    inverses = Inverses(Q, s, theta, mean, 1 / total if first else 0.0)
     squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
     return to_numpy(squares) / weight
 

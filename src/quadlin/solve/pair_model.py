@@ -21,7 +21,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import Search
+from quadlin.solve.automatic import MANY_ROWS, Rival, Search
 from quadlin.solve.candidates import BEGIN
 from quadlin.solve.evidence import maximised
 from quadlin.solve.exact import EXACT_COLUMNS, Alpha
@@ -80,6 +80,11 @@ class Composite:
         """Return the rank of L."""
         return int(self.joint.search.columns.model.U.shape[1])
 
+    @cached_property
+    def left_out(self) -> float:
+        """Return the mean squared error of rows left out, of the standardised target: a walk."""
+        return self.joint.search.left_out_error()
+
 
 @dataclass
 class Composer:
@@ -96,10 +101,12 @@ class Composer:
     penalise: bool  # the products like L, as the penalty was given
     choose_alpha: bool
     refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
+    search: Search  # of the same rows, for what else could be fitted
     moments: ProductMoments | None = None
     candidates: int = 0  # products that were looked at
     start_loss: float = 0.0  # Σω r² without pairs
     clean: bool = False  # whether no pair is worth a look beside ridge regression
+    refused: bool = False  # whether pairs beside ridge regression are not better than all products
     shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
 
     def composed(self, start: Beside) -> Composite | None:
@@ -143,7 +150,7 @@ class Composer:
             return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
         better = best is not None and best.value > self._evidence(self.rows, start)
-        return best if better else None
+        return best if best is not None and better and self._agree(best, start) else None
 
     def alone(self, ridge: Beside) -> Composite | None:
         """Return pairs beside ridge regression if they leave nothing of low rank, else None.
@@ -164,7 +171,28 @@ class Composer:
             if again:
                 joint, ridge = self._refitted(joint.terms, 0)
         best = self._valued(joint, ridge)
-        return best if best.value > self._evidence(self.rows, self.start) else None
+        if best.value <= self._evidence(self.rows, self.start):
+            return None
+        self.refused = not (self._in_any_case(best) or self.search.prefers(self._rival(best)))
+        return None if self.refused else best
+
+    def _in_any_case(self, best: Composite) -> bool:
+        """Tell whether pairs are taken without a look at rows left out."""
+        return self.request.asked or not self.choose_alpha or self._no_error(best.joint.fit.loss)
+
+    def _rival(self, best: Composite) -> Rival:
+        dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+        return Rival(best.value, best.left_out, int(dof + best.joint.fit.dof))
+
+    def _agree(self, best: Composite, start: Beside) -> bool:
+        """Tell whether rows left out are predicted no worse than without pairs."""
+        few = self.n_rows < MANY_ROWS * self._rival(best).parameters
+        if self._in_any_case(best) or not few:
+            return True
+        candidate = self.search.tried.get(start.rank)
+        if candidate is None or (candidate.model is None and 0 < start.rank < self.d):
+            return True
+        return best.left_out <= self.search.left_out(replace(candidate, alpha=start.alpha))
 
     @property
     def d(self) -> int:
@@ -286,7 +314,9 @@ class Composer:
     def _evidence(self, rows: Rows, beside: Beside) -> float:
         """Return the log evidence of a rank, at its best penalties."""
         k, weight = beside.rank, float(self.n_rows)
-        search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
+        search = self.search
+        if rows is not self.rows:
+            search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
         dof = degrees_of_freedom(self.d, k, **self.options.parts)
         if not k:
             return search.ridge().evidence

@@ -103,6 +103,13 @@ class Scores(Additive):
 
 
 @dataclass(frozen=True)
+class LeftOutSquares(Additive):
+    """Σω (r / (1 − ωh))², h the leverage: the errors of rows left out one at a time."""
+
+    total: float
+
+
+@dataclass(frozen=True)
 class FirstLook(Additive):
     """What the residual of a fitted model says of every product."""
 
@@ -181,6 +188,20 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
         return Scores(loss, ((omega * r)[:, None] * Z).T @ Z, spread, squares, fourths)
 
     return _total(of(*piece) for piece in columns.pieces(chunk))
+
+
+def left_out_squares(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> LeftOutSquares:
+    """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
+
+    def of(A: Array, response: Array, omega: Array) -> LeftOutSquares:
+        xp = namespace(A)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        leverage = omega * xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1)
+        return LeftOutSquares(
+            float(xp.sum(omega * (r / (1 - xp.clip(leverage, max=1 - 1e-9))) ** 2))
+        )
+
+    return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
 
 
 def flipped_moments(

@@ -28,6 +28,7 @@ from quadlin.solve.pair_sums import (
     Columns,
     ProductMoments,
     flipped_moments,
+    left_out_squares,
     scores,
 )
 
@@ -110,8 +111,14 @@ class PairSearch(PairRegression):
             columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
         self.regression, self.shortlist = (columns, beta), shortlist
+        self.inverse = inverse
         errors = RobustErrors.of(self.score)
         return self._fit(columns, beta, errors, step, choice, shortlist, most)
+
+    def left_out_error(self) -> float:
+        """Return the mean squared error of rows left out of the last regression: a walk."""
+        squares = self.rows.reduce(left_out_squares, *self.regression, self.inverse)
+        return float(squares.total) / self.weight
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products, their errors as they were: a walk."""
