@@ -15,6 +15,7 @@ from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve import few_rows
 from quadlin.solve.few_rows import fit_from_few, sample_sizes
 from quadlin.solve.polish import fit_rows
+from quadlin.solve.restarts import products_of
 from quadlin.solve.sample import sample_of
 from quadlin.solve.types import Options, Status
 
@@ -219,3 +220,21 @@ def test_an_interrupt_in_a_sample_leaves_its_model(monkeypatch):
     assert solution.status is Status.interrupted
     assert solution.units is units
     assert solution.history[-1].loss < solution.history[0].loss
+
+
+def test_few_features_and_many_rows_begin_on_a_sample_as_well(monkeypatch):
+    """Where the products of all rows cost more than passes: the optimum is the same."""
+    data = make_second_order(20_000, 8, rank=2, noise=1.0, random_state=0)
+    exact = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y)
+    walked = []
+    monkeypatch.setattr("quadlin.solve.restarts.GRAM_WORK", 1e6)
+    monkeypatch.setattr(
+        "quadlin.solve.restarts.products_of",
+        lambda rows, units: walked.append(rows.share) or products_of(rows, units),
+    )
+    model = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y)
+    assert walked
+    assert max(walked) < 0.2  # products of samples alone
+    # Within a hundredth of the statistical error, dof/n of the loss.
+    error = degrees_of_freedom(8, 2) / 20_000
+    assert model.history_[-1].loss <= exact.history_[-1].loss * (1 + 0.01 * error)

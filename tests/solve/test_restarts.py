@@ -11,6 +11,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
 from quadlin.solve.gauss_newton import GaussNewton
+from quadlin.solve.many_descents import descended
 from quadlin.solve.restarts import FEW, Landscape, best_start, products_of
 from quadlin.solve.types import Options, Problem
 from quadlin.solve.whitening import Identity
@@ -47,6 +48,23 @@ def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear,
         gradient = task.gradient(reached)  # by c and w, which are optimal
         assert np.abs(gradient.c).max() < 1e-9
         assert np.abs(gradient.v).max() < 1e-9
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 22])
+def test_starts_descend_together_as_each_does_alone(monkeypatch, entries):
+    monkeypatch.setattr("quadlin.solve.many_descents.ENTRIES", entries)
+    p = problem(2)
+    landscape = landscape_of(p)
+    signs = [np.array(s) for s in ([1.0, 1.0], [1.0, -1.0], [-1.0, -1.0])]
+    many = [landscape.factors(p.rng.standard_normal((6, 2)), s) for s in signs]
+    many.append(landscape.factors(np.zeros((6, 2)), signs[0]))  # where no direction says anything
+    together = descended(landscape, many, 5)
+    for start, reached in zip(many, together, strict=True):
+        alone = landscape.descended(start, 5)
+        np.testing.assert_allclose(reached.L, alone.L, atol=1e-8)
+        assert reached.loss == pytest.approx(landscape.factors(reached.L, start.signs).loss)
+        assert reached.loss < start.loss or not start.L.any()
+    assert descended(landscape, [], 5) == []
 
 
 def test_the_slope_of_the_landscape_is_that_of_finite_differences():

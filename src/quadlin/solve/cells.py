@@ -16,8 +16,9 @@ from quadlin.core.survey import Survey
 from quadlin.core.units import Units
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import Alpha, Exact, exact_solver
+from quadlin.solve.many_descents import Factors
 from quadlin.solve.polish import descended, polish
-from quadlin.solve.restarts import FEW, Factors, Landscape, optima, products_of
+from quadlin.solve.restarts import FEW, Landscape, optima, products_of
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Record, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener

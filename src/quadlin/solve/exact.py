@@ -7,7 +7,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
@@ -17,6 +17,7 @@ from quadlin.solve.types import Options
 
 EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # a matrix of this size at most is solved outright
 EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
+CACHED_PRODUCTS = 1 << 17  # that stay in the cache; at least as many rows as columns, for the sums
 EXACT_FEATURES = 500  # and M without restriction has at most this many
 
 Alpha = tuple[float, float]
@@ -59,13 +60,19 @@ def dense(chunk: Chunk, units: Units) -> Array:
 
 
 def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
-    n, d = chunk.X.shape
-    step = max(1, EXACT_ENTRIES // 8 // (d + 2 + (0 if pairs is None else pairs.i.shape[0])))
+    (n, d), near = chunk.X.shape, is_numpy(units.scale)
+    p = d + 2 + (0 if pairs is None else pairs.i.shape[0])
+    step = max(p, CACHED_PRODUCTS // p) if near else max(1, EXACT_ENTRIES // 8 // p)
     if n > step:  # products are many more than features
-        parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+        parts = MemorySource(chunk.X, chunk.y, chunk.weight, step)
         return folded(_normal, parts, (units, pairs))[0]  # type: ignore[return-value]
     Z = dense(chunk, units)
     xp = namespace(Z)
+    if near:
+        A = _product_rows(Z, standardised_target(chunk, units), pairs)
+        if chunk.weight is not None:
+            A *= np.sqrt(chunk.weight)
+        return Normal(A @ A.T)
     columns = [xp.ones_like(Z[:, :1]), Z]
     if pairs is not None:
         columns.append(xp.take(Z, pairs.i, axis=1) * xp.take(Z, pairs.j, axis=1) * pairs.modelled)
@@ -73,6 +80,20 @@ def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
     A = xp.concat(columns, axis=1)
     weight = 1.0 if chunk.weight is None else xp.astype(chunk.weight, xp.float64)[:, None]
     return Normal(A.T @ (weight * A))
+
+
+def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: Pairs | None) -> np.ndarray:
+    """Return φ (p + 2, n): a row per product, so that each is written along memory."""
+    n, d = Z.shape
+    A = np.empty((d + 2 + (0 if pairs is None else len(pairs.i)), n))
+    A[0], A[1 : d + 1], A[-1] = 1.0, Z.T, y
+    if pairs is not None:
+        start = d + 1
+        for i in range(d):  # in the order of `Pairs`
+            np.multiply(A[1 + i], A[1 + i : 1 + d], out=A[start : start + d - i])
+            A[start] *= pairs.modelled[start - d - 1]
+            start += d - i
+    return A
 
 
 class Exact:

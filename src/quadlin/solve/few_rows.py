@@ -22,7 +22,7 @@ from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.restarts import FEW
+from quadlin.solve.restarts import products_pay
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Solution, Status
@@ -80,7 +80,7 @@ def fit_from_few(
     Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
     d, rank, n = int(units.scale.shape[0]), options.rank, effective_rows(tally)
-    if not options.polish or not 0 < rank < d or d <= FEW or units.target.power == 0:
+    if not options.polish or not 0 < rank < d or products_pay(n, d) or units.target.power == 0:
         return None
     dof = degrees_of_freedom(d, rank, **options.parts)
     sizes = sample_sizes(n, d, dof)

@@ -1,0 +1,85 @@
+"""Levenberg–Marquardt from many starts at once, in stacks of small matrices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+ENTRIES = 1 << 22  # numbers of a stack of Jacobians
+GAIN = 1e-13  # a step that lowers the loss by a smaller share is the last
+FIRST, LEAST, MOST = 1e-3, 1e-12, 1e6  # of damping, in units of the mean of the diagonal
+EASE, WORSEN = 5.0, 4.0  # by what it falls after a step, and grows after a failure
+
+
+@dataclass(frozen=True)
+class Factors:
+    """M = L diag(signs) Lᵀ and its loss."""
+
+    L: np.ndarray  # (d, k)
+    signs: np.ndarray  # (k,), ±1
+    loss: float
+
+
+class Quadratic(Protocol):
+    """The loss |R β(M) − t|² + `unexplained` of a symmetric M."""
+
+    R: np.ndarray  # (p, pairs)
+    t: np.ndarray  # (p,)
+    unexplained: float
+    pairs: tuple[np.ndarray, np.ndarray]
+    slope: np.ndarray  # (p, d, d), ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja
+
+
+def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return R β(M) − t (m, p) of m factors (m, d, k)."""
+    i, j = loss.pairs
+    M = (L * signs[:, None, :]) @ L.transpose(0, 2, 1)
+    beta = np.where(i == j, 1.0, 2.0) * M[:, i, j]
+    r: np.ndarray = beta @ loss.R.T - loss.t
+    return r
+
+
+def descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[Factors]:
+    """Take so many steps from each start at most, until they gain next to nothing.
+
+    All starts have the same rank. Memory: a stack of Jacobians, at most 2²² numbers of them.
+    """
+    if not starts:
+        return []
+    (d, k), p = starts[0].L.shape, loss.R.shape[0]
+    stack = max(1, ENTRIES // max(1, p * d * k))
+    stacks = (starts[i : i + stack] for i in range(0, len(starts), stack))
+    return [reached for some in stacks for reached in _descended(loss, some, steps)]
+
+
+def _descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[Factors]:
+    L, signs = np.stack([f.L for f in starts]), np.stack([f.signs for f in starts])
+    value, damping = np.array([f.loss for f in starts]), np.full(len(starts), FIRST)
+    taken = np.zeros(len(starts), dtype=np.int64)
+    moving = np.flatnonzero(taken < steps)
+    while len(moving):
+        at, scale = L[moving], damping[moving]
+        r = residuals(loss, at, signs[moving])
+        H, g = _equations(loss, at * signs[moving, None, :], r)
+        size = np.trace(H, axis1=1, axis2=2) / max(1, H.shape[1])
+        still = ~(size > 0)  # there is nothing to learn in any direction
+        H += np.where(still, 1.0, scale * size)[:, None, None] * np.eye(H.shape[1])
+        tried = at - np.linalg.solve(H, g[:, :, None]).reshape(at.shape)
+        after, before = np.sum(residuals(loss, tried, signs[moving]) ** 2, axis=1), value[moving]
+        better = (after < before) & ~still
+        L[moving[better]], value[moving[better]] = tried[better], after[better]
+        damping[moving] = np.where(better, np.maximum(scale / EASE, LEAST), WORSEN * scale)
+        taken[moving] += better
+        ended = better & (before - after <= GAIN * (after + loss.unexplained))
+        ended |= still | (taken[moving] >= steps) | (~better & (damping[moving] >= MOST))
+        moving = moving[~ended]
+    return [Factors(*reached) for reached in zip(L, signs, value.tolist(), strict=True)]
+
+
+def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return JᵀJ (m, dk, dk) and Jᵀr (m, dk), J the derivatives by L of m residuals."""
+    (p, d, _), (m, _, k) = loss.slope.shape, signed.shape
+    J = 2 * (loss.slope.reshape(p * d, d) @ signed).reshape(m, p, d * k)
+    Jt = J.transpose(0, 2, 1)
+    return Jt @ J, (Jt @ r[:, :, None])[:, :, 0]
