@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
     [
         "README.md",
         "docs/classification.md",
+        "docs/counts.md",
         "docs/pairs.md",
         "docs/reading_a_model.md",
         "docs/signals.md",

@@ -115,3 +115,17 @@ def test_labels_that_the_model_does_not_know_are_named(quadlin):
 def test_check_says_what_fit_will_do(quadlin):
     assert "holds 2 classes" in quadlin("check t.csv --target text --columns a,b,c")
     assert "use --classify" in quadlin("check t.csv --target number --columns a,b,c")
+
+
+def test_counts_are_fitted_and_evaluated_by_their_deviance(quadlin):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    table = np.column_stack([X, rng.poisson(np.exp(0.5 * X[:, 0] + 0.5))])
+    np.savetxt("counts.csv", table, delimiter=",", header="a,b,n", comments="")
+    line = "fit counts.csv --target n --loss poisson --rank 0 -o n.st --json"
+    fitted, scores = (
+        json.loads(quadlin(line)),
+        json.loads(quadlin("evaluate n.st counts.csv --json")),
+    )
+    assert scores["d2"] == pytest.approx(fitted["d2_train"])
+    assert 0 < scores["d2"] < 1

@@ -19,7 +19,6 @@ NOT_OF_CLASSES = (
     "loss",
     "polish",
     "max_memory",
-    "uncertainty",
     "pairs",
     "hierarchy",
 )  # options that only a regression has

@@ -61,6 +61,9 @@ def evaluate(
         ["MAE", number(content["mae"]), ""],
         ["RMSE, constant", number(content["rmse_constant"]), "for the mean of the fitted rows"],
     ]
+    if fitted.loss == "poisson" and source.again:
+        content["d2"] = fitted.score(source)
+        table.insert(1, ["D²", number(content["d2"]), "the share of Poisson's deviance"])
     if with_std:
         table.append(["coverage", f"{100 * content['coverage_95']:.1f}%", "of the 95% intervals"])
     print_answer(content, aligned(table, ""), answer.json)

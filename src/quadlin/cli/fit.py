@@ -184,7 +184,10 @@ def _estimator(
             raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
         return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
     if streamed:
-        asked = {"--loss huber": model.loss == "huber", "--uncertainty": model.uncertainty}
+        asked = {
+            f"--loss {model.loss}": model.loss != "squared",
+            "--uncertainty": model.uncertainty,
+        }
         for option in [name for name, value in asked.items() if value]:
             raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
     return _checked(SecondOrderRegressor(**params))
@@ -311,6 +314,7 @@ def _report(
         r2 = 1 - history[-1].loss / float(target.var[0])
     if answer.quiet and not answer.json:
         return
+    score = "D²" if model.loss == "poisson" else "R²"
     passes = 1 if streamed else getattr(model, "n_passes_", history[-1].passes)
     content = {
         "model": str(output),
@@ -326,15 +330,16 @@ def _report(
         "steps": model.n_iter_,
         "passes": passes,
         "loss": history[-1].loss,
-        "r2_last_batch" if streamed else "r2_train": r2,
+        "r2_last_batch" if streamed else f"{score[0]}2_train".lower(): r2,
         "seconds": round(seconds, 3),
     }
+    fit_text = number(r2) if varies else CONSTANT
     walks = "1 pass" if passes == 1 else f"{passes:,} passes"
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model)}"],
-        ["R² (last batch)" if streamed else "R² (training)", number(r2) if varies else CONSTANT],
+        [f"{score} ({'last batch' if streamed else 'training'})", fit_text],
         ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
         ["model", str(output)],
     ]

@@ -124,8 +124,8 @@ class ModelOptions:
     """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
     diagonal: Literal["auto", "free", "zero"] = "auto"
     """Squares: auto models those that can be estimated; zero is a factorization machine."""
-    loss: Literal["squared", "huber"] = "squared"
-    """huber limits the influence of gross errors in y."""
+    loss: Literal["squared", "huber", "poisson"] = "squared"
+    """huber limits the influence of gross errors in y; poisson is for counts."""
     fit_linear: Annotated[bool, Parameter(name="--linear")] = True
     """Fit w; otherwise it is zero."""
     fit_intercept: Annotated[bool, Parameter(name="--intercept")] = True

@@ -1,14 +1,21 @@
 r"""The losses of a prediction f: value, slope and curvature per row.
 
-Squared errors, :math:`(f - y)^2`, and for log-odds f of labels y in {0, 1} the deviance
+Squared errors, :math:`(f - y)^2`; for log-odds f of labels y in {0, 1} the deviance
 
 .. math:: 2 \log(1 + e^f) - 2 y f, \qquad \text{half slope } p - y, \quad
           \text{half curvature } p (1 - p), \quad p = 1/(1 + e^{-f})
+
+and for logarithms f of the means of counts y ≥ 0 that of Poisson's law,
+
+.. math:: 2 \left(e^f - y - y (f - \log y)\right), \qquad \text{half slope } e^f - y, \quad
+          \text{half curvature } e^f
 """
 
 from math import exp, log, log1p
 
 from quadlin.core.arrays import Array, namespace
+
+LINKED = ("logistic", "poisson")  # losses of targets whose means are a function of f
 
 
 def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:
@@ -16,7 +23,34 @@ def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:
     if loss == "squared":
         r = f - y
         return r * r, r
-    return 2 * ((1 - y) * softplus(f) + y * softplus(-f)), probability(f) - y
+    if loss == "logistic":
+        return 2 * ((1 - y) * softplus(f) + y * softplus(-f)), probability(f) - y
+    xp = namespace(f)
+    r = bounded_exp(f) - y
+    return 2 * (r - y * (f - xp.log(xp.where(y > 0, y, 1.0)))), r
+
+
+def mean_of(loss: str, f: Array) -> Array:
+    """Return the mean of the targets at predictions f, bounded for counts."""
+    if loss == "squared":
+        return f
+    return probability(f) if loss == "logistic" else bounded_exp(f)
+
+
+def curvature(f: Array, loss: str = "logistic") -> Array:
+    """Return half the curvature of a loss, to full precision: for log-odds f it is p (1 − p)."""
+    if loss == "poisson":
+        return bounded_exp(f)
+    xp = namespace(f)
+    e = xp.exp(-xp.abs(f))
+    return e / (1 + e) ** 2
+
+
+def log_likelihood(loss: str, f: Array, y: Array) -> Array:
+    """Return the log-likelihood of each row, for counts up to a constant of them."""
+    if loss == "logistic":
+        return -(1 - y) * softplus(f) - y * softplus(-f)
+    return y * f - bounded_exp(f)
 
 
 def probability(f: Array) -> Array:
@@ -26,11 +60,11 @@ def probability(f: Array) -> Array:
     return xp.where(f >= 0, 1 / (1 + e), e / (1 + e))
 
 
-def curvature(f: Array) -> Array:
-    """Return p (1 − p) of log-odds f, to full precision on both sides."""
+def bounded_exp(f: Array) -> Array:
+    """Return eᶠ, of f up to where its square would overflow: no step ends beyond."""
     xp = namespace(f)
-    e = xp.exp(-xp.abs(f))
-    return e / (1 + e) ** 2
+    most = log(float(xp.finfo(f.dtype).max)) / 2 - 1
+    return xp.exp(xp.where(f < most, f, most))
 
 
 def softplus(f: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.messages import Message, Option
 from quadlin.core.moments import TAU_FREE, Moments
-from quadlin.core.units import Units, target_of, target_of_labels, units_of
+from quadlin.core.units import Units, target_of, target_of_counts, target_of_labels, units_of
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
 
@@ -25,12 +25,14 @@ class UnitsMaker:
     fields: Sequence[np.ndarray] = field(default=())  # positions of one-hot groups
     fit_linear: bool = True
     labels: bool = False  # whether targets are labels 0 and 1, and predictions their log-odds
+    counts: bool = False  # whether predictions are the logarithms of the means of targets
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
         xp = namespace(features.mean)
         self.refuse_overflow(features, target)
         of_target = target_of_labels if self.labels else target_of
+        of_target = target_of_counts if self.counts else of_target
         return units_of(
             features,
             xp.asarray(self._free(features), device=features.mean.device),

@@ -71,33 +71,38 @@ def residual_sums(
 
 @in_wide_blocks
 def change_sums(
-    chunk: Chunk, steps: Steps, units: Units, squares: bool, log_odds: Model | None = None
+    chunk: Chunk,
+    steps: Steps,
+    units: Units,
+    squares: bool,
+    about: Model | None = None,
+    loss: str = "logistic",
 ) -> Sums:
     """Sum what `residual_sums` sums, of the changes of the predictions along m steps.
 
-    With `log_odds`, the model that the steps lead away from, rows weigh by the curvature of the
-    logistic loss there; Z E is needed anyway, so that it costs one product with a vector more.
+    With `about`, the model that the steps lead away from, rows weigh by the curvature of the loss
+    there; Z E is needed anyway, so that it costs one product with a vector more.
     """
     _, m, k = steps.H.shape
     pieces = cut_rows(chunk, m * k)
     if len(pieces) > 1:
-        params = (steps, units, squares, log_odds)
+        params = (steps, units, squares, about, loss)
         return folded(change_sums, pieces, params)[0]  # type: ignore[return-value]
     assembly = steps.assembly(units.free)
     Y, left_out = steps.columns(), assembly.left_out
-    if log_odds is None:
+    if about is None:
         response = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
         return batch_sums(chunk, units, Y, response, left_out, squares)
-    xp, at = namespace(Y), assembly_of(log_odds)
-    Y = xp.concat([Y, log_odds.w[:, None]], axis=1)
+    xp, at = namespace(Y), assembly_of(about)
+    Y = xp.concat([Y, about.w[:, None]], axis=1)
     left_out = None if left_out is None else xp.concat([left_out, at.left_out], axis=1)
     changed = Response(assembly, *steps.bilinear(), slice(0, k), None, None)
 
     def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
         first, last = (None, None) if square is None else (square[:, :m], square[:, m:])
         change, _, ZE = changed(products[:, :-1], first, part)
-        f = at.assembled(products[:, -1:], (ZE * ZE) @ log_odds.s[:, None], last)
-        change = curvature(f) * change
+        f = at.assembled(products[:, -1:], (ZE * ZE) @ about.s[:, None], last)
+        change = curvature(f, loss) * change
         return change, _weighted(chunk, change, part), ZE
 
     return batch_sums(chunk, units, Y, changes, left_out, squares)

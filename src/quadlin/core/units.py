@@ -1,6 +1,7 @@
 """From the user's units to the solver's: how features and target are standardised."""
 
 from dataclasses import dataclass
+from math import log
 from typing import Any, NamedTuple
 
 from quadlin.core.arrays import Array, namespace
@@ -69,6 +70,19 @@ def target_of_labels(moments: Moments, fit_intercept: bool) -> Target:
     share = share if varies else (n * share + 0.5) / (n + 1)
     centre = log_odds(share) if fit_intercept else 0.0
     return Target(0.0, 1.0, centre, constant_deviance(share, centre) if varies else 0.0)
+
+
+def target_of_counts(moments: Moments, fit_intercept: bool) -> Target:
+    """Leave counts as they are: f are the logarithms of their means.
+
+    `centre` is the constant that fits them best, and `power` about its mean deviance. Where all
+    counts are zero, half a count is added to the constant, and the power is 0.
+    """
+    mean, n = float(moments.mean[0]), moments.weight
+    varies = bool(moments.varies(namespace(moments.mean).float64)[0])
+    mean = mean if mean > 0 else 0.5 / (n + 1)
+    centre = log(mean) if fit_intercept else 0.0
+    return Target(0.0, 1.0, centre, float(moments.var[0]) / mean if varies else 0.0)
 
 
 def units_of(

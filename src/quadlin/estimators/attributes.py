@@ -39,6 +39,10 @@ class FittedAttributes:
     @property
     def noise_(self) -> float:
         """Return the standard deviation of the noise. Needs ``uncertainty=True`` or draws."""
+        loss = self._fitted("noise_").stream.options.loss
+        if loss != "squared":
+            kind = "labels" if loss == "logistic" else "counts"
+            raise AttributeError(f"There is no noise_ of {kind}: their means say how they vary.")
         draws = self._fitted("noise_").draws
         if draws is not None:
             return draws.noise
@@ -159,13 +163,17 @@ class FittedAttributes:
             self._law()
 
     def _law(self) -> Uncertainty:
-        law = self._fitted("standard errors").law
-        if law is None:
-            interrupted = self.status_ is Status.interrupted
-            raise AttributeError(
-                "The fit was interrupted before its standard errors were computed. Fit again."
-                if interrupted
-                else "Standard errors are known after `fit` with uncertainty=True, and not after "
-                "`partial_fit`. Set uncertainty=True and fit."
-            )
-        return law
+        return require_law(self._fitted("standard errors"))
+
+
+def require_law(fitted: Fitted) -> Uncertainty:
+    """Return how sure a fit is; refuse where that is not known."""
+    if fitted.law is None:
+        interrupted = fitted.state.status is Status.interrupted
+        raise AttributeError(
+            "The fit was interrupted before its standard errors were computed. Fit again."
+            if interrupted
+            else "Standard errors are known after `fit` with uncertainty=True, and not after "
+            "`partial_fit`. Set uncertainty=True and fit."
+        )
+    return fitted.law

@@ -41,6 +41,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     pairs: Any = None
     hierarchy: str | None = None
     max_memory: int | str = "auto"
+    losses: tuple[str, ...] = ("squared", "huber")
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -139,6 +140,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.target_tags.positive_only = self.loss == "poisson"
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.array_api_support = True
         return tags

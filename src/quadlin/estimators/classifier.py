@@ -61,6 +61,11 @@ class SecondOrderClassifier(LogisticModel):
         `fit` stops when a step would lower the objective by less than this fraction of it.
     batch_size : int or "auto", default="auto"
         Number of rows that `partial_fit` gathers for a step.
+    uncertainty : bool or "robust", default=False
+        Whether `fit` also finds how sure it is: `coef_std_`, `intercept_std_`, `interaction_std`,
+        ``decision_function(X, return_std=True)``, and z, p and intervals in `summary`. True takes
+        Fisher's information, which holds where the model does; "robust" gives sandwich standard
+        errors. Cost as for :class:`SecondOrderRegressor`.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit, where there are two classes and rank
         and alpha are given.
@@ -125,6 +130,7 @@ class SecondOrderClassifier(LogisticModel):
         tol: float = 1e-6,
         batch_size: int | str = "auto",
         extrapolation: str = "clip",
+        uncertainty: bool | str = False,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -144,6 +150,7 @@ class SecondOrderClassifier(LogisticModel):
         self.tol = tol
         self.batch_size = batch_size
         self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -159,7 +166,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     Parameters
     ----------
     rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, fit_linear, \
-    fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, warm_start, random_state
+    fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, uncertainty, warm_start, \
+    random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
@@ -216,6 +224,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         tol: float = 1e-6,
         batch_size: int | str = "auto",
         extrapolation: str = "clip",
+        uncertainty: bool | str = False,
         draws: int | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -235,6 +244,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.tol = tol
         self.batch_size = batch_size
         self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
         self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state
@@ -258,7 +268,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
                 raise ValueError(NOT_FIELDS)
         return super()._fitted_labels(task, rows, source, warm, on_step)
 
-    def partial_fit(  # type: ignore[override]
+    def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
         """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`."""

@@ -204,6 +204,11 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
             )
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
+        if self.loss == "poisson":
+            raise ValueError(
+                'loss="poisson" cannot be combined with cross-validation, which compares squared '
+                'errors. Use SecondOrderRegressor(loss="poisson"): it chooses rank and penalties.'
+            )
         check_options(SecondOrderRegressor(rank=1, **params))
         chunk, columns = checked(self, X, y, sample_weight, None, least=2)
         ranks = _checked_ranks(self.ranks, chunk.X.shape[1])

@@ -85,7 +85,7 @@ def check_draws(estimator: Any) -> None:
 def _contradictions(estimator: Any) -> list[Option]:
     """Return the options that ask for another model than the one that has a posterior here."""
     asked = {
-        Option("loss", "huber"): estimator.loss == "huber",
+        Option("loss", estimator.loss): estimator.loss in ("huber", "poisson"),
         Option("psd", True): estimator.psd,
         Option("fit_linear", False): not estimator.fit_linear,
         Option("fit_intercept", False): not estimator.fit_intercept,

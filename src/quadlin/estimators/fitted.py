@@ -1,6 +1,7 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,13 +139,38 @@ class Fitted:
         return y
 
     @unflagged
+    def predict_mean(self, X: Array) -> Array:
+        """Return the means of targets at rows that were `clipped`: of counts, the exponential."""
+        f = self.predict(X, clip=False)
+        if self.stream.options.loss != "poisson":
+            return f
+        xp = namespace(f)
+        too_large = int(xp.count_nonzero(f > log(float(xp.finfo(f.dtype).max))))
+        if too_large:
+            raise ValueError(
+                f"The predicted means of {too_large} rows are too large for {f.dtype}. "
+                "Look for wrong units or typing errors in X."
+            )
+        return xp.exp(f)
+
+    @unflagged
     def predict_std(self, X: Array) -> Array:
         """Return the standard deviations of new observations at these rows."""
         if self.draws is not None:
             return np.asarray(self.draws.predict(X, return_std=True)[1])
         assert self.law is not None
         units = self.state.units
+        if self.stream.options.loss == "poisson":  # a count varies by √mean about its mean
+            mean, error = self.predict_mean(X), self.predict_error(X)
+            return namespace(X).sqrt(mean + (mean * error) ** 2)
         return units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
+
+    @unflagged
+    def predict_error(self, X: Array) -> Array:
+        """Return the standard errors of `predict`, without any noise of observations."""
+        assert self.law is not None
+        units = self.state.units
+        return units.target.scale * self.law.predict_std(Block(X, units))
 
     def interactions(self) -> Interactions:
         """Return a view of M in the user's units."""

@@ -65,6 +65,11 @@ class FittedClasses:
         f = [part.predict(X, clip=False) for part in self.parts]
         return f[0] if len(f) == 1 else namespace(X).stack(f, axis=1)
 
+    def log_odds_error(self, X: Array) -> Array:
+        """Return the standard errors of `log_odds`."""
+        errors = [part.predict_error(X) for part in self.parts]
+        return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
+
     def labels(self, f: Array) -> Array:
         """Return the most probable label for log-odds."""
         xp = namespace(f)

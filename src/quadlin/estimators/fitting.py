@@ -20,6 +20,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Search
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_model import Request
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
@@ -87,6 +88,7 @@ def fit(
     """
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
+    check_counts(surveyed, task.options)
     warn_of_target(surveyed, task.options)
     warn_of_extremes(surveyed, task)
 
@@ -140,7 +142,7 @@ def _fit_state(
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     make_units, seed, automatic = task.make_units, task.seed, task.automatic
     args = (make_units, seed, automatic)
-    if task.options.loss == "logistic":
+    if task.options.loss != "squared":
         return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
@@ -202,6 +204,21 @@ def warn_of_target(surveyed: Survey, options: Options) -> None:
         )
 
 
+def check_counts(surveyed: Survey, options: Options) -> None:
+    """Refuse negative targets where they are to be counts."""
+    low = surveyed.target.low
+    if options.loss == "poisson" and low is not None and float(low[0]) < 0:
+        raise ValueError(
+            Message(
+                "The targets go down to {low:.4g}, but {loss} is for counts and other targets ≥ 0. "
+                "Leave those rows out, or use {other}.",
+                low=float(low[0]),
+                loss=Option("loss", "poisson"),
+                other=Option("loss", "squared"),
+            )
+        )
+
+
 def warn_of_extremes(surveyed: Survey, task: Task) -> None:
     """Warn where a handful of rows carry the fourth moment of the target or of features.
 
@@ -218,8 +235,8 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
             f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
             "products. Check these values, or transform the columns, such as by a logarithm."
         )
-    labels = task.make_units.labels
-    if float(target.phi[0]) > n / HANDFUL and not task.robust and not labels:
+    linked = task.options.loss != "squared"
+    if float(target.phi[0]) > n / HANDFUL and not task.robust and not linked:
         warn(
             Message(
                 "A handful of rows have extreme targets, and dominate a fit by squared errors. "
@@ -232,18 +249,28 @@ def warn_of_extremes(surveyed: Survey, task: Task) -> None:
 def law_of(
     state: FitState, rows: Rows, options: Options, task: Task, bend: float = inf
 ) -> Uncertainty:
-    """Measure how sure a fit is; warn where that cannot be known."""
+    """Measure how sure a fit is; warn where that cannot be known.
+
+    A likelihood is least squares about its optimum, with a noise of 1.
+    """
+    model, units, linked = state.model, state.units, options.loss != "squared"
+    if linked:
+        working = Working.about(model, rows, units, options.fit_intercept, options.loss)
+        rows, units, options = working.rows, working.units, replace(options, loss="squared")
+        model = replace(model, c=model.c - working.offset)
     law = uncertainty_of(
         rows,
-        state.model,
-        state.units,
+        model,
+        units,
         options,
         state.white,
         np.random.default_rng(task.seed),
         fields=task.make_units.fields,
         robust=task.uncertainty == "robust",
         bend=bend,
+        unit_noise=linked,
     )
+    law = replace(law, units=state.units)
     if not law.noise >= 0:
         warn(
             "Standard errors are not known (nan), because there are no more rows than parameters. "

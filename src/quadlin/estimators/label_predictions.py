@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
+from quadlin.estimators.attributes import require_law
 from quadlin.estimators.base import SecondOrderModel
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses, log_probabilities, probabilities
@@ -22,19 +23,32 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
 
     classes_: np.ndarray
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the log-odds of `classes_[1]`, or of each class against all others.
 
         Parameters
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows.
+        return_std : bool, default=False
+            Whether to return the standard errors of the log-odds as well: the probability of
+            ±1.96 of them about the log-odds is a 95% interval. Needs ``uncertainty=True``.
 
         Returns
         -------
-        array (n_samples,), or (n_samples, n_classes) for more than two classes
+        array (n_samples,), or (n_samples, n_classes) for more than two classes; or a pair of them
         """
-        return self._log_odds(X, "decision_function")
+        if not return_std:
+            return self._log_odds(X, "decision_function")
+        fitted = self._classes_fitted()
+        for part in fitted.parts:
+            require_law(part)
+        f, errors = [], []
+        for rows, inside in self._blocks(X, "decision_function"):
+            f.append(fitted.log_odds(inside))
+            errors.append(fitted.log_odds_error(rows))
+        xp = namespace(*f)
+        return xp.concat(f), xp.concat(errors)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.

@@ -28,7 +28,7 @@ class StreamingLabels(PredictingLabels):
     """A classifier that can learn from a stream."""
 
     @unflagged
-    def partial_fit(  # type: ignore[override]
+    def partial_fit(
         self,
         X: Any,
         y: Any = None,

@@ -28,7 +28,7 @@ from quadlin.solve.types import Status
 class LogisticModel(StreamingLabels):
     """What the classifiers share; subclasses name their parameters."""
 
-    loss, polish, step, uncertainty = "logistic", True, "guarded", False  # not parameters
+    loss, polish, step = "logistic", True, "guarded"  # not parameters
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from, where there are two classes."""

@@ -57,6 +57,7 @@ def check_pairs(estimator: Any) -> None:
         Option("fit_linear", False): not estimator.fit_linear,
         Option("fit_intercept", False): not estimator.fit_intercept,
         Option("polish", False): not estimator.polish,
+        Option("loss", "poisson"): estimator.loss == "poisson",
     }
     for option, conflicts in wrong.items():
         if conflicts:
@@ -96,6 +97,7 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None
     pairs, hierarchy, d = estimator.pairs, estimator.hierarchy, len(names)
     if not is_asked_for(pairs):
         plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
+        plain = plain and estimator.loss != "poisson"
         looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
         looks = looks and 2 <= d <= AUTO_FEATURES
         return Request(hierarchy=hierarchy, asked=False) if looks else None

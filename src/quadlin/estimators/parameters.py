@@ -101,6 +101,14 @@ def check_options(estimator: Any) -> None:
                 polish=Option("polish", True),
             )
         )
+    if estimator.loss == "poisson" and not estimator.polish:
+        raise ValueError(
+            Message(
+                "{loss} needs {polish}: the moment estimates know squared errors only.",
+                loss=Option("loss", "poisson"),
+                polish=Option("polish", True),
+            )
+        )
     if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
         raise ValueError(
             Message(
@@ -112,7 +120,7 @@ def check_options(estimator: Any) -> None:
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
         "whiten": ("auto", "full", "lowrank", "none"),
-        "loss": ("squared", "huber"),
+        "loss": estimator.losses,
         "extrapolation": ("clip", "free"),
         "fields": ("auto",),
         "uncertainty": ("robust",),
@@ -155,7 +163,7 @@ def _check_memory(memory: Any) -> None:
 def check_one_pass(estimator: Any) -> None:
     """Refuse options that need rows to come back to."""
     wrong = {
-        Option("loss", "huber"): estimator.loss == "huber",
+        Option("loss", estimator.loss): estimator.loss in ("huber", "poisson"),
         Option("uncertainty", estimator.uncertainty): estimator.uncertainty,
     }
     for option, asked in wrong.items():

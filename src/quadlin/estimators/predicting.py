@@ -29,7 +29,8 @@ class Predicting(Explaining):
         return_std : bool, default=False
             Whether to return the standard deviation of a new observation as well, noise
             included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
-            no heavy tails (or with ``loss="huber"``). Needs ``uncertainty=True``, or draws.
+            no heavy tails (or with ``loss="huber"``). Counts (``loss="poisson"``) vary by the root
+            of their mean. Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -45,7 +46,7 @@ class Predicting(Explaining):
         xp = namespace(fitted.state.model.U)
         y, std = [], []
         for rows, inside in self._blocks(X, "predict"):
-            y.append(fitted.predict(inside, clip=False))
+            y.append(fitted.predict_mean(inside))
             if return_std:
                 std.append(fitted.predict_std(rows))
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
@@ -71,7 +72,7 @@ class Predicting(Explaining):
         if return_std:
             self._require_spread()
         for chunk, rows, inside in self._chunks(source):
-            y = self.fitted_.predict(inside, clip=False)
+            y = self.fitted_.predict_mean(inside)
             yield chunk, y, self.fitted_.predict_std(rows) if return_std else None
 
     def extrapolates(self, X: Any) -> Array:

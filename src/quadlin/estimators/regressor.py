@@ -5,9 +5,12 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
+from quadlin.core.arrays import to_numpy
+from quadlin.core.chunks import Chunk
 from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.scores import r2_of, source_to_score
+from quadlin.estimators.scores import d2_of, r2_of, source_to_score
+from quadlin.estimators.streaming import as_array
 
 
 class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
@@ -43,9 +46,12 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more.
         "auto" takes the penalties of largest evidence, which are 0 without noise; see `alpha_`.
         With ``polish=False`` there is no penalty. A stream is penalised in its first batch.
-    loss : {"squared", "huber"}, default="squared"
+    loss : {"squared", "huber", "poisson"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically. It takes a few fits. Streams minimise squared errors.
+        "poisson" is for counts and other targets ≥ 0: the logarithm of their mean is the model,
+        log E y = b + xᵀw + xᵀMx, by Poisson's likelihood, without pairs beside the low-rank part
+        and without streams. `predict` returns means, and everything else speaks of logarithms.
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
         group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
@@ -218,8 +224,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
 
     Two products of features are a matrix of rank four, but two numbers as pairs.
 
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
+    >>>     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((500, 10))
     >>> y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 4] + rng.standard_normal(500)
     >>> model = SecondOrderRegressor().fit(X, y)
@@ -280,8 +285,12 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.warm_start = warm_start
         self.random_state = random_state
 
+    losses = ("squared", "huber", "poisson")
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that is predicted.
+
+        With ``loss="poisson"`` it is D², the same share of Poisson's deviance.
 
         Parameters
         ----------
@@ -299,5 +308,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         """
         source = source_to_score(self, X, y, sample_weight, "targets")
         if source is not None:
-            return r2_of(self.predict_chunks(source))
+            of = d2_of if self.loss == "poisson" else r2_of
+            return of(self.predict_chunks(source))
+        if self.loss == "poisson":
+            mean = to_numpy(self.predict(X))
+            weight = None if sample_weight is None else as_array(sample_weight)
+            return d2_of([(Chunk(mean, as_array(y), weight), mean, None)])
         return float(super().score(X, y, sample_weight))

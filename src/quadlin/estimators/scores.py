@@ -1,9 +1,10 @@
-"""R² and accuracy of predictions that come chunk by chunk."""
+"""R², D² and accuracy of predictions that come chunk by chunk."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from scipy.special import xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, to_numpy
@@ -28,6 +29,28 @@ def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
     if not bool(target.varies(np.float64)[0]):
         return 0.0 if squares > 0 else 1.0
     return 1 - squares / target.weight / float(target.var[0])
+
+
+def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return D² of counts and their predicted means: 1 − deviance/deviance of their mean.
+
+    Of a constant target it is 1 if exact, else 0.
+    """
+    weight = total = logs = deviance = 0.0
+    for chunk, f, _ in predicted:
+        y, mean = (to_numpy(a).astype(np.float64) for a in (chunk.y, f))
+        if (y < 0).any():
+            raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
+        omega = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        weight, total = weight + float(omega.sum()), total + float(omega @ y)
+        logs += float(omega @ xlogy(y, y))
+        deviance += float(omega @ (xlogy(y, y) - xlogy(y, mean) - y + mean))
+    if not weight > 0:
+        raise ValueError("All weights are zero: there is nothing to score by.")
+    constant = logs - xlogy(total, total / weight)
+    if constant <= 1e-12 * max(logs, total):
+        return 0.0 if deviance > 1e-12 * total else 1.0
+    return float(1 - deviance / constant)
 
 
 def accuracy_of(

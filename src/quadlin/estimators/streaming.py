@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
+from sklearn.utils.metaestimators import available_if
 
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
@@ -21,6 +22,16 @@ from quadlin.estimators.tasks import fields_of, options_of, seed_of, task_of, un
 from quadlin.storage import checkpointed_stream
 
 
+def _can_stream(estimator: Any) -> bool:
+    """Refuse losses that need rows to come back to, in the way in which scikit-learn expects it."""
+    if estimator.loss == "poisson":
+        raise AttributeError(
+            'There is no partial_fit with loss="poisson", which needs several passes over the '
+            "rows. Use `fit` on rows in memory or in a file."
+        )
+    return True
+
+
 class Streaming(Predicting):
     """An estimator that can learn from a stream."""
 
@@ -29,6 +40,7 @@ class Streaming(Predicting):
     fields: Any
     loss: Any
 
+    @available_if(_can_stream)  # type: ignore[untyped-decorator]
     @unflagged
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None
@@ -66,7 +78,7 @@ class Streaming(Predicting):
             self._refuse_changes(fitted)
         weightless = sample_weight is not None and all_zero(sample_weight)
         if weightless:  # the rows are checked all the same
-            sample_weight = _as_array(sample_weight) + 1.0
+            sample_weight = as_array(sample_weight) + 1.0
         known = None if fitted is None else fitted.columns
         source, columns = self._opened(X, y, sample_weight, known)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
@@ -147,9 +159,10 @@ def all_zero(weight: Any) -> bool:
     """Tell whether all weights are zero, if they are in memory."""
     if is_dask(weight):
         return False
-    weight = _as_array(weight)
+    weight = as_array(weight)
     return not bool(namespace(weight).any(weight != 0))
 
 
-def _as_array(weight: Any) -> Array:
-    return weight if is_array_api_obj(weight) else np.asarray(weight)
+def as_array(values: Any) -> Array:
+    """Return an array as it is, and a list or a series as an array of numpy."""
+    return values if is_array_api_obj(values) else np.asarray(values)

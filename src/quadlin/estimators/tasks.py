@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
+from quadlin.core.losses import LINKED
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.data import Source
@@ -20,7 +21,6 @@ from quadlin.solve.choice import Automatic
 from quadlin.solve.types import Options
 
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
-LINKED = ("logistic",)  # losses of a target that the model predicts through a link
 
 
 def task_of(
@@ -76,8 +76,8 @@ def units_maker_of(
                 "Give one boolean per feature."
             )
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
-    labels = estimator.loss == "logistic"
-    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels=labels)
+    labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
+    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
 
 
 def fields_of(

@@ -12,7 +12,7 @@ from quadlin.data import Source
 class Quality(NamedTuple):
     """A score and where it comes from."""
 
-    name: str  # "R²", or the score of a classifier
+    name: str  # "R²", "D²" of counts, or the score of a classifier
     value: float | None
     how: str  # which rows it is of, and how they were used
     bound: bool = False  # whether the value is only a lower bound
@@ -25,13 +25,13 @@ class Quality(NamedTuple):
 
 def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> Quality:
     """Return R² of the rows given, or else what the fit itself knows about its rows."""
-    name = "accuracy" if is_classifier(model) else "R²"
+    name = "accuracy" if is_classifier(model) else "D²" if model.loss == "poisson" else "R²"
     if X is not None and (y is not None or isinstance(X, Source)):
         given = "on the rows given"
         if hasattr(y, "__len__"):
             given = f"on the {len(y):,} rows given"
         return Quality(name, float(model.score(X, y, sample_weight)), given)
-    if name == "R²" and model.target_moments_.varies(np.float64)[0]:
+    if name != "accuracy" and model.target_moments_.varies(np.float64)[0]:
         quality = _of_the_fit(model)
         if quality is not None:
             return quality
@@ -45,6 +45,9 @@ def _of_the_fit(model: Any) -> Quality | None:
         folds = sum(name.startswith("split") for name in model.cv_results_)
         value = 1 + float(model.best_score_) / variance
         return Quality("R²", value, f"by cross-validation with {folds} folds")
+    if model.loss == "poisson":  # half the deviance, and the penalty
+        value = 1 - float(history[-1].loss) / float(history[0].loss)
+        return Quality("D²", value, "on the fitted rows (training)", bound=any(model.alpha_))
     if model.loss != "squared":
         return None
     if law is not None and np.isfinite(law.noise):

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LINKED
 from quadlin.explain.drawing import COLOURS, finish, legend_above, new_axes
 
 LEAST = 4  # places along the axis, so that a bar alone is not a wall
@@ -47,7 +47,7 @@ class SpectrumDisplay:
         state = estimator.fitted_.state
         values = to_numpy(state.model.s).astype(float) * state.units.target.scale
         d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
-        error = float("nan") if is_classifier(estimator) else estimator.history_[-1].loss ** 0.5
+        error = float("nan") if estimator.loss in LINKED else estimator.history_[-1].loss ** 0.5
         noise = float(error) * (d / n) ** 0.5
         return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
 

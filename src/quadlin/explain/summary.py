@@ -9,10 +9,12 @@ from scipy.stats import t as student
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LINKED
 from quadlin.core.messages import Message, Option, printable
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
+from quadlin.solve.uncertainty import NORMAL
 
 SHOWN = 25  # linear terms of a printed table
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
@@ -57,6 +59,9 @@ class ModelSummary:
         How to read the table.
     level : float
         Probability of the intervals.
+    statistic : {"t", "z"}
+        Whether `t`, p and intervals are by Student's distribution, or by the normal one, as for
+        labels and counts; `to_frame` names the column so.
     """
 
     terms: list[Term]
@@ -64,10 +69,13 @@ class ModelSummary:
     quality: Quality
     notes: list[str]
     level: float
+    statistic: str = "t"
 
     def to_frame(self) -> Any:
         """Return the terms as a pandas frame, or as a dict of columns without pandas."""
-        return frame_of({name: [getattr(t, name) for t in self.terms] for name in Term._fields})
+        names = {"t": self.statistic}
+        columns = {n: [getattr(t, n) for t in self.terms] for n in Term._fields}
+        return frame_of({names.get(name, name): values for name, values in columns.items()})
 
     def __repr__(self) -> str:
         return str(self)
@@ -83,7 +91,11 @@ class ModelSummary:
         hidden = {id(term) for term in linear[SHOWN:]}
         shown = [term for term in self.terms if id(term) not in hidden]
         tail = f"{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}"
-        head = ["", "estimate", *(["std error", "t", "p", f"[{tail[0]}", f"{tail[1]}]"] * sure)]
+        head = [
+            "",
+            "estimate",
+            *(["std error", self.statistic, "p", f"[{tail[0]}", f"{tail[1]}]"] * sure),
+        ]
         rows = []
         for a in shown:
             cells = [
@@ -123,7 +135,9 @@ def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -
     ]
     terms += _pairs(model, top, tests)
     quality = quality_of(model, *rows)
-    return ModelSummary(terms, _facts(model, quality), quality, _notes(model, terms), level)
+    facts, notes = _facts(model, quality), _notes(model, terms)
+    statistic = "z" if law is not None and law.left >= NORMAL else "t"
+    return ModelSummary(terms, facts, quality, notes, level, statistic)
 
 
 def found_pairs(model: Any) -> list[Pair]:
@@ -175,7 +189,7 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
         "rank": _rank(model),
         "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
     }
-    if not is_classifier(model):
+    if not predicts_through_link(model):
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
     return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
 
@@ -187,14 +201,21 @@ def _rank(model: Any) -> str:
 
 
 def left_side(model: Any, target: str | None = None) -> str:
-    """Return what the formula is of: the target, or the log-odds of a class."""
-    return "log-odds" if is_classifier(model) else target or "y"
+    """Return what the formula is of: the target, the log-odds of a class, or the log of a mean."""
+    if is_classifier(model):
+        return "log-odds"
+    return f"log E[{target or 'y'}]" if predicts_through_link(model) else target or "y"
+
+
+def predicts_through_link(model: Any) -> bool:
+    """Tell whether a model is of log-odds, or of the logarithms of means, and not of targets."""
+    return bool(model.loss in LINKED)
 
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:
     notes: list[str] = []
     if any(term.kind in ("pair", "found pair") for term in terms):
-        notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else "y"))
+        notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else left_side(model)))
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):

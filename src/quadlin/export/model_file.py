@@ -265,8 +265,11 @@ def _fitted(
     if record.draws is not None:
         check_draws(record.draws, fields, len(coef))
     logistic = isinstance(estimator, LogisticModel)
-    require(logistic == (stream.options.loss == "logistic"), "the loss")
-    require(logistic == stream.make_units.labels, "the units of the target")
+    counts = estimator.loss == "poisson"
+    loss = "logistic" if logistic else "poisson" if counts else "squared"
+    require(stream.options.loss == loss, "the loss")
+    made = stream.make_units
+    require((made.labels, made.counts) == (logistic, counts), "the units of the target")
     pairs = None if record.pairs is None else record.pairs.report(columns.names)
     return record, Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs)
 

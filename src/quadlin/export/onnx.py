@@ -106,7 +106,10 @@ def to_onnx(
     if isinstance(estimator, LogisticModel):
         _classified(graph, columns, estimator.classes_, precision)
     else:
-        y = graph.cast(graph.cast(columns[0], precision), kind, "y")
+        y = columns[0]
+        if fitted.stream.options.loss == "poisson":
+            y = graph.node("Exp", y)
+        y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()
     model.producer_name, model.producer_version = "quadlin", version("quadlin")

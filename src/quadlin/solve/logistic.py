@@ -1,4 +1,4 @@
-r"""Labels 0 and 1: their log-odds as a second order linear model, by the logistic loss.
+r"""Labels and counts: log-odds, or logarithms of means, as a second order linear model.
 
 .. math:: \min\; 2 \sum_i \omega_i \left(\log(1 + e^{f_i}) - y_i f_i\right)
           + \alpha_1 |\rho \circ w|^2 + 2 \alpha_2 \|\rho\rho^\top \circ \bar M\|_F^2
@@ -7,19 +7,22 @@ which is scikit-learn's `LogisticRegression` with C = 1/α. To second order abou
 least squares, with weights h = p(1 − p) and targets g + (y − p)/h. About a constant these weights
 are all the same: so a least-squares fit of the labels, in other units, is the start. From there
 Gauss–Newton goes down with the curvature of the loss itself (`change_sums`), never up.
+
+Counts have Poisson's deviance (`losses`), h = eᶠ and targets g + (y − h)/h in the same places. A
+constant is too far from them to begin with: the start is about the means (y + ȳ)/2.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.losses import curvature, probability, softplus
-from quadlin.core.model import Model, constant_model, predict, tied
+from quadlin.core.losses import curvature, log_likelihood, mean_of, probability
+from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -77,9 +80,19 @@ class Working:
     excess: float  # log-likelihood of the labels, less that of the working targets
 
     @classmethod
-    def about(cls, model: Model, rows: Rows, units: Units, fit_intercept: bool) -> "Working":
-        """Linearise about a model: one pass, two numbers per row."""
-        parts = zip(*rows.collect(_working, model, units), strict=True)
+    def about(
+        cls,
+        model: Model | None,
+        rows: Rows,
+        units: Units,
+        fit_intercept: bool,
+        loss: str = "logistic",
+    ) -> "Working":
+        """Linearise about a model, or for None about means half-way to the targets: one pass.
+
+        Two numbers per row are kept.
+        """
+        parts = zip(*rows.collect(_working, model, units, loss), strict=True)
         h, z, omega, excess = (np.concatenate(part) for part in parts)
         weight = float(omega @ h)
         mean = float((omega * h) @ z) / weight
@@ -90,13 +103,15 @@ class Working:
         return cls(weighted, replace(units, target=target), weight, offset, float(omega @ excess))
 
 
-def _working(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, ...]:
-    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tuple[np.ndarray, ...]:
     y = to_numpy(chunk.y).astype(np.float64)
+    if model is None:  # of counts
+        f = np.log((y + np.exp(units.target.centre)) / 2)
+    else:
+        f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
     omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
-    h, r = np.clip(curvature(f), FLATTEST, None), y - probability(f)
-    log_likelihood = -(1 - y) * softplus(f) - y * softplus(-f)
-    return h, f + r / h, omega, log_likelihood + r**2 / h / 2
+    h, r = np.clip(curvature(f, loss), FLATTEST, None), y - mean_of(loss, f)
+    return h, f + r / h, omega, log_likelihood(loss, f, y) + r**2 / h / 2
 
 
 @dataclass
@@ -108,6 +123,7 @@ class LogisticFit:
     make_units: UnitsMaker
     surveyed: Survey
     seed: int
+    loss: str = "logistic"  # or "poisson"
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
 
@@ -118,11 +134,19 @@ class LogisticFit:
 
     @property
     def unit(self) -> float:
-        """Return p(1 − p) of the best constant."""
-        return usual_curvature("logistic", self.units)
+        """Return the curvature about the best constant: p(1 − p), or the mean of counts."""
+        return usual_curvature(self.loss, self.units)
+
+    def working(self, model: Model | None, options: Options) -> Working:
+        """Linearise about a model; None is a start."""
+        if model is None and self.loss == "logistic":
+            model = constant_model(self.units, options.rank, self.units.target.centre)
+        return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
     def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
-        """Fit the labels as numbers; the options it returns are those of the logistic fit."""
+        """Fit the targets at the start; the options it returns are those of the fit to come."""
+        if self.loss == "poisson":
+            return self.least_squares_of_counts(options, automatic)
         alpha = (options.alpha[0] / self.unit, options.alpha[1] / self.unit)
         tol = max(START_TOL, options.tol)
         linear = replace(options, alpha=alpha, tol=tol, loss="squared")
@@ -134,12 +158,26 @@ class LogisticFit:
         alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
         return state, replace(options, rank=chosen.rank, alpha=alpha)
 
+    def least_squares_of_counts(
+        self, options: Options, automatic: Automatic
+    ) -> tuple[FitState, Options]:
+        """Fit the working targets about means half-way between the counts and their mean."""
+        linear = replace(options, tol=max(START_TOL, options.tol), loss="squared")
+        make_units = replace(self.make_units, counts=False)
+        rows = self.working(None, options).rows
+        state, chosen = fit_choosing(rows, linear, make_units, self.seed, automatic)
+        if state.status is Status.interrupted:
+            raise KeyboardInterrupt
+        return state, replace(options, rank=chosen.rank, alpha=chosen.alpha)
+
     def start(self, options: Options) -> Model:
         """Return a model to start from: about that of smallest squared errors."""
         return self.as_log_odds(self.least_squares(options, Automatic())[0])
 
     def as_log_odds(self, state: FitState) -> Model:
-        """Return a least-squares fit of the labels as log-odds, to first order."""
+        """Return a least-squares fit of the start as log-odds, to first order."""
+        if self.loss == "poisson":
+            return in_units(state.model, state.units, self.units)
         model, root = state.model, sqrt(self.unit)
         c = self.units.target.centre + model.c / root
         return replace(model, s=model.s / root, w=model.w / root, c=c)
@@ -149,29 +187,30 @@ class LogisticFit:
 
         Unlike conjugate gradients they end at the optimum up to rounding, whatever the start.
         """
-        options = replace(options, loss="logistic")
+        options = replace(options, loss=self.loss)
         problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
         coordinates = Coordinates(self.units, options, Identity())
 
         def objective(model: Model) -> float:
             return problem.sums(model, squares=False).loss + coordinates.ridge(model)
 
-        if model is None:
+        if model is None and self.loss == "logistic":
             model = constant_model(self.units, options.rank, self.units.target.centre)
-        least = objective(model)
+        least = inf if model is None else objective(model)
         for _ in range(NEWTON_STEPS):
-            working = Working.about(model, self.rows, self.units, options.fit_intercept)
+            working = self.working(model, options)
             exact = Exact(working.rows, working.units, n_rows, linear=options.rank == 0)
             new = exact.model(options.alpha, options.rank)
             new = replace(new, c=new.c + working.offset)
             reached = objective(new)
-            if not reached < least:
+            if model is not None and not reached < least:
                 if reached > (1 + EXACT_TOL) * least:  # too long a step: shorter ones are known
                     return self.polished(options, model)[0].model
                 return model
             model, gain, least = new, least - reached, reached
             if gain <= EXACT_TOL * least:
                 break
+        assert model is not None
         return model
 
     def polished(
@@ -190,7 +229,7 @@ class LogisticFit:
             def hook(solution: Solution) -> bool:
                 return on_step(self.state(solution, options, Identity()))
 
-        problem = Problem(self.rows, self.units, replace(options, loss="logistic"), rng)
+        problem = Problem(self.rows, self.units, replace(options, loss=self.loss), rng)
         return follow(problem, polish(problem, self.white, start), hook), self.white
 
     def constant(self, options: Options, status: Status) -> FitState:
@@ -198,7 +237,7 @@ class LogisticFit:
         units, target = self.units, self.units.target
         model = constant_model(units, options.rank, target.centre)
         model = tied(model, units, options.fit_linear, options.fit_intercept)
-        history = (Record(0, self.rows.walks, target.power * loss_unit("logistic", units)),)
+        history = (Record(0, self.rows.walks, target.power * loss_unit(self.loss, units)),)
         return self.state(Solution(model, units, status, history), options, Identity())
 
     def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:

@@ -19,11 +19,11 @@ from math import exp, inf, log
 import numpy as np
 
 from quadlin.core.arrays import namespace
-from quadlin.core.model import Model, in_units, positive, with_rank
+from quadlin.core.model import Model, constant_model, in_units, positive, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Target, Units
 from quadlin.solve.automatic import CLEAR, Search
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL, Candidate
 from quadlin.solve.choice import Automatic, at_limit, fits
@@ -31,9 +31,9 @@ from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.logistic import LogisticFit, Working
+from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
-from quadlin.solve.types import Options, Status
+from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import Full, sharpened
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
@@ -51,10 +51,15 @@ def fit_logistic(
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
 ) -> tuple[FitState, Options]:
-    """Fit log-odds to rows with labels 0 and 1; also return the options with what was chosen."""
+    """Fit log-odds to labels 0 and 1, or logarithms of means to counts, by `options.loss`.
+
+    Also return the options with what was chosen.
+    """
     surveyed = survey(rows) if surveyed is None else surveyed
     units = make_units(surveyed.features, surveyed.target)
-    fit = LogisticFit(rows, units, make_units, surveyed, seed)
+    if options.loss == "poisson" and units.target.power:
+        units = replace(units, target=with_deviance(rows, units, options, seed))
+    fit = LogisticFit(rows, units, make_units, surveyed, seed, options.loss)
     if not units.target.power:  # one label only
         options = replace(options, rank=0) if automatic.rank else options
         return fit.constant(options, Status.converged), options
@@ -68,6 +73,13 @@ def fit_logistic(
     solution, white = fit.polished(options, start, on_step)
     white = sharpened(white) if isinstance(white, Full) else white
     return fit.state(solution, options, white), options
+
+
+def with_deviance(rows: Rows, units: Units, options: Options, seed: int) -> Target:
+    """Return the target with the deviance of the best constant as its power: one pass."""
+    problem = Problem(rows, units, options, np.random.default_rng(seed))
+    sums = problem.sums(constant_model(units, 1, units.target.centre), squares=False)
+    return units.target._replace(power=sums.loss / sums.weight)
 
 
 def _warm_model(warm: FitState | None, units: Units, options: Options) -> Model | None:
@@ -178,7 +190,7 @@ class LogisticSearch(Search):
 
     def linear(self, k: int, model: Model) -> tuple[TangentGram | Kernel, Gram | Kernel, float]:
         """Return the linear model about a fit, for its evidence too, and what to add to that."""
-        working = Working.about(model, self.rows, self.units, self.options.fit_intercept)
+        working = self.fit_of.working(model, self.options)
         if k == self.d and self.d * (self.d + 3) // 2 > min(self.n_rows, EXACT_COLUMNS):
             args = (working.rows, working.units, self.n_rows, working.weight)
             kernel = replace(product_kernel(*args)[0], noise=1.0)

@@ -74,7 +74,7 @@ class Record:
 
     step: int
     passes: int  # over the rows, so far, whatever for; those over samples in part, rounded up
-    loss: float  # mean squared error (user's units) or log-loss, plus the penalty
+    loss: float  # mean squared error (user's units) or half the deviance, plus the penalty
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Options:
     polish: bool = True
     whiten: str = "auto"  # or "full", "lowrank", "none"
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
-    loss: str = "squared"  # or "logistic", of labels 0 and 1
+    loss: str = "squared"  # or "logistic", of labels 0 and 1, or "poisson", of counts
 
     @property
     def parts(self) -> dict[str, bool]:
@@ -121,7 +121,7 @@ class Solution:
 def loss_unit(loss: str, units: Units) -> float:
     """Return what turns a mean loss of standardised targets into that of the history.
 
-    That is the mean squared error in the user's units, or the log-loss, half the deviance.
+    That is the mean squared error in the user's units, or half the deviance: log-loss, of labels.
     """
     return units.target.scale**2 if loss == "squared" else 0.5
 
@@ -130,7 +130,7 @@ def usual_curvature(loss: str, units: Units) -> float:
     """Return half the curvature of the loss about a constant: of a row of average weight."""
     xp = namespace(units.scale)
     centre = xp.asarray(units.target.centre, dtype=xp.float64)
-    return 1.0 if loss == "squared" else float(curvature(centre))
+    return 1.0 if loss == "squared" else float(curvature(centre, loss))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Problem:
         params = (steps, self.units, squares)
         if self.options.loss == "squared":
             return self.rows.reduce(change_sums, *params)
-        return self.rows.reduce(change_sums, *params, model)
+        return self.rows.reduce(change_sums, *params, model, self.options.loss)
 
     @property
     def loss_unit(self) -> float:

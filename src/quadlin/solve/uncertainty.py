@@ -48,6 +48,7 @@ from quadlin.solve.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
+NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 CG_TOL, CG_CAP = 1e-3, 100  # far below that 9%; passes over the rows
 COSINES = [cos(pi / 8) ** 2, cos(3 * pi / 8) ** 2]  # cos²φ at the midpoints
 
@@ -71,7 +72,7 @@ class Uncertainty:
     noise: float  # σ, of an observation
     error: float  # σ, of what the rows say of the parameters: the same but for Huber and `robust`
     dof: float  # the effective number of parameters
-    left: float  # n − dof: for quantiles of Student's t
+    left: float  # n − dof: for quantiles of Student's t; `NORMAL` where the noise is known
     exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
     converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
     passes: int  # over the rows
@@ -129,6 +130,7 @@ def uncertainty_of(
     fields: Fields = (),
     robust: bool = False,
     bend: float = inf,
+    unit_noise: bool = False,
     dense_limit: int = DENSE_LIMIT,
     draws: int = DRAWS,
 ) -> Uncertainty:
@@ -149,6 +151,9 @@ def uncertainty_of(
         of the draws, which do not correct residuals for leverage.
     bend : float
         Of Huber's loss, where these are the rows of its reweighted least squares.
+    unit_noise : bool
+        Whether the noise is known to be 1, as it is in the least squares that a likelihood is about
+        its optimum. Then H is Fisher's information, and quantiles are normal ones.
     dense_limit : int
         Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
     draws : int
@@ -169,15 +174,17 @@ def uncertainty_of(
         steps, root, dof = inverse_root(task, p)
     else:
         steps, dof, converged = drawn(task, p, draws)
-    left = p.sums.weight - dof
+    left = NORMAL if unit_noise else p.sums.weight - dof
     noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
+    if unit_noise:
+        noise = error = 1.0
     if robust and left >= 1 and exact:
         ridge = any(task.coordinates.penalties)
         at = Laplace(p.model, units, steps, root, noise, ridge, bend)
         steps, error = sandwiched(rows, at), 1.0
     elif robust and left >= 1:
         steps, _, converged = drawn(task, p, draws, noise)
-        error = sqrt(p.sums.weight / left)
+        error = 1.0 if unit_noise else sqrt(p.sums.weight / left)
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
     passes = rows.walks - before

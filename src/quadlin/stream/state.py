@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from quadlin.core.losses import LINKED
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.solve.choice import Automatic
@@ -199,7 +200,7 @@ def _check_start(state: StreamState) -> None:
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
-    _require(options.loss in ("squared", "logistic"), "the loss")
+    _require(options.loss in ("squared", *LINKED), "the loss")
     _require(options.step in ("guarded", "plain"), "the step")
     _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
     _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
