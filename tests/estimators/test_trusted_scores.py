@@ -46,6 +46,18 @@ def test_a_cell_of_sparse_ratings_scores_the_same_in_any_grid_and_alone():
     assert cell(many, rank, alpha) == pytest.approx(alone, rel=0.01)
 
 
+@pytest.mark.parametrize(("n", "d"), [(45, 7), (60, 40)])  # many optima; by products, by rows
+def test_cells_of_few_noisy_rows_are_those_of_cross_val_score(n, d):
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+    model = SecondOrderRegressorCV([1, 2], [(0.1, 0.3), (3.0, 30.0)], FOLDS, random_state=0)
+    model.fit(X, y)
+    for params in model.cv_results_["params"]:
+        single = SecondOrderRegressor(**params, random_state=0)
+        alone = cross_val_score(single, X, y, cv=FOLDS, scoring=SQUARES).mean()
+        assert cell(model, **params) == pytest.approx(alone, rel=0.01)
+
+
 def test_the_order_of_the_rows_chooses_nothing():
     data = make_second_order(200, 5, rank=1, noise=1.0, random_state=3)
     order = np.argsort(data.X[:, 0])
@@ -136,10 +148,17 @@ def test_rows_that_carry_most_of_the_error_are_named():
 
 
 def test_folds_share_each_pass_over_the_rows():
-    # 30 features: no matrix of all products, so that every rank is fitted by walks.
+    # M ≥ 0 has no matrix of all products, so that every rank is fitted by walks.
     data = make_second_order(400, 30, rank=1, noise=1.0, random_state=0)
-    passes = [
-        SecondOrderRegressorCV([1], [5.0, 50.0], k, random_state=0).fit(data.X, data.y).n_passes_
-        for k in (2, 6)
-    ]
+    grid = {"ranks": [1], "alphas": [5.0, 50.0], "psd": True, "random_state": 0}
+    passes = [SecondOrderRegressorCV(**grid, cv=k).fit(data.X, data.y).n_passes_ for k in (2, 6)]
     assert passes[1] < 1.5 * passes[0]  # not three times as many
+
+
+def test_rows_that_fit_into_memory_are_walked_a_few_times_for_any_number_of_cells():
+    data = make_second_order(90, 30, rank=1, noise=1.0, random_state=0)
+    few, many = (
+        SecondOrderRegressorCV([1, 2], alphas, 3, random_state=0).fit(data.X, data.y).n_passes_
+        for alphas in ([5.0], [5.0, 50.0, 500.0])
+    )
+    assert many == few < 40

@@ -49,8 +49,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     for k from 0, which is ridge regression, to the number of features, which is ridge regression on
     all products of two features. The score of a rank and penalties is that of `cross_val_score` on
     the same folds, whatever else is tried. Both ends are solved exactly for all penalties from one
-    matrix where it fits, so is every rank with at most 25 features, and otherwise all folds share
-    each pass over the rows.
+    matrix where it fits. Every rank with at most 25 features, or with at most 3,000 rows of 500
+    features, is fitted by matrices as well, and otherwise all folds share each pass over the rows.
 
     Parameters
     ----------
@@ -97,9 +97,10 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     Notes
     -----
     Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all folds together,
-    of O(nnz(X)·k) per fold; none with at most 25 features. Where the exact solution fits, each fold
-    takes some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold,
-    and three matrices of that size.
+    of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none but some 5 to 15
+    systems of (k + 1)d unknowns. Where the exact solution fits, each fold takes some 20 systems of
+    min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold, and three matrices of
+    that size.
 
     Examples
     --------

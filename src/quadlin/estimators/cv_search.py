@@ -1,23 +1,27 @@
 """Which ranks and penalties are tried: from ridge regression and all products to low ranks.
 
-Penalties are searched by steps on a logarithmic scale from the best ones so far, as long as a step
-improves the score: the grid has no edge that the best could lie on.
+Penalties are powers of √10 times the weight, searched by steps from the best ones so far as long
+as a step improves the score: the grid has no edge that the best could lie on.
 """
 
 from collections.abc import Sequence
-from math import sqrt
 
 from quadlin.estimators.cv_scores import Scores
-from quadlin.solve.cells import REFERENCE, Point
+from quadlin.solve.cells import Point
 from quadlin.solve.exact import Alpha
+from quadlin.solve.restarts import FEW
 
 FIRST_RANK, MOST_RANK = 4, 16
-LOWEST, HIGHEST = 1e-12, 1e6  # penalties as shares of the weight
+LOWEST, HIGHEST = -24, 12  # penalties as powers of √10, times the weight
 GAIN = 3e-3  # of the score: a smaller one is no reason to go on
-SHARES = (1e-4, 1e-2, 1.0)  # of the weight: penalties to begin with
-COARSE, FINE = 10.0, sqrt(10.0)  # steps
+RIDGES = (-8, -4, 0, 4, 8)  # penalties to begin with: scores may have two valleys, far apart
+PRODUCTS = (-4, 0, 4)  # the same for M beside the best one of w
+REFERENCE = -3  # the penalty of M that low ranks begin with where nothing tells
+COARSE, FINE = 2, 1  # steps
 FIRST, SECOND = (True, False), (False, True)  # which of the two penalties a step changes
 BOTH = (True, True)
+
+Powers = tuple[int, int]  # of √10
 
 
 class Search:
@@ -28,6 +32,7 @@ class Search:
         self.d: int = scores.d
         cells = scores.folds[0].cells
         self.n_rows, self.weight = cells.n_rows, cells.weight
+        self.powers: dict[Alpha, Powers] = {}
 
     def grid(self, ranks: Sequence[int], alphas: Sequence[Alpha]) -> None:
         """Score every pair of a rank and penalties."""
@@ -37,10 +42,12 @@ class Search:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""
         products = self.d > 0 and self.scores.folds[0].cells.exact(linear=False) is not None
         if ranks is None or 0 in ranks:
-            self.diagonal(0)
+            self.scores.score([self.point(0, (i, i)) for i in RIDGES])
             self.walk(0, [BOTH], COARSE)
         if products and (ranks is None or self.d in ranks):
-            self.diagonal(self.d)
+            first = self.powers_of(0)[0] if self.tried(0) else RIDGES[1]
+            places = [(first, j) for j in PRODUCTS] + [(i, i) for i in RIDGES[:2]]
+            self.scores.score([self.point(self.d, powers) for powers in places])
             self.walk(self.d, [FIRST, SECOND], COARSE)
         if ranks is None:
             self.climb(self.most())
@@ -51,11 +58,11 @@ class Search:
         self.finish(ranks)
 
     def finish(self, ranks: Sequence[int] | None) -> None:
-        """Search finer at the best rank, and where it costs no walks at the one below as well."""
-        rank, alpha = self.scores.best()
+        """Search finer at the best rank, and with few features at the one below as well."""
+        rank, _ = self.scores.best()
         self.walk(rank, [SECOND, FIRST] if rank else [BOTH], FINE)
-        lower, cells = rank - 1, self.scores.folds[0].cells
-        if 0 < lower < self.d - 1 and ranks is None and cells.outright(lower, alpha):
+        lower = rank - 1
+        if 0 < lower < self.d - 1 and ranks is None and self.d <= FEW:
             self.low_rank(lower)
             self.walk(lower, [SECOND, FIRST], FINE)
             if self.scores.best()[0] == lower:
@@ -78,8 +85,7 @@ class Search:
                 double = (k + 1 + double) // 2
             k = double
         k = self.climb_down(k)
-        half = (k // 2, self.scores.best(k)[1])
-        cheap = k >= FIRST_RANK and self.scores.folds[0].cells.outright(*half)
+        cheap = k >= FIRST_RANK and self.d <= FEW
         if cheap and self.better(k // 2, k):  # a worse rank may lie between two good ones
             self.climb_down(k // 2)
 
@@ -111,51 +117,47 @@ class Search:
             best = max(low, key=self.scores.mean)
             self.scores.score([(rank, best[1])])
             return
-        first, second = (share * self.weight for share in REFERENCE)
-        if self.scores.scores:
-            other, alpha = self.scores.best()
-            first = alpha[0]
-            if other and self.scores.perfect((other, alpha)):  # there is no noise
-                second = alpha[1]
-        self.scores.score([(rank, (first, second))])
+        if self.tried(self.d):
+            powers = self.powers_of(self.d)
+        else:
+            powers = (self.powers_of(0)[0] if self.tried(0) else 2 * REFERENCE, REFERENCE)
+        self.scores.score([self.point(rank, powers)])
         self.walk(rank, [SECOND], COARSE)
 
-    def diagonal(self, rank: int) -> None:
-        """Score some penalties that are the same for w and for M."""
-        penalties = [self.weight * share for share in SHARES]
-        self.scores.score([(rank, (a, a)) for a in penalties])
+    def point(self, rank: int, powers: Powers) -> Point:
+        """Return a rank with penalties that are powers of √10, times the weight."""
+        first, second = (float(f"{self.weight * 10 ** (i / 2):.10g}") for i in powers)
+        self.powers[first, second] = powers
+        return rank, (first, second)
 
-    def walk(self, rank: int, ways: Sequence[tuple[bool, bool]], factor: float) -> None:
+    def powers_of(self, rank: int) -> Powers:
+        """Return the best penalties of a rank."""
+        return self.powers[self.scores.best(rank)[1]]
+
+    def walk(self, rank: int, ways: Sequence[tuple[bool, bool]], size: int) -> None:
         """Change the penalties of a rank by a factor as long as that improves the score."""
         settled = 0  # ways in a row that led nowhere
         while settled < len(ways):
             way, ways = ways[0], [*ways[1:], ways[0]]
-            moved = any(self.follow(rank, way, f) for f in (1 / factor, factor))
+            moved = any(self.follow(rank, way, step) for step in (-size, size))
             settled = 0 if moved else settled + 1
             if len(ways) == 1:
                 return
 
-    def follow(self, rank: int, way: tuple[bool, bool], factor: float) -> bool:
+    def follow(self, rank: int, way: tuple[bool, bool], step: int) -> bool:
         """Go one way while every step improves the score; tell whether the first one did."""
         moved = False
         while True:
             point = self.scores.best(rank)
-            after = self.step(point, way, factor)
-            if after is None or self.scores.perfect(point):
+            first, second = (
+                i + step * changes for i, changes in zip(self.powers[point[1]], way, strict=True)
+            )
+            inside = min(first, second) >= LOWEST and max(first, second) <= HIGHEST
+            if not inside or self.scores.perfect(point):
                 return moved
+            after = self.point(rank, (first, second))
             self.scores.score([after])
             before = self.scores.mean(point)
             if not self.scores.mean(after) > before + GAIN * abs(before):
                 return moved
             moved = True
-
-    def step(self, point: Point, way: tuple[bool, bool], factor: float) -> Point | None:
-        """Return a point with the penalties that `way` marks multiplied; None beyond all sense."""
-        rank, alpha = point
-        first, second = (
-            float(f"{a * factor:.10g}") if changes else a
-            for a, changes in zip(alpha, way, strict=True)
-        )
-        inside = min(first, second) / self.weight >= LOWEST
-        inside = inside and max(first, second) / self.weight <= HIGHEST
-        return (rank, (first, second)) if inside else None

@@ -1,9 +1,9 @@
 """Models of many ranks and penalties on the same rows, each the same whatever else was asked for.
 
-A model of rank 0 or d is solved outright where a matrix of its parameters fits, and with few
-features any rank is, from the Gram matrix of all products. Any other starts at the reference model
-of its rank, a fit from scratch with a moderate penalty, and goes from there to the same tolerance:
-so what is found depends on the rows, the rank and the penalties alone.
+A model of rank 0 or d is solved outright where a matrix of its parameters fits, and any other by
+matrices where these fit (`penalised`). Else it starts at the reference model of its rank, a fit
+from scratch with a moderate penalty, and goes from there to the same tolerance: so what is found
+depends on the rows, the rank and the penalties alone.
 """
 
 from dataclasses import replace
@@ -16,16 +16,14 @@ from quadlin.core.survey import Survey
 from quadlin.core.units import Units
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import Alpha, Exact, exact_solver
-from quadlin.solve.many_descents import Factors
+from quadlin.solve.penalised import REFERENCE, Penalised, by_matrices
 from quadlin.solve.polish import descended, polish
-from quadlin.solve.restarts import FEW, Landscape, optima, products_of
+from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Record, Solution, Status
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
-REFERENCE = (1e-3, 0.02)  # penalties of the reference models, as shares of the weight
 REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
-SAME = 1e-6  # of the loss: optima that are closer are one
 KEPT_ENTRIES = 1 << 23  # of the matrices of a fold that stay in memory between batches of cells
 
 Point = tuple[int, Alpha]  # rank and penalties
@@ -41,9 +39,8 @@ class Cells:
         self.n_rows, self.weight, self.seed = surveyed.tally.counting, surveyed.tally.weight, seed
         self.solutions: dict[Point, Solution] = {}
         self._references: dict[int, Model] = {}
-        self._optima: dict[int, list[Factors]] = {}
         self._exact: dict[bool, Exact | None] = {}
-        self._products: np.ndarray | None = None
+        self._penalised = Penalised(rows, units, options, surveyed.tally, seed)
         self._white: Whitener | None = None
 
     @property
@@ -55,7 +52,8 @@ class Cells:
         """Tell whether a model needs no walks but the one for a matrix."""
         if rank in (0, self.d):
             return min(alpha) > 0 and self.exact(rank == 0) is not None
-        return self.d <= FEW
+        fits = by_matrices(self.rows, self.units, self.options, self.n_rows)
+        return fits and (self.d <= FEW or min(alpha) > 0)
 
     def solution(self, rank: int, alpha: Alpha) -> Solution:
         """Return the model of a rank and penalties."""
@@ -68,7 +66,8 @@ class Cells:
                 assert exact is not None
                 solution = self._noted(exact.model(alpha, rank))
             else:
-                solution = self._from_products(rank, alpha)
+                products = None if self.d <= FEW else self.exact(False)
+                solution = self._noted(self._penalised.model(rank, alpha, products))
             self.solutions[point] = solution
         return self.solutions[point]
 
@@ -104,24 +103,6 @@ class Cells:
         options = replace(self.options, rank=rank, alpha=alpha, tol=tol)
         return Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
 
-    def _from_products(self, rank: int, alpha: Alpha) -> Solution:
-        """Go to the optimum from each of those that many starts led to at the reference penalty."""
-        if rank not in self._optima:
-            rng = np.random.default_rng(self.seed)
-            self._optima[rank] = _different(
-                optima(self._landscape(rank, self._moderate), rank, self.options.psd, rng)
-            )
-        landscape = self._landscape(rank, alpha)
-        ends = [landscape.descended(f, 100) for f in landscape.again(self._optima[rank])]
-        best = min(ends, key=lambda f: f.loss)
-        loss = (best.loss + landscape.unexplained) * self.units.target.scale**2
-        return self._noted(landscape.model(best, self.units), loss)
-
-    def _landscape(self, rank: int, alpha: Alpha) -> Landscape:
-        if self._products is None:
-            self._products = products_of(self.rows, self.units)
-        return Landscape(self._products, self.units, replace(self.options, rank=rank, alpha=alpha))
-
     def _iterated(self, rank: int, alpha: Alpha) -> Solution:
         """Go to the optimum from the reference model of the rank."""
         problem = self._problem(rank, alpha, max(CELL_TOL, self.options.tol))
@@ -150,15 +131,6 @@ class Cells:
             mode = self.options.whiten
             self._white = whitener(self.rows, self.units, mode, REFERENCE[0], rng)
         return self._white
-
-
-def _different(sorted_optima: list[Factors]) -> list[Factors]:
-    """Return optima of different losses."""
-    kept = sorted_optima[:1]
-    for f in sorted_optima[1:]:
-        if all(abs(f.loss - other.loss) > SAME * other.loss for other in kept):
-            kept.append(f)
-    return kept
 
 
 def _finished(solution: Solution) -> Solution:

@@ -17,6 +17,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled
 from quadlin.solve.pair_part import Parts
+from quadlin.solve.penalised import fit_penalised
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.types import Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
@@ -80,7 +81,9 @@ def fit_table(
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     if start is None:
-        fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
+        fitted = fit_penalised(rows, units, options, surveyed.tally, seed, hook)
+        if fitted is None:
+            fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
         if fitted is not None:
             return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
