@@ -42,18 +42,17 @@ def solver(name):
     return importlib.import_module(f"solvers.{name}")
 
 
-def timed(problem, name, setting, budget, pipe):
+def timed(problem, name, setting, budget, folder, pipe):
     """Run one solver with one setting, and send its points and its memory: in a new process."""
     module = solver(name)
-    with redirect_stderr(StringIO()), tempfile.TemporaryDirectory() as folder:
-        module.run(problem.head(FEW), lambda *_: True, Path(folder), **setting)  # imports, mostly
-    with redirect_stderr(StringIO()), tempfile.TemporaryDirectory() as folder:
-        if hasattr(module, "prepare"):
-            module.prepare(problem, Path(folder))
+    with redirect_stderr(StringIO()):
+        module.run(problem.head(FEW), lambda *_: True, folder, **setting)  # imports, mostly
+        if hasattr(module, "prepare") and not list(folder.iterdir()):
+            module.prepare(problem, folder)
         forget_peak()
         before = memory("VmRSS")
         watch = Watch(problem, budget)
-        module.run(problem, watch, Path(folder), **setting)
+        module.run(problem, watch, folder, **setting)
         pipe.send((watch.points, memory("VmHWM") - before))
 
 
@@ -72,14 +71,14 @@ def measured(*arguments):
         process.join()
 
 
-def best_settings(problem, name, budget):
+def best_settings(problem, name, budget, folder):
     """Yield the title, setting, points and memory of the best setting, for each variant."""
     module, best, limit = solver(name), {}, {}
     for setting in module.SETTINGS:
         if setting.get("told") is False and problem.is_positive:
             continue  # that M is positive is what a factorization machine assumes
         title = getattr(module, "title", lambda _, module=module: module.TITLE)(setting)
-        points, megabytes = measured(problem, name, setting, limit.get(title, budget))
+        points, megabytes = measured(problem, name, setting, limit.get(title, budget), folder)
         exact = reached(points, TARGETS[-1])
         least = min((p.error for p in points), default=float("inf"))
         key = (0, exact.seconds) if exact else (1, least)
@@ -123,7 +122,9 @@ def compare(problem_name, scale, seed, names, patience):
         if reason:
             skipped.append(f"{solver(name).TITLE}: {reason}")
             continue
-        for title, setting, points, megabytes in best_settings(problem, name, budget):
+        with tempfile.TemporaryDirectory() as folder:
+            best = list(best_settings(problem, name, budget, Path(folder)))
+        for title, setting, points, megabytes in best:
             if name == FIRST and reached(points, TARGETS[-1]):
                 mine = reached(points, TARGETS[-1]).seconds
                 budget = max(LEAST_BUDGET, patience * mine)

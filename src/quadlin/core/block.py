@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.compiled import DenseKernel, Kernel
 from quadlin.core.compiled_sparse import SparseKernel
+from quadlin.core.other_kernels import offered
 from quadlin.core.pieces import Piece, Pieces, with_data
 from quadlin.core.response import Passed, Response, quadratic_forms
 from quadlin.core.units import Units
@@ -38,9 +39,11 @@ class Block:
     @cached_property
     def kernel(self) -> Kernel | None:
         """Return the compiled kernel of the rows; None where the reference must do."""
-        return (
-            SparseKernel.of(self.pieces) if issparse(self.X) else DenseKernel.of(self.X, self.units)
-        )
+        if issparse(self.X):
+            return SparseKernel.of(self.pieces)
+        if isinstance(self.X, np.ndarray):
+            return DenseKernel.of(self.X, self.units)
+        return offered(self.X, self.units)
 
     @property
     def n_rows(self) -> int:

@@ -52,6 +52,9 @@ class Engine(Protocol):
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return Σ fn(chunk, *params); see `folded` for values per row. None without rows."""
 
+    def over(self, source: Any) -> "Engine":
+        """Return what carries out sums over a sample of the rows that this process holds."""
+
 
 class Serial:
     """One chunk after the other, in this thread."""
@@ -62,6 +65,10 @@ class Serial:
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
         return folded(fn, self.source, params, per_row)[0]
+
+    def over(self, source: Any) -> Engine:
+        """Return the same for other rows."""
+        return Serial(source)
 
 
 class Threads:
@@ -107,6 +114,10 @@ class Threads:
             total = summed(sums())
         self.source.absorb(parts)
         return total
+
+    def over(self, source: Any) -> Engine:
+        """Return as many threads for other rows."""
+        return Threads(source, self.workers)
 
     def _mapped(self, fn: Callable[..., Any], *columns: Sequence[Any]) -> Iterator[Any]:
         """Yield what `map` yields, computed in threads if they have something to share."""

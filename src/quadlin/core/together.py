@@ -8,6 +8,7 @@ from threading import Thread, local
 from typing import Any, NamedTuple, TypeVar
 
 from quadlin.core.arrays import Array
+from quadlin.core.engine import Engine, Serial
 from quadlin.core.rows import Rows, Walks
 
 T = TypeVar("T")
@@ -138,6 +139,10 @@ class Seat:
             raise answer
         total: T | None = answer
         return total
+
+    def over(self, source: Any) -> Engine:
+        """Return what sums a sample, which is of this view alone."""
+        return Serial(source)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What carries out the sums over rows: this thread, several, or a Dask cluster."""
+"""What carries out the sums over rows: this thread, several, a GPU, or a Dask cluster."""
 
 import ctypes
 import multiprocessing
@@ -26,6 +26,7 @@ from quadlin.core.engine import (
 )
 from quadlin.core.messages import Message, Option
 from quadlin.data.dask_collections import DaskFeed
+from quadlin.data.device import OnDevice, offer_kernels
 from quadlin.data.source import Source
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     ----------
     source : RowSource
         Rows.
-    engine : None, "serial", "threads", int or distributed.Client
+    engine : None, "serial", "threads", "cuda", int or distributed.Client
         None takes the cluster that Dask's rows are on, if there is one, else as many threads as
         there are cores for numpy rows in memory, and this thread for all others.
 
@@ -55,6 +56,8 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     >>> engine_for(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
     3
     """
+    if isinstance(source, MemorySource) and not is_numpy(source.X):
+        offer_kernels()
     if engine is None:
         engine = source.client()
     if engine is None and isinstance(source, MemorySource) and is_numpy(source.X):
@@ -65,11 +68,13 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
         return Threads(source, cpu_count())
     if isinstance(engine, int) and not isinstance(engine, bool) and engine >= 1:
         return Threads(source, engine)
+    if isinstance(engine, str) and engine.split(":")[0] == "cuda":
+        return OnDevice.of(source, engine, free_cores())
     if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
         return OnCluster(source, engine)
     raise ValueError(
         Message(
-            '{engine} must be None, "serial", "threads", a number of threads or a '
+            '{engine} must be None, "serial", "threads", a number of threads, "cuda" or a '
             "distributed.Client.",
             engine=Option("engine", engine),
         )
@@ -143,6 +148,10 @@ class OnCluster:
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             total: T | None = self.client.compute(level[0]).result()
         return total
+
+    def over(self, source: Any) -> Engine:
+        """Return what sums the rows of a sample, which are here and not on the workers."""
+        return Serial(source)
 
 
 def _task(delayed: Any, number: int, part: Any) -> Any:

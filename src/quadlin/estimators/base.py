@@ -68,11 +68,12 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             Targets.
         sample_weight : array (n_samples,) or None
             A weight of 2 is the same as the row given twice, 0 as the row left out.
-        engine : None, "serial", "threads", int or Dask client
+        engine : None, "serial", "threads", "cuda", int or Dask client
             What carries out the sums over rows: "serial" this thread, with the linear algebra
             library's own threads; "threads" or their number, several threads, which add the same
-            numbers in the same order whatever their number is; a `distributed.Client` its cluster,
-            where the rows then stay. None is the client that Dask's rows belong to; else, for
+            numbers in the same order whatever their number is; "cuda" a GPU, by torch, to which
+            dense rows in memory are copied; a `distributed.Client` its cluster, where the rows then
+            stay. None is the client that Dask's rows belong to; else, for
             arrays, sparse matrices and frames, as many threads as there are cores that this process
             may use and nobody else does (one in a thread or a process that joblib or Dask started,
             and at most OMP_NUM_THREADS); else "serial".

@@ -10,7 +10,6 @@ from scipy.sparse import issparse, vstack
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.chunks import BaseRows, Chunk, MemorySource
-from quadlin.core.engine import Serial, Threads
 from quadlin.core.rows import Rows
 from quadlin.solve.exact import rows_of
 from quadlin.solve.row_hash import row_hash
@@ -38,10 +37,9 @@ def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Ro
     """
     source = SampleSource(rows, share, n_rows, salt)
     rows.counter.count += rows.share * (share if source.in_memory else 1.0)
-    engine = rows.engine
     return replace(
         rows,
-        engine=Threads(source, engine.workers) if isinstance(engine, Threads) else Serial(source),
+        engine=rows.engine.over(source),
         values=None,
         share=share * rows.share,
         sample=f"{rows.sample}{share!r} of {n_rows}, {salt}; {_token(rows)}",
