@@ -16,6 +16,8 @@ which it keeps 190, and the same columns; it is skipped where it is not installe
 import argparse
 import time
 import warnings
+from contextlib import redirect_stderr
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -68,7 +70,8 @@ class MyFM:
         X, _ = self.encoder.encode(rows)
         widths = [len(self.encoder.only([name])[1]) for name in self.encoder.input_names]
         options = {"n_iter": SWEEPS, "n_kept_samples": SWEEPS - 10, "group_shapes": widths}
-        self.model.fit(X.astype(np.float64), np.asarray(y), **options)
+        with redirect_stderr(StringIO()):  # its progress bar
+            self.model.fit(X.astype(np.float64), np.asarray(y), **options)
         return self
 
     def predict(self, rows):

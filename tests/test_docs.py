@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
         "docs/counts.md",
         "docs/pairs.md",
         "docs/reading_a_model.md",
+        "docs/recommender.md",
         "docs/signals.md",
         "docs/special_cases.md",
     ],
