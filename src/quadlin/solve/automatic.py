@@ -22,8 +22,9 @@ from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
+from quadlin.solve.so_far import best_so_far
 from quadlin.solve.types import Options, Solution
-from quadlin.solve.whitening import Whitener
+from quadlin.solve.whitening import Identity, Whitener
 
 FIRST_RANK, MOST_RANK = 4, 16
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
@@ -97,14 +98,23 @@ def choose(
     whole = search or Search(rows, units, options, n_rows, weight, seed)
     given = None if rank is None else min(rank, whole.d)
     k = FIRST_RANK if given is None else given
-    while True:
-        search = whole.sampled(k)
-        best = search.best() if given is None else search.candidate(given)
-        if search is whole or best is None or best.rank <= k:
-            break
-        k = best.rank + 1
-    if best is None:  # more parameters than a matrix holds
-        best = replace(search.ridge(), rank=given or 0)
+    search = whole
+    try:
+        while True:
+            search = whole.sampled(k)
+            best = search.best() if given is None else search.candidate(given)
+            if search is whole or best is None or best.rank <= k:
+                break
+            k = best.rank + 1
+        if best is None:  # more parameters than a matrix holds
+            best = replace(search.ridge(), rank=given or 0)
+    except KeyboardInterrupt:
+        kept = best_so_far(search, options)
+        if kept is None:
+            raise
+        chosen, solution, noise = kept
+        evidence = {c.rank: c.evidence for c in search.candidates()}
+        return Choice(chosen, solution, search.white or Identity(), noise, evidence)
     return whole.fitted(best, search, on_step)
 
 

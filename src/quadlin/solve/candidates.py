@@ -23,7 +23,7 @@ from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, quick_start
 from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
-from quadlin.solve.types import Options, Problem, Solution
+from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Whitener, whitener
 
 CHEAP_COLUMNS = 1000  # as many products are a small matrix
@@ -77,6 +77,7 @@ class Candidates:
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
+    latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
     reached: float = -inf  # log evidence of something else
@@ -217,7 +218,7 @@ class Candidates:
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
-            candidate = self.noted(k, best, model, tangent)
+            candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
             if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
                 break
@@ -227,7 +228,10 @@ class Candidates:
         """Fit a rank well enough to compare its evidence."""
         gram, alpha, weight = self.products, options.alpha, self.weight
         if gram is None:
-            return self.fit(options, warm)[0].model
+            solution = self.fit(options, warm)[0]
+            if solution.status is Status.interrupted:  # the driver only ends a fit
+                raise KeyboardInterrupt
+            return solution.model
         if warm is None:
             return quick_start(self.problem(options), gram.gram)
         start = gram.of(warm, alpha)

@@ -20,7 +20,7 @@ from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.rank import MOST_RANK, HeldOut
-from quadlin.solve.types import Options, Solution
+from quadlin.solve.types import Options, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened
 
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
@@ -89,7 +89,8 @@ def fit_choosing(
         first, second = choice.options.alpha
         given_alpha = replace(choice.options, alpha=(first / share, second / share))
         choice = replace(choice, options=given_alpha)
-        if given is not None or not at_limit(choice.options.rank, units, options, n_rows):
+        ended = given is not None or choice.solution.status is Status.interrupted
+        if ended or not at_limit(choice.options.rank, units, options, n_rows):
             white = choice.white
             white = sharpened(white) if isinstance(white, Full) else white
             return state(choice.solution, choice.options, white), choice.options
