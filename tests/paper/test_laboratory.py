@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from quadlin.paper.__main__ import main
+from quadlin.paper.report import under_settings
 from quadlin.paper.results import FolderError
 from quadlin.paper.runner import TaskFailedError, reproduce
 from quadlin.paper.settings import SettingError, Settings
+from quadlin.paper.study import Verdict
 
 SOLVER = '''
 """The best constant, and then least squares on the features alone."""
@@ -64,6 +66,8 @@ def test_a_solver_and_a_distribution_of_the_user_are_run_and_drawn(files, capsys
     assert ends["linear"] > 10 * ends["polished"]
     page = (files / "out" / "report.html").read_text(encoding="utf-8")
     assert "x from Laplace" in page
+    assert "not judged" in page  # the paper claims nothing about these settings
+    assert "features" in page
     assert "linear at" in page
 
 
@@ -147,3 +151,17 @@ def test_rows_are_a_number_or_a_multiple_of_kd():
     assert Settings(rows=1234).rows_for(10, 2) == 1234
     assert Settings().rows_for(1000, 10) == 300_000
     assert np.isclose(Settings(rows="1e3").rows_for(10, 2), 1000)
+
+
+def test_a_solver_that_predicts_nan_is_named(tmp_path):
+    text = "import numpy as np\n\n\ndef solve(X, y, setting, report):\n"
+    text += "    report(1, lambda rows: np.full(len(rows), np.nan))\n"
+    (tmp_path / "broken.py").write_text(text)
+    with pytest.warns(UserWarning, match="'broken' predicts NaN in iteration 0"):
+        tiny(tmp_path / "out", solvers=(str(tmp_path / "broken.py"),))
+
+
+def test_more_solvers_leave_the_paper_its_verdict():
+    verdict = Verdict("measured", "yes", "words")
+    assert under_settings(verdict, {"solvers": ["mine.py"]}) is verdict
+    assert under_settings(verdict, {"noise": 1.0}).holds == "not judged"

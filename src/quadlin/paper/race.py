@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.messages import warn
 from quadlin.paper.descent import STEP_SIZES
 from quadlin.paper.solver import Predict, Setting, Solver
 from quadlin.paper.standardised import blocks
@@ -47,6 +48,7 @@ class Watch:
     iterations: list[list[Row]] = field(default_factory=list)  # one line for each variant
     clock: float = field(default_factory=perf_counter)
     seconds: float = 0.0
+    told: bool = False  # that the predictions are no numbers
 
     def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
         """Add the lines of an iteration; return whether the solver should stop."""
@@ -63,6 +65,12 @@ class Watch:
             "nmse": _nmse(predict, race.X_test, race.y_test),
             "nmse_clean": _nmse(predict, race.X_test, race.clean),
         }
+        if not self.told and np.isnan(errors["nmse"]).all():
+            self.told = True
+            warn(
+                f"The solver {self.solver!r} predicts NaN in iteration {len(self.iterations)}; its "
+                f"errors count as {LARGEST:.0e} from there on."
+            )
         common = {"solver": self.solver, "iteration": len(self.iterations), "passes": int(passes)}
         lines = [
             {**common, **{name: _plain(e[i]) for name, e in errors.items()}}

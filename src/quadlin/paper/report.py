@@ -11,14 +11,15 @@ from typing import Any
 from quadlin.core.messages import Message, Phrase
 from quadlin.explain.html import html_page
 from quadlin.paper.overview import OverviewDisplay
-from quadlin.paper.results import FolderError, read_about, write_text
+from quadlin.paper.results import FolderError, read_about, settings_of, write_text
 from quadlin.paper.studies import studies
 from quadlin.paper.studies.panels import PANELS, as_run
 from quadlin.paper.study import Study, Verdict
 
 PAGE = "report.html"
 FIGURES = "figures"
-BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no"}
+NOT_JUDGED = "not judged"
+BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no", NOT_JUDGED: "– not judged"}
 SIZE_WORDS = {
     "tiny": "This is the tiny size, made for tests: its numbers say little.",
     "quick": (
@@ -59,7 +60,7 @@ def write_report(folder: str | Path) -> Path:
         text = "There are no results (*.parquet) in {folder!r}. Run the studies first: {command}."
         command = Phrase("python -m quadlin.paper --quick", "quadlin reproduce")
         raise FolderError(Message(text, folder=str(folder), command=command))
-    sections, damaged = [], []
+    sections, damaged, settings = [], [], settings_of(folder)
     for study in studies().values():
         path = folder / f"{study.name}.parquet"
         if path.exists():
@@ -70,11 +71,24 @@ def write_report(folder: str | Path) -> Path:
                 continue
             study = as_run(study, frame)
             pictures = _pictures(study.name, study.figures(frame), folder / FIGURES)
-            sections.append(Section(study, about, frame, study.verdict(frame), pictures))
+            verdict = under_settings(study.verdict(frame), settings)
+            sections.append(Section(study, about, frame, verdict, pictures))
     sections = _with_overview(sections, folder / FIGURES)
     page = folder / PAGE
     write_text(page, render(sections, damaged))
     return page
+
+
+def under_settings(verdict: Verdict, settings: Mapping[str, Any]) -> Verdict:
+    """Return a verdict that judges the paper by its own settings only; more solvers change none."""
+    changed = [name for name, value in settings.items() if name != "solvers" and value is not None]
+    if not changed:
+        return verdict
+    words = (
+        f"The claim is about other settings than these ({', '.join(changed)} changed), so it is "
+        "not judged by them."
+    )
+    return Verdict(verdict.measured, NOT_JUDGED, "\n\n".join([words, verdict.words]))
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], Any]:
@@ -131,7 +145,8 @@ def render(sections: list[Section], damaged: list[str]) -> str:
         )
     values = {
         "sections": [(section, _facts(section)) for section in sections],
-        "tally": f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not.",
+        "tally": f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not."
+        + (f" {counts[3]} are not judged: their settings are not the paper's." * bool(counts[3])),
         "notes": [note for note in notes if note],
         "badges": BADGES,
     }

@@ -176,6 +176,15 @@ class Results:
         return path
 
 
+def settings_of(folder: Path) -> dict[str, Any]:
+    """Return the settings that the results of a folder were made with, where they were changed."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # results without a note have the settings of their study
+        return {}
+    return dict(about.get("settings", {}))
+
+
 def read_about(path: Path) -> dict[str, Any]:
     """Return what a Parquet file of results says about itself; it must be readable throughout."""
     import pyarrow.parquet as pq
