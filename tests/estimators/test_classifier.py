@@ -311,3 +311,18 @@ def test_a_factorization_machine_learns_likes():
     auc = roc_auc_score(likes[1500:], model.predict_proba(rows[1500:])[:, 1])
     # The truth's own is .84; 70 parameters and 1,500 rows cost some .05, and no products .3.
     assert auc > 0.75
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_predictions_of_a_dask_collection_stay_lazy(labels):
+    da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((60, 3)), columns=list("abc"))
+    y = np.array(["low", "mid", "top"])[np.digitize(frame.a * frame.b, [-0.2, 0.4][: labels - 1])]
+    model = SecondOrderClassifier(1, alpha=1.0, random_state=0).fit(frame, y)
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        expected = getattr(model, method)(frame)
+        lazy = getattr(model, method)(dd.from_pandas(frame, npartitions=3))
+        assert isinstance(lazy, da.Array)
+        assert lazy.dtype == expected.dtype
+        np.testing.assert_array_equal(lazy.compute(), expected)

@@ -148,15 +148,9 @@ def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: boo
     -------
     Dask array (n_samples,), or a pair of them
     """
-    parts = 1 + return_std
-    if is_dask_frame(X):
-        blocks = X.to_delayed()
-        sizes: list[Any] = [np.nan] * len(blocks)
-    else:
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        blocks, sizes = X.to_delayed()[:, 0], list(X.chunks[0])
     import dask.array
 
+    parts, (blocks, sizes) = 1 + return_std, _blocks_of(X)
     predicted = [dask.delayed(_predicted)(predict, block, dtype, return_std) for block in blocks]
     pieces = [
         dask.array.from_delayed(block, (parts, size), dtype=dtype)
@@ -164,6 +158,49 @@ def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: boo
     ]
     together = dask.array.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
     return (together[0], together[1]) if return_std else together[0]
+
+
+def lazily_for_labels(
+    predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None
+) -> Any:
+    """Return what a classifier says of a Dask collection as a Dask array, not computed yet.
+
+    Parameters
+    ----------
+    predict : callable
+        From the rows of one block to an array (n,), or (n, `width`).
+    X : Dask array or frame
+        Rows.
+    dtype : dtype
+        Of the answer.
+    width : int or None
+        Columns of the answer; None for a vector.
+    """
+    import dask.array
+
+    ends = () if width is None else (width,)
+    pieces = [
+        dask.array.from_delayed(
+            dask.delayed(_answered)(predict, block, dtype, ends), (size, *ends), dtype=dtype
+        )
+        for block, size in zip(*_blocks_of(X), strict=True)
+    ]
+    return dask.array.concatenate(pieces, axis=0, allow_unknown_chunksizes=True)
+
+
+def _answered(
+    predict: Callable[[Any], Any], rows: Any, dtype: np.dtype, ends: tuple[int, ...]
+) -> np.ndarray:
+    return np.asarray(predict(rows), dtype=dtype) if len(rows) else np.empty((0, *ends), dtype)
+
+
+def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
+    """Return the blocks of rows of a Dask collection, and how many rows each has, where known."""
+    if is_dask_frame(X):
+        blocks = X.to_delayed()
+        return blocks, [np.nan] * len(blocks)
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    return X.to_delayed()[:, 0], list(X.chunks[0])
 
 
 def _predicted(

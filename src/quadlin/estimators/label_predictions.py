@@ -9,7 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
-from quadlin.data import Source
+from quadlin.data import Source, is_dask
+from quadlin.data.dask_collections import lazily_for_labels
 from quadlin.estimators.attributes import require_law
 from quadlin.estimators.base import SecondOrderModel
 from quadlin.estimators.fitted import Fitted
@@ -38,6 +39,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,), or (n_samples, n_classes) for more than two classes; or a pair of them
         """
+        if is_dask(X) and not return_std:
+            return self._lazily(self.decision_function, X, len(self._classes_fitted().parts))
         if not return_std:
             return self._log_odds(X, "decision_function")
         fitted = self._classes_fitted()
@@ -64,6 +67,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes)
         """
+        if is_dask(X):
+            return self._lazily(self.predict_proba, X, len(self._classes_fitted().classes))
         return probabilities(self._log_odds(X, "predict_proba"))
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -78,6 +83,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes)
         """
+        if is_dask(X):
+            return self._lazily(self.predict_log_proba, X, len(self._classes_fitted().classes))
         return log_probabilities(self._log_odds(X, "predict_log_proba"))
 
     def predict(self, X: Any) -> Array:  # type: ignore[override]
@@ -92,6 +99,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,)
         """
+        if is_dask(X):
+            return self._lazily(self.predict, X, 1, self._classes_fitted().classes.dtype)
         return self._classes_fitted().labels(self._log_odds(X, "predict"))
 
     def predict_chunks(  # type: ignore[override]
@@ -182,6 +191,13 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def status_(self) -> Status:
         """Return how the fit ended; of several, the first that did not converge."""
         return self._classes_fitted().status
+
+    def _lazily(self, method: Any, X: Any, width: int, dtype: Any = None) -> Any:
+        """Return what a method says of a Dask collection, not computed yet."""
+        fitted = self._classes_fitted()
+        fitted.columns.check_names(X)
+        kind = fitted.parts[0].state.units.scale.dtype if dtype is None else dtype
+        return lazily_for_labels(method, X, np.dtype(kind), None if width == 1 else width)
 
     def _log_odds(self, X: Any, method: str) -> Array:
         """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""
