@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import re
+import tempfile
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -195,7 +196,9 @@ def main():
     parser.add_argument("--timed", action="store_true", help="time a fit that is told as well")
     parser.add_argument("--only", default="", help="names of tables, with commas")
     parser.add_argument("--save", type=Path, help="a file for the results, a line of JSON each")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/quadlin-public-tables"))
+    parser.add_argument(
+        "--cache", type=Path, default=Path(tempfile.gettempdir()) / "quadlin-public-tables"
+    )
     arguments = parser.parse_args()
     part, parts = map(int, arguments.part.split("/"))
     chosen = set(filter(None, arguments.only.split(",")))

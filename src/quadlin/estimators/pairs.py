@@ -134,7 +134,13 @@ class PairStage:
         task = self.task
         chooses = Automatic(rank is None and task.automatic.rank, task.automatic.alpha)
         given = task.options if rank is None else replace(task.options, rank=rank)
-        beside, chosen = fit_choosing(rest, given, task.make_units, task.seed, chooses)
+        search, surveyed = None, survey(rest)
+        if chooses.alpha and surveyed.target.var[0] > 0:
+            units = task.make_units(surveyed.features, surveyed.target)
+            search = search_of(rest, units, given, surveyed, task.seed)
+            search.thorough = False  # it is a start for pairs and L together
+        args = (task.make_units, task.seed, chooses, None, None, surveyed, search)
+        beside, chosen = fit_choosing(rest, given, *args)
         if beside.status is Status.interrupted:
             raise KeyboardInterrupt
         return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)

@@ -267,7 +267,7 @@ class Search(Candidates):
         elif best.rank in (0, self.d) and self.plain:
             warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
-        if self.products is not None and 0 < best.rank < self.d:
+        if self.thorough and self.products is not None and 0 < best.rank < self.d:
             warm = best_start(self.problem(options), self.products.gram)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)

@@ -81,6 +81,7 @@ class Candidates:
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
     reached: float = -inf  # log evidence of something else
+    thorough: bool = True  # whether the last fit begins at many points
 
     @property
     def few_features(self) -> bool:

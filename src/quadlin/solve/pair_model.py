@@ -129,7 +129,7 @@ class Composer:
         apart = self._absorbed(start, exact) if self.choose_rank else None
         if apart is not None:
             queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
-        if here:
+        if here and not self._redundant(start):
             queue.append(self._with_rank(self._chosen(start), start))
         candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
         while queue and len(tried) < STARTS:
@@ -137,7 +137,10 @@ class Composer:
             if not terms.pairs or (terms.pairs, rank) in tried:
                 continue
             tried.add((terms.pairs, rank))
-            joint, beside = self._refitted(terms, rank)
+            beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+            if self._redundant(beside):
+                continue
+            joint, beside = self._refitted(beside)
             if joint.terms.pairs:
                 candidates.append(self._valued(joint, beside))
                 follows = self._with_rank(joint, start)
@@ -169,7 +172,8 @@ class Composer:
             if not few or joint.search.looks_low_rank(CLEAR):
                 return None
             if again:
-                joint, ridge = self._refitted(joint.terms, 0)
+                rest = less_pairs(self.rows, joint.terms, self.units)
+                joint, ridge = self._refitted(self.refit(rest, 0))
         best = self._valued(joint, ridge)
         if best.value <= self._evidence(self.rows, self.start):
             return None
@@ -294,9 +298,12 @@ class Composer:
         limits = [limit for limit in (most, self.request.most) if limit is not None]
         return settled(search, self._options(beside), self.seed, min(limits, default=None))
 
-    def _refitted(self, terms: PairTerms, rank: int | None) -> tuple[Joint, Beside]:
-        """Fit what pairs leave, and choose pairs beside that."""
-        beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+    def _redundant(self, beside: Beside) -> bool:
+        """Tell whether all products are fitted beside pairs that nobody asked for."""
+        return beside.rank == self.d and not self.request.asked
+
+    def _refitted(self, beside: Beside) -> tuple[Joint, Beside]:
+        """Choose pairs beside what was fitted to the rest that others left."""
         joint = self._chosen(beside)
         if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
             beside = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
