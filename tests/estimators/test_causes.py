@@ -37,6 +37,17 @@ def test_cross_validation_reaches_penalties_far_below_any_grid():
     assert model.best_score_ > grid.best_score_ / 2
 
 
+def test_rows_in_the_order_of_a_feature_are_not_scored_as_an_extrapolation():
+    # A wave in rows sorted by x0: contiguous folds would test each end on a fit of the others.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(400)
+    train = np.argsort(X[:200, 0])
+    model = SecondOrderRegressorCV([0, 1], random_state=0).fit(X[train], y[train])
+    new = np.mean((y[200:] - model.predict(X[200:])) ** 2)
+    assert -model.best_score_ < 1.25 * new  # .95 here, and 1.6 times with contiguous folds
+
+
 def test_a_few_rows_with_extreme_features_do_not_ruin_what_is_predicted_of_others():
     # Three rows of 400 are 30 times as large, and the target does not follow them there.
     rng = np.random.default_rng(1)

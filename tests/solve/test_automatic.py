@@ -10,7 +10,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
-from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, Search
+from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, Rival, Search
 from quadlin.solve.candidates import MARGIN
 from quadlin.solve.types import Options
 
@@ -64,6 +64,37 @@ def test_many_rows_need_no_check():
     assert told.decided().rank == 1
 
 
+RIVALS = {
+    "clearly better": (Rival(CLEARLY + 0.1, 0.7, 6), True),
+    "a little better": (Rival(CLEARLY - 0.1, 0.7, 6), False),
+    "worse for rows left out": (Rival(50.0, 0.9, 6), False),
+    "with so many rows that they need no check": (Rival(50.0, 0.9, 0), True),
+}
+
+
+@pytest.mark.parametrize("case", RIVALS)
+def test_pairs_must_be_clearly_better_than_all_products(case, monkeypatch):
+    rival, taken = RIVALS[case]
+    told = search({0: 0.0, D: 0.0}, {0: 1.0, D: 0.8})
+    monkeypatch.setattr(told, "best", told.decided)
+    assert told.prefers(rival) == taken
+
+
+def test_pairs_must_be_no_worse_than_a_rank(monkeypatch):
+    told = search({0: 0.0, 1: 20.0, D: 0.0}, {0: 1.0, 1: 0.7, D: 0.8})
+    monkeypatch.setattr(told, "best", told.decided)
+    assert not told.prefers(Rival(19.0, 0.6, 6))
+    assert told.prefers(Rival(21.0, 0.6, 6))
+
+
+def test_ridge_regression_alone_takes_one_walk_without_products():
+    told = search({}, {})
+    walks = told.rows.walks
+    told.ridge()
+    assert told.rows.walks == walks + 1
+    assert "products" not in vars(told)
+
+
 def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_better():
     # The prior of w and M is not what the evidence believes: three features matter, five do not.
     rng = np.random.default_rng(0)
@@ -99,3 +130,16 @@ def test_a_ratio_of_features_is_not_taken_for_a_low_rank(seed, limit):
     y = y + 0.5 * y.std() * rng.normal(size=1100)
     model = SecondOrderRegressor().fit(X[:100], y[:100])
     assert relative_error(model, X[100:], y[100:]) < limit
+
+
+@pytest.mark.filterwarnings("ignore:.* far outside the range", "ignore:A handful of rows")
+def test_pairs_that_leave_nothing_of_low_rank_do_not_end_the_search():
+    # One of two products is found in features whose squares and products have heavy tails. With it
+    # alone the error on new rows is .85, that of ridge regression .81 and on all products .76.
+    rng = np.random.default_rng(31)
+    X = np.exp(0.7 * rng.normal(size=(1100, 6)))
+    L = np.log(X)
+    y = L[:, 0] * L[:, 1] + 0.5 * L[:, 2] * L[:, 3] + L[:, 4]
+    y = y + 0.5 * y.std() * rng.normal(size=1100)
+    model = SecondOrderRegressor().fit(X[:100], y[:100])
+    assert relative_error(model, X[100:], y[100:]) < 0.75
