@@ -776,7 +776,6 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
         ("fit F/houses.csv --target price --pairs area:ag", "names 'ag', but the features are", 2),
         ("fit F/houses.csv --target price --pairs 2 --psd", "--pairs cannot be combined", 2),
         ("fit F/houses.csv --target price --cv --pairs 2", "combined with --pairs", 2),
-        ("fit F/houses.csv --target city --pairs 2", "combined with --pairs", 2),
         ("fit F/houses.csv --target price --hierarchy some", "--hierarchy", 2),
         ("pairs F/houses.csv --target city", "city", 1),
         ("pairs - --format csv --target price", "several times", 2),

@@ -303,6 +303,12 @@ def test_text_columns_take_part():
     assert given.pairs_.pairs[0].coefficient == pytest.approx(slope, rel=1e-3)
 
 
+def test_a_machine_takes_a_list_of_pairs():
+    X, y = few_pairs(300)
+    machine = FactorizationMachineRegressor(rank=0, pairs=[(1, 2)]).fit(X, y)
+    assert names_of(machine) == {(1, 2)}
+
+
 def test_a_text_column_in_a_list_of_pairs_stands_for_its_levels():
     rng = np.random.default_rng(4)
     frame = pd.DataFrame(

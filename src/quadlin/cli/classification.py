@@ -19,8 +19,6 @@ NOT_OF_CLASSES = (
     "loss",
     "polish",
     "max_memory",
-    "pairs",
-    "hierarchy",
 )  # options that only a regression has
 LABEL = "prediction"  # the column of labels
 ZERO_OR_ONE = (

@@ -17,19 +17,20 @@ from quadlin.solve.fit_state import FitState
 
 
 class SecondOrderClassifier(LogisticModel):
-    r"""Classifier whose log-odds are a second order linear model, of low rank and signed.
+    r"""Classifier whose log-odds are a second order linear model, of low rank and a few pairs.
 
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top M x,
-              \qquad M = M^\top,\ \mathrm{rank}\,M \le k
+              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
 
     fitted by maximum likelihood, optionally penalised,
 
     .. math:: \min\; 2 \sum_i \omega_i \log\left(1 + e^{\mp f(x_i)}\right)
-              + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2
+              + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
     from a start by moment estimates, by Newton steps that never raise the objective. By default the
-    rank and the penalties are learned from the rows. Features are standardised internally and the
-    penalty applies to standardised features; all results are in the user's units.
+    rank, the penalties and the pairs are learned from the rows. Features are standardised
+    internally and the penalty applies to standardised features; all results are in the user's
+    units.
 
     With more than two classes there is one such model for each class against all others, with its
     own rank and penalties, and the probabilities are divided by their sum.
@@ -52,6 +53,11 @@ class SecondOrderClassifier(LogisticModel):
         deviation above 10: so rows that can be separated have finite log-odds. With ``alpha=0`` the
         steps stop on such rows when the log-loss is 0.5% of that of a constant, with status
         `separated` and a warning.
+    pairs, hierarchy
+        As for :class:`SecondOrderRegressor`, of log-odds: pairs are searched by the scores of the
+        likelihood and fitted by Newton steps, with a prior of standard deviation 10 for the
+        coefficient of a standardised product (or the penalty of L where `alpha` is given), so that
+        it is finite where a product separates the rows.
     class_weight : dict, "balanced" or None, default=None
         Factors of the weights of the rows of each class; "balanced" gives all classes the same
         total weight. Probabilities are then those of rows weighted so.
@@ -81,6 +87,10 @@ class SecondOrderClassifier(LogisticModel):
         As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
         more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
         `history_` is the log-loss plus half the penalty per row.
+    pairs_ : PairReport or None
+        The pairs in the model. Their standard errors are those of the information matrix, not
+        robust ones; shares and the path are of the deviance, D² = 1 − deviance/deviance of the
+        constant.
     status_ : Status
         How the fit ended; its value is advice.
     n_features_in_, feature_names_in_
@@ -104,7 +114,9 @@ class SecondOrderClassifier(LogisticModel):
     >>> y = np.where(rng.uniform(size=2000) < 1 / (1 + np.exp(-log_odds)), "yes", "no")
     >>> model = SecondOrderClassifier(random_state=0).fit(X, y)
     >>> model.classes_.tolist(), model.rank_
-    (['no', 'yes'], 2)
+    (['no', 'yes'], 0)
+    >>> [(pair.first, pair.second) for pair in model.pairs_.pairs]
+    [('x0', 'x1')]
     >>> model.interactions_.top(1)[0][:2]
     ('x0', 'x1')
     >>> model.predict_proba([[1.5, 1.5, 0, 0, 0], [1.5, -1.5, 0, 0, 0]]).round(1).tolist()
@@ -122,6 +134,8 @@ class SecondOrderClassifier(LogisticModel):
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
         multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -142,6 +156,8 @@ class SecondOrderClassifier(LogisticModel):
         self.categorical_features = categorical_features
         self.multi_hot = multi_hot
         self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -165,9 +181,9 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
 
     Parameters
     ----------
-    rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, fit_linear, \
-    fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, uncertainty, warm_start, \
-    random_state
+    rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, pairs, \
+    hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, \
+    uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
@@ -216,6 +232,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
         multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -236,6 +254,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.categorical_features = categorical_features
         self.multi_hot = multi_hot
         self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd

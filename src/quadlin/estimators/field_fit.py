@@ -84,15 +84,15 @@ def check_draws(estimator: Any) -> None:
 
 def _contradictions(estimator: Any) -> list[Option]:
     """Return the options that ask for another model than the one that has a posterior here."""
-    asked = {
-        Option("loss", estimator.loss): estimator.loss in ("huber", "poisson"),
-        Option("psd", True): estimator.psd,
-        Option("fit_linear", False): not estimator.fit_linear,
-        Option("fit_intercept", False): not estimator.fit_intercept,
-        Option("polish", False): not estimator.polish,
-        Option("pairs", estimator.pairs): is_asked_for(estimator.pairs),
-    }
-    return [option for option, wrong in asked.items() if wrong]
+    asked = [
+        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
+        (Option("psd", True), estimator.psd),
+        (Option("fit_linear", False), not estimator.fit_linear),
+        (Option("fit_intercept", False), not estimator.fit_intercept),
+        (Option("polish", False), not estimator.polish),
+        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
+    ]
+    return [option for option, wrong in asked if wrong]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.label_pairs import LabelPairs
 from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
@@ -103,7 +104,9 @@ def fit(
             return on_step(lambda: fitted(state, options).attributes())
 
     stage, outcome = None, None
-    if task.pairs is not None:
+    if task.pairs is not None and task.options.loss == "logistic":
+        outcome = LabelPairs(task, rows, surveyed).fitted(warm, hook)
+    elif task.pairs is not None:
         stage, outcome = pairs_first(task, rows, surveyed)
     if outcome is not None and hook is not None:
         hook(outcome.state)

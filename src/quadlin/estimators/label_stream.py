@@ -19,6 +19,7 @@ from quadlin.estimators.labels import (
     fitted_classes,
     sorted_classes,
 )
+from quadlin.estimators.pair_request import check_pairs, refuse_in_stream
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.streaming import all_zero
 from quadlin.estimators.tasks import fields_of, seed_of, task_of
@@ -62,7 +63,10 @@ class StreamingLabels(PredictingLabels):
                 "partial_fit a dict of weights."
             )
         fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
-        if fitted is not None:
+        check_pairs(self)
+        if fitted is None:
+            refuse_in_stream(self)
+        else:
             self._refuse_changes(fitted.parts[0])
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
         columns = None if fitted is None else fitted.columns

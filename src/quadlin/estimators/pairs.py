@@ -72,6 +72,9 @@ class PairStage:
         self.task, self.request, self.rows, self.units = task, request, rows, units
         self.tally, self.weight = surveyed.tally, surveyed.features.weight
         self.surveyed, self.looked = surveyed, False
+        self.penalise = not task.automatic.alpha  # products like L, where the penalty was given
+        self.least_penalty = 0.0  # on the products
+        self.noise: float | None = None  # variance of that of a row of weight 1, where it is known
 
     @property
     def possible(self) -> bool:
@@ -81,7 +84,7 @@ class PairStage:
     @cached_property
     def composer(self) -> Composer:
         """Return what searches; as for the evidence, each different row counts once on average."""
-        task = self.task
+        task, share = self.task, self.search.n_rows / self.weight
         return Composer(
             self.search.rows,
             self.units,
@@ -91,10 +94,12 @@ class PairStage:
             self.request,
             task.make_units.fields,
             task.automatic.rank,
-            not task.automatic.alpha,
+            self.penalise,
             task.automatic.alpha,
             self._refit,
             self.search,
+            self.least_penalty * share,
+            None if self.noise is None else self.noise * share,
         )
 
     @cached_property
@@ -216,6 +221,7 @@ def _robust(task: "Task", start: Outcome, rows: Rows, surveyed: Survey) -> Outco
 
     def least_squares(view: Rows, _: FitState | None) -> FitState:
         stage = PairStage(fixed, Request(given=given), view, survey(view), state.units)
+        stage.penalise = not task.automatic.alpha
         last[0] = stage.beside(base, options)
         return last[0].state
 

@@ -18,7 +18,7 @@ class PairPathDisplay:
     criterion : sequence of float
         The criterion after each step, less that of the model without pairs.
     r2 : sequence of float
-        R² after each step, written beside the points.
+        R² after each step, written beside the points, or what `measure` calls it.
 
     Examples
     --------
@@ -31,6 +31,7 @@ class PairPathDisplay:
     r2: Sequence[float]
     x_label: str = "extended BIC, less that of the linear model"
     title: str | None = None
+    measure: str = "R²"
     ax_: Any = None
     figure_: Any = None
 
@@ -41,7 +42,11 @@ class PairPathDisplay:
         ax.plot(self.criterion, places, color=COLOURS[0], marker="o", markersize=5, linewidth=1.4)
         for place, value, r2 in zip(places, self.criterion, self.r2, strict=True):
             ax.annotate(
-                f"R² {r2:.3f}", (value, place), (6, -2), textcoords="offset points", va="top"
+                f"{self.measure} {r2:.3f}",
+                (value, place),
+                (6, -2),
+                textcoords="offset points",
+                va="top",
             )
         ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()

@@ -13,6 +13,7 @@ from quadlin.explain.tables import frame_of, p_value
 from quadlin.solve.pair_fit import PairFit
 from quadlin.solve.pairs import PairSearch
 
+VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table
 SHOWN_EXCHANGES = 3
 NOTHING = 1e-200  # variance of a coefficient of which the rows say nothing
@@ -69,6 +70,9 @@ class PairReport:
         Whether the search ended because `max_pairs` was reached.
     test_on : None or "half"
         Which rows the standard errors come from.
+    measure : "R²" or "D²"
+        What `share` and the `r2` of the path are of: the variance of y, or for labels the deviance
+        (D² = 1 − deviance/deviance of the constant).
     """
 
     pairs: list[Pair]
@@ -80,6 +84,7 @@ class PairReport:
     n_candidates: int
     at_limit: bool
     test_on: str | None
+    measure: str = VARIANCE
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
@@ -93,7 +98,8 @@ class PairReport:
             more = f" and {len(entered) - 1} more" if len(entered) > 1 else ""
             labels.append(f"+ {entered[0].first} × {entered[0].second}{more}")
         criterion = [step.criterion for step in self.path]
-        return PairPathDisplay(labels, criterion, [step.r2 for step in self.path]).plot(ax)
+        r2 = [step.r2 for step in self.path]
+        return PairPathDisplay(labels, criterion, r2, measure=self.measure).plot(ax)
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *self._table(), *self._notes()])
@@ -128,7 +134,10 @@ class PairReport:
 
     def _notes(self) -> list[str]:
         first, last = self.path[0].r2, self.path[-1].r2
-        notes = [f"R² {first:.3f} without pairs" + (f", {last:.3f} with them" * bool(self.pairs))]
+        notes = [
+            f"{self.measure} {first:.3f} without pairs"
+            + (f", {last:.3f} with them" * bool(self.pairs))
+        ]
         if self.test_on == "half":
             notes.append("Coefficients and tests are of the half of the rows not searched.")
         for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:

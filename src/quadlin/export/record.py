@@ -15,7 +15,14 @@ from quadlin.data.label_sets import LabelSets
 from quadlin.estimators.cross_validation import OWN, SecondOrderRegressorCV
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.pair_report import Exchange, Pair, PairReport, PathStep
+from quadlin.explain.pair_report import (
+    DEVIANCE,
+    VARIANCE,
+    Exchange,
+    Pair,
+    PairReport,
+    PathStep,
+)
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
@@ -146,6 +153,7 @@ class PairsRecord:
     n_features: int
     n_candidates: int
     at_limit: bool
+    measure: str = VARIANCE
 
     @classmethod
     def of(cls, report: PairReport | None) -> "PairsRecord | None":
@@ -165,6 +173,7 @@ class PairsRecord:
             n_features=int(report.n_features),
             n_candidates=int(report.n_candidates),
             at_limit=bool(report.at_limit),
+            measure=report.measure,
         )
 
     def report(self, names: Sequence[str]) -> PairReport:
@@ -186,6 +195,7 @@ class PairsRecord:
         ]
         pairs, exchangeable, path = tables
         require(path, "the path of the pairs")
+        require(self.measure in (VARIANCE, DEVIANCE), "the measure of the pairs")
         return PairReport(
             [Pair(*row) for row in pairs],
             [Exchange((a, b), (c, d), cost) for a, b, c, d, cost in exchangeable],
@@ -196,6 +206,7 @@ class PairsRecord:
             self.n_candidates,
             self.at_limit,
             None,
+            self.measure,
         )
 
 

@@ -41,6 +41,7 @@ class Criterion:
     rows: float  # N
     candidates: int  # p
     power: float  # Σω y², for what counts as zero
+    noise: float | None = None  # its variance, where that is known: then RSS/σ² is for N log RSS
 
     def __call__(self, loss: float, dof: float, taken: int) -> float:
         """Return EBIC of a model with this loss, of `dof` parameters in `taken` candidates."""
@@ -48,7 +49,10 @@ class Criterion:
 
     def values(self, loss: np.ndarray | np.float64, dof: Any, taken: int) -> np.ndarray:
         """Return EBIC of several models of `taken` candidates."""
-        fit = self.rows * np.log(np.maximum(loss, max(SMALLEST * self.power, 1e-300)))
+        least = max(SMALLEST * self.power, 1e-300)
+        fit: Any = self.rows * np.log(np.maximum(loss, least))
+        if self.noise is not None:
+            fit = loss / self.noise
         return np.asarray(fit + dof * log(self.rows) + 2 * log_choices(self.candidates, taken))
 
     def entry(self, taken: int) -> float:

@@ -20,8 +20,8 @@ class RobustErrors:
     unit_variance: np.ndarray  # (m,), of the coefficient, for noise of variance 1
 
     @classmethod
-    def of(cls, score: Scores) -> "RobustErrors":
-        """Return the standard errors that a walk has summed up.
+    def of(cls, score: Scores, noise: float | None = None) -> "RobustErrors":
+        """Return the standard errors that a walk has summed up; not robust if `noise` is known.
 
         With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
         carry it: all of them if they do so alike, one if the others say nothing.
@@ -29,6 +29,7 @@ class RobustErrors:
         spread, squares, fourths = (
             np.maximum(to_numpy(a), 1e-300) for a in (score.spread, score.squares, score.fourths)
         )
+        spread = spread if noise is None else noise * squares
         freedom = np.maximum(squares**2 / fourths - 1, LEAST_FREEDOM)
         return cls(np.sqrt(spread), freedom, squares)
 

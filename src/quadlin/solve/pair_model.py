@@ -102,6 +102,8 @@ class Composer:
     choose_alpha: bool
     refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
     search: Search  # of the same rows, for what else could be fitted
+    least_penalty: float = 0.0  # on the products
+    noise: float | None = None  # variance of that of a row of weight 1, where it is known
     moments: ProductMoments | None = None
     candidates: int = 0  # products that were looked at
     start_loss: float = 0.0  # Σω r² without pairs
@@ -226,7 +228,7 @@ class Composer:
         screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
         self.candidates = screen.candidates
         power = max(look.features.weight * self.units.target.power, 1e-300)
-        criterion = Criterion(look.features.weight, screen.candidates, power)
+        criterion = Criterion(look.features.weight, screen.candidates, power, self.noise)
         exact = self._no_error(look.loss)
         if exact or not screen.candidates:
             return False, exact
@@ -260,13 +262,20 @@ class Composer:
         return joint.terms, 0 if linear else None
 
     def _search(self, beside: Beside) -> PairSearch:
-        alpha = (*beside.alpha, beside.alpha[1] if self.penalise else 0.0)
+        third = max(beside.alpha[1] if self.penalise else 0.0, self.least_penalty)
+        alpha = (*beside.alpha, third)
         given, features = self.request.given, None
         if self.wide and given is None:
             hierarchy, fields = self.request.hierarchy, self.fields
             rows, units, model = self.rows, self.units, beside.model
             return sparse_search(
-                rows, units, model, hierarchy=hierarchy, fields=fields, alpha=alpha
+                rows,
+                units,
+                model,
+                hierarchy=hierarchy,
+                fields=fields,
+                alpha=alpha,
+                noise=self.noise,
             )
         if self.wide:
             features = np.unique(np.array(given))
@@ -279,6 +288,7 @@ class Composer:
             fields=self.fields,
             features=features,
             moments=self.moments,
+            noise=self.noise,
         )
 
     def _options(self, beside: Beside) -> Options:

@@ -57,7 +57,7 @@ class Screen:
         share: float = WORTH_A_LOOK,
     ) -> list[Group]:
         """Return products, and blocks of products, with large moments of the residual."""
-        noise = max(score.loss / rows, 1e-300)
+        noise = criterion.noise or max(score.loss / rows, 1e-300)
         t2 = np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
         least = share * criterion.entry(taken)
         flat = np.flatnonzero(np.triu(t2).ravel() > least)

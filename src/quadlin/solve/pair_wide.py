@@ -91,6 +91,7 @@ def sparse_search(
     hierarchy: str | None = None,
     fields: Sequence[np.ndarray] = (),
     alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    noise: float | None = None,
 ) -> PairSearch:
     """Return the search for pairs of any number of sparse features beside a fitted model.
 
@@ -107,8 +108,8 @@ def sparse_search(
     candidates = max(int(enough.sum()), 1)
     power = np.asarray(total.power.tocsr()[i, j]).ravel()
     moments = np.asarray(total.moments.tocsr()[i, j]).ravel()
-    noise = max(total.loss / total.weight, 1e-300)
-    t2 = moments**2 / (noise * np.maximum(power, 1e-300))
+    variance = noise or max(total.loss / total.weight, 1e-300)
+    t2 = moments**2 / (variance * np.maximum(power, 1e-300))
     entry = Criterion(total.weight, candidates, max(total.loss, 1e-300)).entry(0)
     order = np.argsort(-t2, kind="stable")
     order = order[t2[order] > WORTH_A_LOOK * entry]
@@ -127,4 +128,5 @@ def sparse_search(
         fields=fields,
         features=features,
         candidates=candidates,
+        noise=noise,
     )

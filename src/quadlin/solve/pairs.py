@@ -54,6 +54,8 @@ class PairSearch(PairRegression):
         One-hot groups, which compete as wholes as well.
     candidates : int or None
         How many products were looked at before these features were taken.
+    noise : float or None
+        The variance of the noise of a row of weight 1, where it is known.
     """
 
     def __init__(
@@ -68,15 +70,16 @@ class PairSearch(PairRegression):
         features: np.ndarray | None = None,
         candidates: int | None = None,
         moments: ProductMoments | None = None,
+        noise: float | None = None,
     ) -> None:
         super().__init__(rows, units, model, alpha, features, moments)
         at = self.columns.features
-        main = None if hierarchy is None else self._main_effects(hierarchy)
+        main = None if hierarchy is None else self._main_effects(hierarchy, noise)
         inside = [np.flatnonzero(np.isin(at, field)) for field in fields]
         inside = [field for field in inside if len(field)]
         self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, main)
         count = self.screen.candidates if candidates is None else candidates
-        self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300))
+        self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
         self.shortlist: list[Group] = []  # what has been worth a look
 
     def run(self, most: int | None = None) -> PairFit:
@@ -112,7 +115,7 @@ class PairSearch(PairRegression):
             self.score = self.rows.reduce(scores, columns, beta, inverse)
         self.regression, self.shortlist = (columns, beta), shortlist
         self.inverse = inverse
-        errors = RobustErrors.of(self.score)
+        errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, errors, step, choice, shortlist, most)
 
     def left_out_error(self) -> float:
@@ -135,7 +138,8 @@ class PairSearch(PairRegression):
         index = step.columns(choice.taken)
         columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
         if errors is None:
-            errors = RobustErrors.of(self.rows.reduce(scores, columns, beta, inverse))
+            score = self.rows.reduce(scores, columns, beta, inverse)
+            errors = RobustErrors.of(score, self.criterion.noise)
         return self._fit(columns, beta, errors, step, choice, shortlist)
 
     def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
@@ -151,6 +155,7 @@ class PairSearch(PairRegression):
         by the factor `clear`, that is enough.
         """
         noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
+        noise = self.criterion.noise or noise
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
             return False
@@ -173,7 +178,9 @@ class PairSearch(PairRegression):
         criterion wants of many rows.
         """
         place = {c: m for m, c in enumerate(step.columns(choice.taken))}
-        log_tail = RobustErrors.of(self.score).log_tail(beta[self.columns.base :])
+        log_tail = RobustErrors.of(self.score, self.criterion.noise).log_tail(
+            beta[self.columns.base :]
+        )
         t = sqrt(self.criterion.entry(max(len(choice.taken) - 1, 0)))
         singles = [g for g in choice.taken if len(step.groups[g]) == 1]
         doubtful = [(float(log_tail[place[step.groups[g][0]]]), g) for g in singles]
@@ -241,11 +248,11 @@ class PairSearch(PairRegression):
         groups = [np.array([place[p] for p in group]) for group in shortlist]
         return Stepwise(projected.rest, groups, self.criterion), projected
 
-    def _main_effects(self, hierarchy: str) -> np.ndarray:
+    def _main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
         """Return which pairs have features with main effects, one or both of them."""
         projected = self.projected_base()
         linear = slice(1, self.d + 1)
-        noise = self.base_loss / self.freedom
+        noise = noise or self.base_loss / self.freedom
         t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
         main = t2 > MAIN_EFFECT * noise
         allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
