@@ -8,10 +8,17 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_array
 from scipy.stats import kstest
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-from quadlin import find_pairs, open_source
+from quadlin import SecondOrderRegressor, find_pairs, open_source
 from quadlin.datasets import make_second_order
-from quadlin.explain.pairs import first_half
+from quadlin.explain.page import model_page
+from quadlin.explain.pair_setting import first_half
+from quadlin.explain.pictures import pictures_of
+from quadlin.explain.report import describe
+from quadlin.solve.row_hash import row_hash
 
 
 def houses(n=800, seed=0):
@@ -300,3 +307,52 @@ def test_errors_say_what_came_and_what_is_needed():
             find_pairs(X, y, **option)
     with pytest.raises(ValueError, match=r"half of X .*at least 7 rows"):
         find_pairs(X[:12], y[:12], test_on="half")
+
+
+def three_pairs(n=400):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 6))
+    y = X[:, 0] + 1.5 * X[:, 1] * X[:, 2] - X[:, 3] * X[:, 4] + X[:, 5] ** 2
+    return X, y + rng.standard_normal(n)
+
+
+def test_what_is_excluded_is_not_taken():
+    X, y = three_pairs()
+    report = find_pairs(X, y, exclude=["x5", (2, "x1")])
+    assert [(p.first, p.second) for p in report.pairs] == [("x3", "x4")]
+    assert report.n_candidates == 14  # of 5 features 15, less one
+    with pytest.raises(ValueError, match="features and pairs of features"):
+        find_pairs(X, y, exclude=[("x1", "x2", "x3")])
+
+
+def test_rows_left_out_validate_the_way_to_the_pairs():
+    X, y = three_pairs()
+    report = find_pairs(X, y, cv=4, engine=2)
+    assert len(report.validated) == len(report.path) == 4
+    # The oracle: least squares on the same parts of the rows, all of which find the three pairs.
+    part = np.argsort(np.argsort(row_hash(np.arange(len(y))))) % 4
+    products = np.column_stack([X[:, 1] * X[:, 2], X[:, 3] * X[:, 4], X[:, 5] ** 2])
+    for A, value in ((X, report.validated[0]), (np.hstack([X, products]), report.validated[3])):
+        predicted = cross_val_predict(LinearRegression(), A, y, cv=PredefinedSplit(part))
+        assert value == pytest.approx(r2_score(y, predicted), abs=1e-8)
+    assert "on rows left out" in report.plot().ax_.texts[0].get_text()
+    assert "On rows left out: R²" in str(report)
+    with pytest.raises(ValueError, match="whole number ≥ 2"):
+        find_pairs(X, y, cv=1)
+
+
+def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
+    X, y = three_pairs(600)
+    y = y + 0.4 * X.sum(axis=1) ** 2
+    model = SecondOrderRegressor(rank=1, alpha=0, pairs=[(1, 2)]).fit(X, y)
+    text = str(model.summary())
+    assert "'x1 × x2' is that of the product as a whole" in text
+    alone = SecondOrderRegressor(rank=0, alpha=0, pairs=[(1, 2)]).fit(X, y)
+    assert "found pairs are those of the search" in str(alone.summary())
+    assert "as a whole" not in str(alone.summary())
+    content = describe(model, 3)
+    content["diagnosis"] = []
+    page = model_page("a model", content, pictures_of(model))
+    assert "Pairs of features" in page
+    assert "The way to the pairs" in page
+    assert "coefficient of the pair alone" in page

@@ -36,9 +36,10 @@ from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import cached
+from quadlin.data.encoder import text_columns
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.pair_request import check_pairs, text_columns
+from quadlin.estimators.pair_request import check_pairs
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.summary import found_pairs

@@ -322,3 +322,8 @@ def _numbers(
 def _first_row(table: nw.DataFrame[Any], name: Any, label: str) -> str:
     labels = table.get_column(name).cast(nw.String()).to_list()
     return f"row {labels.index(label)} (counted from 0)"
+
+
+def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
+    """Return the positions of the levels of each text column."""
+    return {} if encoder is None else encoder.text

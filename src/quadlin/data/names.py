@@ -1,9 +1,11 @@
 """Names of features: numbered ones, looking one up, and naming a few of many in a message."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 Name = int | str  # a feature, by position or by name
 
@@ -61,6 +63,21 @@ def position_of(names: Sequence[str], feature: Name) -> int:
     if not -d <= feature < d:
         raise IndexError(f"There is no feature {feature}: the model has {d} features.")
     return int(feature) % d
+
+
+def positions_of(
+    names: Sequence[str], wholes: Mapping[str, np.ndarray], feature: Name
+) -> np.ndarray:
+    """Return the position of a feature, or those of all levels of a text column.
+
+    Examples
+    --------
+    >>> positions_of(["age", "city=Oslo", "city=Rome"], {"city": np.array([1, 2])}, "city")
+    array([1, 2])
+    """
+    if isinstance(feature, str) and feature in wholes:
+        return np.asarray(wholes[feature], np.int64)
+    return np.array([position_of(names, feature)])
 
 
 def shortened(names: Iterable[Any], most: int = 8) -> str:

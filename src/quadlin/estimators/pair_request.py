@@ -12,8 +12,8 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import Message, Option
 from quadlin.core.standardise import UnitsMaker
 from quadlin.data import Source
-from quadlin.data.encoder import TableEncoder
-from quadlin.data.names import Name, position_of
+from quadlin.data.encoder import text_columns
+from quadlin.data.names import Name, positions_of
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.parameters import is_auto
 from quadlin.solve.fit_state import FitState
@@ -82,11 +82,6 @@ def is_sparse(source: MemorySource | Source) -> bool:
     return bool(source.sparse if isinstance(source, Source) else issparse(source.X))
 
 
-def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
-    """Return the positions of the levels of each text column."""
-    return {} if encoder is None else encoder.text
-
-
 def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None:
     """Return which pairs an estimator wants of these features; None if none.
 
@@ -118,10 +113,8 @@ def _positions(
     pair: Sequence[Name], names: Sequence[str], wholes: Mapping[str, np.ndarray]
 ) -> list[tuple[int, int]]:
     """Return the products of two features; a text column stands for all its levels."""
-    first, second = (
-        wholes[f] if isinstance(f, str) and f in wholes else [position_of(names, f)] for f in pair
-    )
-    return [(min(i, j), max(i, j)) for i, j in product(map(int, first), map(int, second))]
+    first, second = (positions_of(names, wholes, feature).tolist() for feature in pair)
+    return [(min(i, j), max(i, j)) for i, j in product(first, second)]
 
 
 def refuse_in_stream(estimator: Any) -> None:

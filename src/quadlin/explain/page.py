@@ -169,6 +169,23 @@ the fitted rows that have it.</p>
 </table>
 {% endif %}
 {% endif %}
+{% if found_pairs %}
+<h2>Pairs of features</h2>
+<p class="note">{{ words.found_pairs }}</p>
+<table>
+<thead><tr><th class="number index"></th><th>product</th><th class="number">coefficient</th>
+<th class="number">std error</th><th class="number">t</th><th class="number">share</th></tr></thead>
+<tbody>
+{% for pair in found_pairs %}
+<tr><td class="number">{{ pair.order }}</td><td>{{ pair.name }}</td>
+<td class="number">{{ "%+.4g"|format(pair.coefficient) }}</td>
+<td class="number">{{ "%.2g"|format(pair.std_error) }}</td>
+<td class="number">{{ "%.1f"|format(pair.t) }}</td>
+<td class="number">{{ "%.1f%%"|format(100 * pair.share) }}</td></tr>
+{% endfor %}
+</tbody>
+</table>
+{% endif %}
 {{ terms("Strongest interactions", "product", interactions, words.pairs) }}
 {{ terms("Strongest linear terms", "feature", linear, words.linear) }}
 <h2>Eigenvalues of the low-rank part of M</h2>
@@ -215,6 +232,13 @@ WORDS = {
         "A coefficient is that of the product x_i·x_j in the prediction. Its strength is the same "
         "for features of standard deviation 1, so that features of different units can be compared."
     ),
+    "found_pairs": (
+        "Products that a search took into the model beside its low-rank part, in the order of "
+        "entry, each with the coefficient of the pair alone; the coefficients of interactions "
+        "further down are those of products as wholes. They were chosen because they fit these "
+        "rows, so weak ones look stronger than they are. The share is by how much R² (of labels: "
+        "the explained deviance) would fall without the pair."
+    ),
     "linear": "A coefficient is the slope where all other features are zero.",
     "levels": f" {LEVELS_ARE}",
 }
@@ -228,6 +252,10 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
         "interactions": [
             {**pair, "name": product_name(pair["first"], pair["second"])}
             for pair in content["interactions"]
+        ],
+        "found_pairs": [
+            {**pair, "name": product_name(pair["first"], pair["second"])}
+            for pair in content["found_pairs"]
         ],
         "linear": [{**term, "name": term["feature"]} for term in content["linear"]],
         "effects": content["effects"],

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from quadlin.explain.drawing import COLOURS, finish, new_axes, plain
+from quadlin.explain.tables import product_name
 
 
 @dataclass
@@ -20,6 +21,9 @@ class PairPathDisplay:
     r2 : sequence of float
         R² after each step, written beside the points, or what `measure` calls it.
 
+    validated : sequence of float or None
+        The same on rows that were left out, with pairs found on the others.
+
     Examples
     --------
     >>> PairPathDisplay(["linear model", "+ a × b"], [0.0, -120.0], [0.2, 0.9]).criterion[-1]
@@ -29,28 +33,42 @@ class PairPathDisplay:
     labels: Sequence[str]
     criterion: Sequence[float]
     r2: Sequence[float]
-    x_label: str = "extended BIC, less that of the linear model"
+    validated: Sequence[float] | None = None
+    x_label: str = "extended BIC, less that of the model without pairs"
     title: str | None = None
     measure: str = "R²"
     ax_: Any = None
     figure_: Any = None
 
+    @classmethod
+    def from_report(cls, report: Any) -> Self:
+        """Return the display of a `PairReport`, such as `pairs_` of an estimator."""
+        labels = ["no pair"]
+        for step in range(1, len(report.path)):
+            entered = [p for p in report.pairs if p.order == step]
+            more = f" and {len(entered) - 1} more" if len(entered) > 1 else ""
+            labels.append(f"+ {product_name(entered[0].first, entered[0].second)}{more}")
+        criterion, r2 = ([getattr(s, name) for s in report.path] for name in ("criterion", "r2"))
+        return cls(labels, criterion, r2, report.validated, measure=report.measure)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 6.4, 1.4 + 0.34 * len(self.labels)
+
     def plot(self, ax: Any = None) -> Self:
         """Draw one line per step."""
         places = range(len(self.labels))
-        ax = new_axes(ax, (6.4, 1.4 + 0.3 * len(places)))
+        ax = new_axes(ax, self.size)
         ax.plot(self.criterion, places, color=COLOURS[0], marker="o", markersize=5, linewidth=1.4)
         for place, value, r2 in zip(places, self.criterion, self.r2, strict=True):
-            ax.annotate(
-                f"{self.measure} {r2:.3f}",
-                (value, place),
-                (6, -2),
-                textcoords="offset points",
-                va="top",
-            )
+            text = f"{self.measure} {r2:.3f}"
+            if self.validated is not None:
+                text += f", {self.validated[place]:.3f} on rows left out"
+            ax.annotate(text, (value, place), (6, -2), textcoords="offset points", va="top")
         ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()
-        ax.margins(x=0.22, y=0.2)
+        ax.margins(x=0.22 if self.validated is None else 0.4, y=0.2)
         finish(ax, self.x_label, "", self.title, legend=False)
         self.ax_, self.figure_ = ax, ax.figure
         return self

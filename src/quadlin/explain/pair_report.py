@@ -73,6 +73,8 @@ class PairReport:
     measure : "R²" or "D²"
         What `share` and the `r2` of the path are of: the variance of y, or for labels the deviance
         (D² = 1 − deviance/deviance of the constant).
+    validated : list of float or None
+        With `cv`: R² of rows left out, with the first 0, 1, … of the pairs found on the others.
     """
 
     pairs: list[Pair]
@@ -85,6 +87,7 @@ class PairReport:
     at_limit: bool
     test_on: str | None
     measure: str = VARIANCE
+    validated: list[float] | None = None
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
@@ -92,14 +95,7 @@ class PairReport:
 
     def plot(self, ax: Any = None) -> PairPathDisplay:
         """Draw the criterion against the pairs in the order of entry."""
-        labels = ["linear model"]
-        for step in range(1, len(self.path)):
-            entered = [p for p in self.pairs if p.order == step]
-            more = f" and {len(entered) - 1} more" if len(entered) > 1 else ""
-            labels.append(f"+ {entered[0].first} × {entered[0].second}{more}")
-        criterion = [step.criterion for step in self.path]
-        r2 = [step.r2 for step in self.path]
-        return PairPathDisplay(labels, criterion, r2, measure=self.measure).plot(ax)
+        return PairPathDisplay.from_report(self).plot(ax)
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *self._table(), *self._notes()])
@@ -138,6 +134,9 @@ class PairReport:
             f"{self.measure} {first:.3f} without pairs"
             + (f", {last:.3f} with them" * bool(self.pairs))
         ]
+        if self.validated is not None:
+            words = f"On rows left out: {self.measure} {self.validated[0]:.3f} without pairs"
+            notes.append(words + f", {self.validated[-1]:.3f} with them" * bool(self.pairs))
         if self.test_on == "half":
             notes.append("Coefficients and tests are of the half of the rows not searched.")
         for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:

@@ -1,29 +1,23 @@
 """Which features interact: a search for a few pairs beside the linear model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
-from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.survey import survey
 from quadlin.data import Source, open_source
 from quadlin.data.cached import cached
+from quadlin.data.cluster import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.explain.pair_report import PairReport, report_of
-from quadlin.solve.pair_fit import PairFit
-from quadlin.solve.pair_regression import MOST_FEATURES
-from quadlin.solve.pair_wide import sparse_search
-from quadlin.solve.pairs import HIERARCHIES, PairSearch
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.row_hash import row_hash
-from quadlin.solve.types import Options
+from quadlin.explain.pair_setting import Setting, excluded_among, first_half
+from quadlin.solve.pairs import HIERARCHIES
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 
@@ -37,7 +31,10 @@ def find_pairs(
     max_pairs: int | str = "auto",
     fields: Any = "auto",
     squares: bool = True,
+    exclude: Sequence[Any] = (),
     test_on: str | None = None,
+    cv: int | None = None,
+    engine: Any = None,
     missing: str | None = None,
 ) -> PairReport:
     r"""Find the pairs of features whose products belong into a linear model.
@@ -70,11 +67,20 @@ def find_pairs(
         one block.
     squares : bool
         Whether the square of a feature is a candidate, too.
+    exclude : list of features and pairs of features
+        What may not be taken: a feature, by position or name, in no pair at all (its linear term
+        stays), or a pair such as ``("area", "rooms")``. A text column stands for its levels.
     test_on : None or "half"
         Which rows the standard errors are of. None: those of the search. "half": pairs are found on
         one half of the rows, and coefficients, standard errors and p-values are of the other. A
         hash of the number of each row decides on its half, so the same rows in the same order give
         the same halves; each needs two more rows than there are features.
+    cv : int or None
+        Whether to repeat the search so many times, each time without one of so many parts of the
+        rows: `PairReport.validated` is then R² of the rows left out, with the first 0, 1, … of the
+        pairs found on the others. A hash of the number of each row decides on its part.
+    engine : None, "serial", "threads", int or Dask client
+        What carries out the sums over rows, as in ``SecondOrderRegressor.fit``.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled, as in :func:`quadlin.open_source`; None is an error.
 
@@ -118,18 +124,23 @@ def find_pairs(
     >>> [(pair.first, pair.second, round(pair.coefficient)) for pair in report.pairs]
     [('x3', 'x7', 2)]
     """
-    _check_options(hierarchy, max_pairs, test_on)
+    _check_options(hierarchy, max_pairs, test_on, cv)
     source = _opened(X, y, sample_weight, missing)
-    rows = Rows.of(source)
+    rows = Rows(engine_for(source, engine))
     groups = _groups(fields, source, rows)
     diagonal = "auto" if squares else "zero"
     make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
-    setting = Setting(source, groups, make_units, hierarchy)
+    excluded = excluded_among(exclude, source)
+    setting = Setting(source, groups, make_units, hierarchy, excluded)
     surveyed = survey(rows)
     if test_on is None:
         search = setting.search(rows, surveyed, "X")
         fit = search.run(_most(max_pairs))
-        return report_of(source.names, search, fit, surveyed.tally.counting)
+        report = report_of(source.names, search, fit, surveyed.tally.counting)
+        if cv is None:
+            return report
+        args = (int(cv), len(report.path) - 1, _most(max_pairs))
+        return replace(report, validated=setting.validated(rows, surveyed, *args))
     first = first_half(surveyed.tally.rows).astype(float)
     half, other = rows.reweighted(first), rows.reweighted(1 - first)
     surveyed = survey(half)
@@ -140,68 +151,7 @@ def find_pairs(
     return report_of(source.names, search, fit, surveyed.tally.counting, tested)
 
 
-def first_half(n_rows: int) -> np.ndarray:
-    """Return which of the rows are searched when the others are for tests: by a hash of numbers.
-
-    Examples
-    --------
-    >>> first_half(8).astype(int), int(first_half(1001).sum())
-    (array([0, 1, 1, 0, 1, 1, 0, 0]), 500)
-    """
-    mixed = row_hash(np.arange(n_rows))
-    chosen = np.zeros(n_rows, bool)
-    chosen[np.argsort(mixed, kind="stable")[: n_rows // 2]] = True
-    return chosen
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a search needs beside the rows."""
-
-    source: Source
-    groups: Sequence[np.ndarray]
-    make_units: UnitsMaker
-    hierarchy: str | None
-
-    def search(
-        self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
-    ) -> PairSearch:
-        """Return the search on some rows, beside the linear model; `fit` is to be tested there."""
-        units = self.make_units(surveyed.features, surveyed.target)
-        self._refuse(units, surveyed, which)
-        limits: dict[str, Any] = {"hierarchy": self.hierarchy, "fields": self.groups}
-        if self.source.width <= MOST_FEATURES:
-            return PairSearch(rows, units, **limits)
-        if not self.source.sparse:
-            raise ValueError(
-                f"There are {self.source.width:,} features. The search looks at all products of at "
-                f"most {MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
-                "features, or give a sparse matrix."
-            )
-        weight = surveyed.features.weight
-        linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
-        if fit is None:
-            return sparse_search(rows, units, linear.model, **limits)
-        features = np.unique(np.concatenate([fit.i, fit.j]))
-        return PairSearch(rows, units, model=linear.model, features=features, **limits)
-
-    def _refuse(self, units: Units, surveyed: Survey, which: str) -> None:
-        """Refuse rows in which no pair can be found."""
-        in_groups = sum(len(group) for group in self.groups)
-        if self.source.width - in_groups + len(self.groups) < 2:
-            raise ValueError(f"X has one feature ({self.source.names[0]}), but a pair needs two.")
-        d, n = int((to_numpy(units.scale) > 0).sum()), surveyed.tally.counting
-        if n < d + 2:
-            raise ValueError(
-                f"There are {n} rows (of weight above 0) and {d} features that vary in {which}. "
-                f"The linear model beside the pairs needs at least {d + 2} rows. Select features "
-                "or add rows."
-            )
-        if not units.target.power:
-            raise ValueError(f"The target is constant in {which}, so there is nothing to explain.")
-
-
-def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any) -> None:
+def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any) -> None:
     """Refuse options that make no sense, saying what would."""
     words = {"hierarchy": (hierarchy, (None, *HIERARCHIES)), "test_on": (test_on, (None, "half"))}
     for name, (value, allowed) in words.items():
@@ -213,6 +163,15 @@ def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any) -> None:
                     allowed=", ".join(map(repr, allowed)),
                 )
             )
+    folds = isinstance(cv, Integral) and not isinstance(cv, bool) and int(cv) >= 2
+    if cv is not None and not (folds and test_on is None):
+        raise ValueError(
+            Message(
+                "{cv} must be None or a whole number ≥ 2, without {test_on}.",
+                cv=Option("cv", cv),
+                test_on=Option("test_on"),
+            )
+        )
     whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
     if max_pairs != "auto" and not (whole and max_pairs >= 0):
         raise ValueError(

@@ -12,7 +12,9 @@ from quadlin.data import Source, is_dask
 from quadlin.explain.contribution_display import ContributionDisplay
 from quadlin.explain.effects import MOST_COLUMNS
 from quadlin.explain.interaction_display import InteractionDisplay
+from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.spectrum_display import SpectrumDisplay
+from quadlin.explain.summary import found_pairs
 from quadlin.explain.surface_display import PairDisplay
 
 DPI = 150
@@ -59,6 +61,13 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
         )
         words += " Points are rows of the data." if len(pair.points) else ""
         pictures.append(_picture("The strongest pair", words, pair))
+    if found_pairs(model):
+        way = PairPathDisplay.from_report(model.pairs_)
+        words = (
+            "How each pair that was taken lowered the criterion, from the model without pairs to "
+            f"the one with all of them, and {way.measure} on the rows of the search."
+        )
+        pictures.append(_picture("The way to the pairs", words, way))
     if here and X.shape[0] and model.fitted_.draws is None:
         one = ContributionDisplay.from_estimator(model, X)
         words = (

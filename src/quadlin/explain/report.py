@@ -13,7 +13,7 @@ from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, left_side
 
-FOUND_PAIR = ("first", "second", "coefficient", "std_error", "share", "order")
+FOUND_PAIR = ("first", "second", "coefficient", "std_error", "t", "p", "share", "order")
 
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:

@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
 from quadlin.core.messages import Message, Option, printable
+from quadlin.data.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
@@ -21,6 +22,13 @@ PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j i
 LEVELS_ARE = (
     "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
     "rows."
+)
+ERRORS_OF_PAIRS = (
+    "Standard errors of found pairs are those of the search; for those of all other terms:"
+)
+SUMS = (
+    "The estimate of {product} is that of the product as a whole: the pair, and what the low-rank "
+    "part adds. pairs_ has the pair alone, with its standard error."
 )
 FOUND_PAIRS_ARE = (
     "Some pairs were found by a search because they fit these rows, so that their p-values are too "
@@ -220,12 +228,23 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):
         notes.append(FOUND_PAIRS_ARE)
+    alone = {(p.first, p.second): p.coefficient for p in found_pairs(model)}
+    sums = [
+        term.term
+        for term in terms
+        if term.kind == "found pair"
+        and not isclose(term.estimate, alone[term.first, term.second], rel_tol=1e-6)
+    ]
+    if sums:
+        notes.append(Message(SUMS, product=shortened(sums, 3)))
     law = model.fitted_.law
     if law is None:
         advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))
         if "uncertainty" not in model.get_params(deep=False):
             advice = Message("this estimator does not compute them.")
-        notes.append(Message.joined(["Standard errors, t, p and intervals:", advice]))
+        tested = any(term.std_error > 0 for term in terms)
+        whose = ERRORS_OF_PAIRS if tested else "Standard errors, t, p and intervals:"
+        notes.append(Message.joined([whose, advice]))
         return notes
     if any(model.alpha_):
         notes.append(

@@ -56,6 +56,8 @@ class PairSearch(PairRegression):
         How many products were looked at before these features were taken.
     noise : float or None
         The variance of the noise of a row of weight 1, where it is known.
+    excluded : array of bool (d, d) or None
+        Products that may not be taken.
     """
 
     def __init__(
@@ -71,10 +73,13 @@ class PairSearch(PairRegression):
         candidates: int | None = None,
         moments: ProductMoments | None = None,
         noise: float | None = None,
+        excluded: np.ndarray | None = None,
     ) -> None:
         super().__init__(rows, units, model, alpha, features, moments)
         at = self.columns.features
         main = None if hierarchy is None else self._main_effects(hierarchy, noise)
+        if excluded is not None:
+            main = ~excluded if main is None else main & ~excluded
         inside = [np.flatnonzero(np.isin(at, field)) for field in fields]
         inside = [field for field in inside if len(field)]
         self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, main)

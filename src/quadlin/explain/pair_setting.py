@@ -1,0 +1,130 @@
+"""What a search for pairs needs beside the rows, and which rows have a part in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units
+from quadlin.data import Source
+from quadlin.data.encoder import text_columns
+from quadlin.data.names import positions_of
+from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pair_sums import left_out_squares
+from quadlin.solve.pair_wide import sparse_search
+from quadlin.solve.pairs import PairSearch
+from quadlin.solve.polish import fit_rows
+from quadlin.solve.row_hash import row_hash
+from quadlin.solve.types import Options
+
+
+def first_half(n_rows: int) -> np.ndarray:
+    """Return which of the rows are searched when the others are for tests: by a hash of numbers.
+
+    Examples
+    --------
+    >>> first_half(8).astype(int), int(first_half(1001).sum())
+    (array([0, 1, 1, 0, 1, 1, 0, 0]), 500)
+    """
+    mixed = row_hash(np.arange(n_rows))
+    chosen = np.zeros(n_rows, bool)
+    chosen[np.argsort(mixed, kind="stable")[: n_rows // 2]] = True
+    return chosen
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a search needs beside the rows."""
+
+    source: Source
+    groups: Sequence[np.ndarray]
+    make_units: UnitsMaker
+    hierarchy: str | None
+    excluded: np.ndarray | None = None  # (d, d), products that may not be taken
+
+    def validated(
+        self, rows: Rows, surveyed: Survey, cv: int, steps: int, most: int | None
+    ) -> list[float]:
+        """Return R² of rows left out, with 0, 1, … `steps` of the pairs found on the others."""
+        part = np.argsort(np.argsort(row_hash(np.arange(surveyed.tally.rows)), kind="stable")) % cv
+        loss = np.zeros(steps + 1)
+        for left_out in range(cv):
+            train = rows.reweighted((part != left_out).astype(float))
+            test = rows.reweighted((part == left_out).astype(float))
+            search = self.search(train, survey(train), "the rows of a fold")
+            fit = search.run(most)
+            scale = search.units.target.scale**2
+            for m in range(len(loss)):
+                first = fit.entry <= m
+                again = search.tested(fit.i[first], fit.j[first])
+                nothing = np.zeros((len(again.beta), len(again.beta)))  # they have no leverage
+                errors = test.reduce(left_out_squares, again.columns, again.beta, nothing)
+                loss[m] += scale * errors.total
+        target = surveyed.target
+        values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()
+        return values
+
+    def search(
+        self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
+    ) -> PairSearch:
+        """Return the search on some rows, beside the linear model; `fit` is to be tested there."""
+        units = self.make_units(surveyed.features, surveyed.target)
+        self._refuse(units, surveyed, which)
+        limits: dict[str, Any] = {"hierarchy": self.hierarchy, "fields": self.groups}
+        if self.source.width <= MOST_FEATURES:
+            return PairSearch(rows, units, excluded=self.excluded, **limits)
+        if self.excluded is not None:
+            raise ValueError(
+                f"`exclude` needs at most {MOST_FEATURES:,} features, and there are "
+                f"{self.source.width:,}. Leave it out, or select features."
+            )
+        if not self.source.sparse:
+            raise ValueError(
+                f"There are {self.source.width:,} features. The search looks at all products of at "
+                f"most {MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
+                "features, or give a sparse matrix."
+            )
+        weight = surveyed.features.weight
+        linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
+        if fit is None:
+            return sparse_search(rows, units, linear.model, **limits)
+        features = np.unique(np.concatenate([fit.i, fit.j]))
+        return PairSearch(rows, units, model=linear.model, features=features, **limits)
+
+    def _refuse(self, units: Units, surveyed: Survey, which: str) -> None:
+        """Refuse rows in which no pair can be found."""
+        in_groups = sum(len(group) for group in self.groups)
+        if self.source.width - in_groups + len(self.groups) < 2:
+            raise ValueError(f"X has one feature ({self.source.names[0]}), but a pair needs two.")
+        d, n = int((to_numpy(units.scale) > 0).sum()), surveyed.tally.counting
+        if n < d + 2:
+            raise ValueError(
+                f"There are {n} rows (of weight above 0) and {d} features that vary in {which}. "
+                f"The linear model beside the pairs needs at least {d + 2} rows. Select features "
+                "or add rows."
+            )
+        if not units.target.power:
+            raise ValueError(f"The target is constant in {which}, so there is nothing to explain.")
+
+
+def excluded_among(exclude: Sequence[Any], source: Source) -> np.ndarray | None:
+    """Return which products may not be taken, as a matrix; None if all may."""
+    if not len(exclude):
+        return None
+    mask, wholes = np.zeros((source.width, source.width), bool), text_columns(source.encoder)
+    for item in exclude:
+        both = isinstance(item, Sequence | np.ndarray) and not isinstance(item, str)
+        if both and len(item) != 2:
+            raise ValueError(f"exclude lists features and pairs of features, not {item!r}.")
+        first, *second = (
+            positions_of(source.names, wholes, feature) for feature in (item if both else [item])
+        )
+        other = second[0] if second else np.arange(source.width)
+        mask[np.ix_(first, other)] = mask[np.ix_(other, first)] = True
+    return mask
