@@ -65,10 +65,13 @@ class PairPathDisplay:
             text = f"{self.measure} {r2:.3f}"
             if self.validated is not None:
                 text += f", {self.validated[place]:.3f} on rows left out"
-            ax.annotate(text, (value, place), (6, -2), textcoords="offset points", va="top")
+            # Above the line on its right half, below it on the left: so no text is cut or crossed.
+            right = value > min(self.criterion) / 2
+            offset, ha, va = ((-7, 2), "right", "bottom") if right else ((6, -2), "left", "top")
+            ax.annotate(text, (value, place), offset, textcoords="offset points", ha=ha, va=va)
         ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()
-        ax.margins(x=0.22 if self.validated is None else 0.4, y=0.2)
+        ax.margins(x=0.22, y=0.3)
         finish(ax, self.x_label, "", self.title, legend=False)
         self.ax_, self.figure_ = ax, ax.figure
         return self
