@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test test-oldest lint clean
+.PHONY: demo test test-oldest lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
@@ -26,6 +26,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What a fit costs, in ratios beside their bars: minutes.
+bench: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
