@@ -1,6 +1,8 @@
 """A hundred random cases are held to every promise; `benchmarks/campaign.py` tries thousands."""
 
 import importlib.util
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ SCRIPT = Path(__file__).parent.parent / "benchmarks" / "campaign.py"
 
 @pytest.fixture(scope="module")
 def campaign():
+    sys.path.insert(0, str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("campaign", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(SCRIPT.parent))
     return module
 
 
@@ -31,3 +35,35 @@ def test_a_broken_promise_is_noticed_and_comes_with_a_reproducer(campaign, monke
     case, violations, _ = campaign.examine(4)
     assert ("never", "it never holds") in violations
     assert "case_of(4)" in case.reproducer()
+
+
+FAMILIES = ("classifiers", "cv", "pairs", "forged", "dask", "torch", "gpu", "threads", "onnx")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_cases_of_every_quick_family_keep_their_promises(campaign, family):
+    for number in range(2):
+        _, violations, _, lines, _ = campaign.examine_any((number, family, "", 100))
+        assert not violations, f"{violations}\n{lines}"
+
+
+def test_a_case_that_takes_too_long_is_a_violation_with_a_reproducer(campaign, monkeypatch):
+    def endless(rng):
+        time.sleep(60)
+
+    monkeypatch.setitem(campaign.FAMILIES, "threads", (0.1, endless))
+    family, violations, _, lines, _ = campaign.examine_any((7, "threads", "", 1))
+    assert (family, violations) == ("threads", [("time", "case 7 took longer than 1 s")])
+    assert "FAMILIES['threads'][1](np.random.default_rng([20261, 7]))" in lines
+
+
+def test_results_are_printed_as_they_come_and_the_end_comes_in_time(campaign, monkeypatch, capsys):
+    summary = campaign.Summary(3)
+    summary.add("tables", [("finite", "it is not")], [], "case = case_of(1)", 0.1)
+    assert "finite: it is not\ncase = case_of(1)" in capsys.readouterr().out
+    summary.add("cv", [], [("fit", "refused")], "", 0.1)
+    summary.print_all()
+    out = capsys.readouterr().out
+    assert "2 of 3 cases, 1 violations" in out
+    assert "1  violations of finite" in out
+    assert "1 refusals in words" in out
