@@ -107,6 +107,15 @@ class Moments:
         return (sd > 8 * eps * xp.abs(self.mean)) & (sd > least)
 
     @property
+    def differs(self) -> Array:
+        """Tell which features take different values, also where their squares are rounded to 0."""
+        xp = namespace(self.var)
+        if self.low is None or self.high is None:
+            return self.varies(xp.float64)
+        eps = float(xp.finfo(xp.float64).eps)
+        return xp.astype(self.high - self.low, xp.float64) > 8 * eps * xp.abs(self.mean)
+
+    @property
     def two_valued(self) -> Array:
         """Tell which features take two values, so that their squares are linear in them."""
         return (self.tau <= TWO_VALUED * self.phi) & (self.var > 0)

@@ -91,7 +91,7 @@ class UnitsMaker:
                 f"{large[0]!r} has values too large to square without overflow. "
                 "Divide it by a constant, or take its logarithm."
             )
-        lost = [m.varies(xp.float64) & (m.var < 1 / LARGEST) for m in (features, target)]
+        lost = [m.differs & (m.var < 1 / LARGEST) for m in (features, target)]
         small = self._named(*lost)
         if small:
             raise ValueError(

@@ -28,6 +28,8 @@ from quadlin.estimators.categories import (
 )
 from quadlin.estimators.input_errors import (
     clear_errors,
+    refuse_complex_targets,
+    refuse_masked,
     refuse_missing_targets,
     refuse_text_targets,
 )
@@ -172,7 +174,10 @@ def checked(
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
     check_frame(X)
+    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
+        refuse_masked(values, name)
     refuse_text_targets(y)
+    refuse_complex_targets(y)
     refuse_missing_targets(y)
     first, fills = columns is None, estimator.missing == "mean"
     encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
@@ -220,6 +225,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
             warn_unseen(source.unseen)
         return
     check_frame(X)
+    refuse_masked(X, "X")
     fill = estimator.fitted_.fill if estimator.missing == "mean" else None
     if columns.encoder is not None:
         X = encoded(estimator, X, columns.encoder, False, fill)

@@ -13,6 +13,10 @@ COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
     "columns: np.hstack([X.real, X.imag])."
 )
+COMPLEX_TARGETS = (
+    "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
+    "Fit one model to y.real and one to y.imag."
+)
 
 
 @contextmanager
@@ -75,6 +79,31 @@ def refuse_missing_targets(y: Any) -> None:
         f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
         f"{len(values)} targets are such. Leave those rows out of X and y."
     )
+
+
+def refuse_complex_targets(y: Any) -> None:
+    """Refuse targets that are complex numbers."""
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise ValueError(COMPLEX_TARGETS)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.ma.count_masked(values))
+        raise ValueError(
+            Message(
+                "{name} is a masked array with {count} masked entries, whose numbers mean nothing. "
+                + (
+                    "Use {name}.filled(np.nan) with {mean}, or drop those rows."
+                    if name == "X"
+                    else "Drop those rows."
+                ),
+                name=name,
+                count=count,
+                mean=Option("missing", "mean"),
+            )
+        )
 
 
 def refuse_text_targets(y: Any) -> None:
