@@ -1,4 +1,4 @@
-"""Input that looks like numbers but is not what it seems: refused in words, never fitted silently."""
+"""Input that looks like numbers but is not what it seems is refused in words."""
 
 import numpy as np
 import pytest

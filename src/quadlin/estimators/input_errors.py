@@ -90,7 +90,7 @@ def refuse_complex_targets(y: Any) -> None:
 def refuse_masked(values: Any, name: str) -> None:
     """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        count = int(np.ma.count_masked(values))
+        count = int(np.count_nonzero(np.ma.getmaskarray(values)))
         raise ValueError(
             Message(
                 "{name} is a masked array with {count} masked entries, whose numbers mean nothing. "

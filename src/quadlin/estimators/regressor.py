@@ -196,9 +196,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     -----
     Intervals of ±1.96 standard errors cover 95% where the model holds, the rank is given and the
     quadratic part stands out of the noise; with less than some ten rows per parameter take the
-    quantile of Student's t for the rows less the parameters. They do not allow for a rank that was chosen on the same
-    rows, or that exceeds the true one. With a penalty they are those of the posterior: right with
-    ``alpha="auto"``, and too short with a given penalty that shrinks the true coefficients a lot.
+    quantile of Student's t for the rows less the parameters. They do not allow for a rank that was
+    chosen on the same rows, or that exceeds the true one. With a penalty they are those of the
+    posterior: right with ``alpha="auto"``, and too short with a given penalty that shrinks the true
+    coefficients a lot.
     Intervals for new observations take the noise as equal in all rows, with "robust" too.
 
     Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 12 passes at 30 rows
