@@ -1,10 +1,10 @@
 """What a stream pays for keeping no row: its excess risk beside that of a first batch in memory.
 
-Each line is a kind of independent features: the excess risk over σ²·dof/N after N rows, with noise
-of half the standard deviation of the signal, for max_memory="auto" and "minimal"; the exponent of
-the strict stream's root mean squared error in N, which is −½ in the paper; the rows per parameter
-before those that its steps are a mean of; and, without noise, the factor of its root mean squared
-error per batch.
+Each line is a kind of features, independent or autoregressive (ar1:ρ): the excess risk over
+σ²·dof/N after N rows, with noise of half the standard deviation of the signal, for
+max_memory="auto" and "minimal"; the exponent of the strict stream's root mean squared error in N,
+which is −½ in the paper; the rows per parameter before those that its steps are a mean of; and,
+without noise, the factor of its root mean squared error per batch.
 Run: python benchmarks/strict_stream.py [--seeds 3] [--d 20 --k 2] [--rows 10000 40000 160000]
 """
 
@@ -16,18 +16,20 @@ from quadlin import SecondOrderRegressor
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 
-KINDS = ("gaussian", "truncated", "bernoulli", "uniform", "mixed")
+KINDS = ("gaussian", "truncated", "bernoulli", "uniform", "mixed", "ar1:.3", "ar1:.5", "ar1:.9")
 NOISE = 0.5  # of the standard deviation of the signal
 CALL = 5000  # rows
 
 
 def drawn(kind, args, seed):
     """Return rows, targets without noise, rows and targets to test with."""
+    distribution, _, parameter = kind.partition(":")
     data = make_second_order(
         max(args.rows),
         args.d,
         rank=args.k,
-        distribution=kind,
+        distribution=distribution,
+        parameter=float(parameter) if parameter else None,
         n_test=3000,
         random_state=seed,
     )
@@ -67,12 +69,13 @@ def main():
     parser.add_argument("--d", type=int, default=20)
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 40_000, 160_000])
+    parser.add_argument("--kinds", nargs="+", default=KINDS)
     args = parser.parse_args()
     dof = degrees_of_freedom(args.d, args.k)
     sizes = sorted(args.rows)
     print("kind | " + " | ".join(f"N = {n:,}: auto, minimal" for n in sizes), end="")
     print(" | exponent | rows per parameter before the mean | contraction per batch")
-    for kind in KINDS:
+    for kind in args.kinds:
         auto, strict = (
             [excesses(kind, args, memory, seed) for seed in range(args.seeds)]
             for memory in ("auto", "minimal")

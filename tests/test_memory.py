@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import quadlin.stream.anneal as annealing
 import quadlin.stream.start as starts
 import quadlin.stream.stream as streams
 from quadlin import SecondOrderRegressor
@@ -94,6 +95,15 @@ NUMBERS_OF_A_STRICT_STREAM = NUMBERS * K * STRICT_D * 8
 @pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + STRICT[0].nbytes} B")
 def test_a_strict_stream_holds_forty_numbers_per_entry_of_the_factor(monkeypatch):
     keep_no_row(monkeypatch, [STRICT] * 6)
+
+
+CORRELATED = (STRICT[0] + STRICT[0][:, :1], STRICT[1])
+
+
+@pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + CORRELATED[0].nbytes} B")
+def test_a_strict_stream_of_correlated_features_holds_no_more(monkeypatch):
+    monkeypatch.setattr(annealing, "STEPS", 2)
+    keep_no_row(monkeypatch, [CORRELATED] * 10)
 
 
 @pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + STRICT[0][:10].nbytes} B")

@@ -114,8 +114,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     max_memory : {"auto", "minimal"} or int, default="auto"
         How much memory `partial_fit` may take for a first batch of rows, which it fits before it
         goes on in O(kd). "auto" keeps that batch, at most 2²⁵ entries; "minimal" keeps no row, so
-        that memory is O(kd) from the first row on: without penalty and whitening, with a rank of 5
-        for ``rank="auto"``, for independent features, and some 50 rows per parameter later. A
+        that memory is O(kd) from the first row on: without penalty, with a rank of 5 for
+        ``rank="auto"``, and some 50 rows per parameter later (150 if features are correlated). A
         number of bytes is "auto" with a first batch that fits into them, and "minimal" where that
         batch would be too short.
     extrapolation : {"clip", "free"}, default="clip"

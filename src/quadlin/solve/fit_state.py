@@ -36,7 +36,13 @@ class FitState:
     white: Whitener
     pace: float = 1.0  # of the steps of a stream, halved when one did harm
     before: Model | None = None  # the model before the last step of a stream, to go back to
+    walker: Model | None = None  # where steps go on from, where `model` is the mean of them
     parts: Parts | None = None  # of M, where it is more than a low-rank part
+
+    @property
+    def stepping(self) -> Model:
+        """Return the model that the next step of a stream is taken from."""
+        return self.model if self.walker is None else self.walker
 
     @cached_property
     def raw(self) -> RawModel:

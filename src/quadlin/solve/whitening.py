@@ -152,14 +152,23 @@ def _correlated(rows: Rows, units: Units, rng: np.random.Generator) -> bool:
 
 def correlation_energy(rows: Rows, units: Units, rng: np.random.Generator) -> tuple[float, float]:
     """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
-    xp = namespace(units.scale)
-    d = units.scale.shape[0]
-    Q = _random(units, rng.choice([-1.0, 1.0], (d, PROBES)))
+    Q = probes(units, PROBES, rng)
     total = rows.reduce(covariance, units, Q)
-    varies = xp.astype(units.scale > 0, Q.dtype)
-    d_eff = max(1.0, float(xp.sum(varies)))
-    off = total.action / total.weight - varies[:, None] * Q
-    energy = float(xp.sum(off * off)) / PROBES / d_eff
+    varies = namespace(Q).astype(units.scale > 0, Q.dtype)
+    return off_diagonal_energy(total, varies, Q)
+
+
+def probes(units: Units, width: int, rng: np.random.Generator) -> Array:
+    """Return random signs (d, width), with which Σ is probed."""
+    return _random(units, rng.choice([-1.0, 1.0], (units.scale.shape[0], width)))
+
+
+def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[float, float]:
+    """Return ‖Σ − diag variances‖²_F/d by probes Q, and its value for independent features."""
+    xp = namespace(Q)
+    d_eff = max(1.0, float(xp.sum(xp.astype(variances > 0, Q.dtype))))
+    off = total.action / total.weight - variances[:, None] * Q
+    energy = float(xp.sum(off * off)) / Q.shape[1] / d_eff
     return energy, (d_eff - 1) / total.weight
 
 
@@ -188,7 +197,6 @@ def sharpened(white: Full) -> Full:
 
 
 def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:
-    xp = namespace(units.scale)
     d = units.scale.shape[0]
     rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
 
@@ -199,9 +207,15 @@ def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) 
     start = _random(units, rng.standard_normal((d, rank)))
     basis, projected = block_krylov(covariance_times, start, LOWRANK_BLOCKS)
     values, vectors = lead(projected, rank, psd=True)
-    V = basis @ vectors
-    varies = xp.astype(units.scale > 0, V.dtype)
-    rest = xp.clip(varies - (V * V) @ values, min=FLOOR) + ridge * units.penalty_scale**2
+    varies = namespace(basis).astype(units.scale > 0, basis.dtype)
+    return low_rank_whitener(basis @ vectors, values, varies, ridge * units.penalty_scale**2)
+
+
+def low_rank_whitener(V: Array, values: Array, variances: Array, ridge: Array) -> LowRank:
+    """Return the whitener for Σ ≈ V diag(values) Vᵀ + what that leaves of the variances (d,)."""
+    xp = namespace(V)
+    rest = xp.clip(variances - (V * V) @ values, min=FLOOR * variances) + ridge
+    rest = xp.where(variances > 0, rest, 1.0)  # of a feature that may vary in rows to come
     h = 1 / xp.sqrt(rest)
     P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
     return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))

@@ -77,7 +77,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Products: {"gram": "pp"},
     Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
-    Start: {"Q": "dq"},
+    Start: {"Q": "dq", "s": "q"},
     Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},

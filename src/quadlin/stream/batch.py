@@ -26,6 +26,7 @@ from quadlin.solve.step_length import family, member
 from quadlin.solve.tangent import averaged_step
 from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
 from quadlin.solve.whitening import Identity, Whitener
+from quadlin.stream.walk import LENGTH, mean_of, mean_share
 
 SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
 RECOVERY = 1.1  # what the pace gains with every step that is kept
@@ -88,9 +89,14 @@ def gather(
     state: FitState,
     loss: str = "squared",
     Q: Array | None = None,
+    model: Model | None = None,
 ) -> Pending:
-    """Add the sums and moments of some rows to those that wait; Q as in `residual_sums`."""
-    model, units, before = state.model, state.units, state.before
+    """Add the sums and moments of some rows to those that wait; Q as in `residual_sums`.
+
+    They are of the residuals of the model that steps are taken from, unless another is given.
+    """
+    units, before = state.units, state.before
+    model = state.stepping if model is None else model
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
     sums = rows.reduce(residual_sums, *watchful(model, units), Q, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
@@ -146,7 +152,8 @@ def batch_step(
 ) -> FitState:
     """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
 
-    `since` is the weight of the rows before those that the mean is of.
+    Or one of constant length, of a walk whose models have a mean. `since` is the weight of the rows
+    before those that the mean is of.
 
     Each batch's step alone would land at the truth plus that batch's noise; the running mean
     averages the noise away at the rate of all rows together. A step that new rows find to have done
@@ -156,9 +163,9 @@ def batch_step(
     features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
     back = undone(state, pending, options.loss)
-    start = state.model if back is None else back
+    start = state.stepping if back is None else back
     pace = min(1.0, RECOVERY * state.pace) if back is None else state.pace / 2
-    wider = units.scale > WIDER * new.scale
+    wider, walks = units.scale > WIDER * new.scale, state.walker is not None
     before: Model | None = None
     if bool(namespace(wider).any(wider)):
         # A coefficient that hardly mattered may be anything; the next rows judge whether it was.
@@ -168,16 +175,22 @@ def batch_step(
         model = in_units(back, units, new)
     else:
         before, sums = converted(new, *watchful(start, units), pending.sums)
-        share = pace * sums.weight / (features.weight - since)
+        share = pace * (LENGTH if walks else sums.weight / (features.weight - since))
         share = share / step_curvature(options.loss, new, sums)
         model = _step(before, sums, share, new, options, state.white)
+    walker: Model | None = None
+    if walks:
+        share = mean_share(pending.sums.weight, features.weight - since)
+        mean, walker = in_units(without(wider, state.model), units, new), model
+        model = mean_of(mean, walker, 0.0 if back is not None else share, new, options)
     loss = pending.sums.loss / pending.sums.weight * loss_unit(options.loss, units)
     # The first record is the constant model's; of the others the last ones are kept.
     recent = state.history[1:][2 - LONGEST_HISTORY :]
     history = (state.history[0], *recent, Record(last.step + 1, last.passes, loss))
     if options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)
-    return FitState(model, new, features, target, history, state.status, state.white, pace, before)
+    learned = FitState(model, new, features, target, history, state.status, state.white)
+    return replace(learned, pace=pace, before=before, walker=walker)
 
 
 def step_curvature(loss: str, units: Units, sums: Sums) -> float:

@@ -37,7 +37,7 @@ def refuse_with_strict(options: Options) -> None:
     """Refuse options that need rows of a first batch where none are kept."""
     wrong = {
         Option("alpha"): any(options.alpha),
-        Option("whiten", options.whiten): options.whiten in ("full", "lowrank"),
+        Option("whiten", options.whiten): options.whiten == "full",
     }
     for option, given in wrong.items():
         if given:

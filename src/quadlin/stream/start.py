@@ -1,9 +1,11 @@
 """The start of a stream that keeps no row: moments first, then block power iteration on new rows.
 
 Each batch of rows is counted, not stored. What it leaves is Z'(r∘ZQ) for the current block Q, and
-that makes the next block; so a batch of new rows takes the place of a pass.
+that makes the next block; so a batch of new rows takes the place of a pass. Where features are
+correlated, Z is whitened by what `correlations` says of them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil, log2
@@ -13,14 +15,19 @@ import numpy as np
 from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, in_units, tied
+from quadlin.core.moments import Moments
 from quadlin.core.standardise import UnitsMaker
+from quadlin.core.sums import Sums
 from quadlin.core.survey import surveyed
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
+from quadlin.solve.tangent import Coordinates, orthonormalised
 from quadlin.solve.types import Options, Record, Status
-from quadlin.solve.whitening import Identity
-from quadlin.stream.batch import Pending, undone, watchful
+from quadlin.solve.whitening import Covariance, Identity, Whitener
+from quadlin.stream.batch import Pending, undone, watchful, without
+
+IDENTITY = Identity()
 
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
 REAL = 2.0  # times the noise within the block: an eigenvalue below it is taken for none
@@ -32,7 +39,9 @@ class Stage(Enum):
     """How far the start has come; the value says what the rows are used for."""
 
     moments = "Mean, variance, skewness and kurtosis of the features."
+    correlations = "A step of the power iteration for the covariance, if features are correlated."
     power = "A step of the power iteration for each batch."
+    annealing = "Steps of constant length at a higher rank, which can still change signs of M."
     contraction = "A step of full length for each batch, as long as the loss falls."
 
 
@@ -45,7 +54,9 @@ class Start:
     weight: float = 0.0  # of those rows, in the second
     batches: int = 0  # left before longer ones are tried; steps taken, in the last stage
     some: bool = False  # whether the last batch of the power iteration showed some of M
-    Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration
+    Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration, whitened
+    s: Array | None = None  # (q,), of the higher rank, where Q is standardised
+    spread: Covariance | None = None  # sums of the covariance's power iteration
 
 
 def above_noise(s: Array, sd: float, d: int, rows: int) -> bool:
@@ -67,12 +78,23 @@ def constant_state(
     features, target = new.features, new.target
     if state is not None:
         features, target = state.features + features, state.target + target
+    return constant_state_of(features, target, options, make_units)
+
+
+def constant_state_of(
+    features: Moments,
+    target: Moments,
+    options: Options,
+    make_units: UnitsMaker,
+    white: Whitener = IDENTITY,
+) -> FitState:
+    """Return the constant model of rows with these moments."""
     # Of a handful of rows every feature may take two values: nothing is refused yet.
     units = replace(make_units, diagonal="auto")(features, target)
     model = tied(constant_model(units, options.rank), units, *_parts(options))
     loss = units.target.power * units.target.scale**2
     history = (Record(0, 1, loss),)
-    return FitState(model, units, features, target, history, Status.searching, Identity())
+    return FitState(model, units, features, target, history, Status.searching, white)
 
 
 def first_block(state: FitState, options: Options, seed: int) -> Start:
@@ -108,10 +130,8 @@ def power_step(
     xp = namespace(Q)
     features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
-    varied = xp.astype(units.scale > 0, Q.dtype)
-    model, watched = watchful(state.model, units)
-    MQ, W = mes.unbiased(sums, Q, watched)
-    B = varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ)
+    estimate = _estimate if isinstance(state.white, Identity) else _whitened_estimate
+    B, moved_to = estimate(state, sums, Q, options)
     s, vectors = lead(Q.T @ B, options.rank, options.psd)
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
     stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
@@ -120,15 +140,12 @@ def power_step(
     back = state.before if pending.rise > 0 else None
     if back is None:
         # A mean over the batches: each says Δw without bias, whatever is known of M.
-        share = sums.weight / (features.weight - start.weight)
-        c = model.c - share * float(sums.p0[0]) / sums.weight
-        model = Model(Q @ vectors, s, model.w - share * varied * W, c, model.free)
-        model = tied(model, units, *_parts(options))
+        model = moved_to(Q @ vectors, s, sums.weight / (features.weight - start.weight))
     else:
         model = back
     before = in_units(state.model, units, new) if back is None else None
     ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
-    block = orthonormal(ratio[:, None] * B)
+    block = orthonormal(ratio[:, None] * B)  # of whitened features as good as right
     last = state.history[-1]
     loss = sums.loss / sums.weight * units.target.scale**2
     history = (*state.history, Record(last.step + 1, last.passes, loss))
@@ -141,6 +158,39 @@ def power_step(
     if done:
         return learned, Start(Stage.contraction)
     return learned, replace(start, batches=start.batches - 1, some=some, Q=block)
+
+
+Moved = Callable[[Array, Array, float], Model]  # of new eigenpairs, and the share of Δw and Δc
+
+
+def _estimate(state: FitState, sums: Sums, Q: Array, options: Options) -> tuple[Array, Moved]:
+    """Return (M̄ − 𝓜)Q, and what makes the next model, for independent features."""
+    units, varied = state.units, namespace(Q).astype(state.units.scale > 0, Q.dtype)
+    model, watched = watchful(state.model, units)
+    MQ, W = mes.unbiased(sums, Q, watched)
+
+    def moved_to(U: Array, s: Array, share: float) -> Model:
+        c = model.c - share * float(sums.p0[0]) / sums.weight
+        moved = Model(U, s, model.w - share * varied * W, c, model.free)
+        return tied(moved, units, *_parts(options))
+
+    return varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ), moved_to
+
+
+def _whitened_estimate(
+    state: FitState, sums: Sums, Q: Array, options: Options
+) -> tuple[Array, Moved]:
+    """Return the same in whitened coordinates, where the gradient of M is 4𝓜."""
+    model, watched = watchful(state.model, state.units)
+    coordinates = Coordinates(watched, options, state.white)
+    c, v, U, s = coordinates.of(model)
+    t = coordinates.gradient(sums, Q, state.white.apply(Q))
+
+    def moved_to(U: Array, s: Array, share: float) -> Model:
+        moved = coordinates.model(c - share * float(t.c[0]), v - share * t.v[:, 0], U, s)
+        return orthonormalised(without(state.units.scale == 0, moved))
+
+    return U @ (s[:, None] * (U.T @ Q)) - t.G[:, 0, :] / 4, moved_to
 
 
 def contracts(state: FitState, pending: Pending) -> bool:

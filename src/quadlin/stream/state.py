@@ -193,7 +193,10 @@ def _check_start(state: StreamState) -> None:
     weight = 0.0 if fitted is None else fitted.features.weight
     _require(0 <= state.since <= weight, "the weight of the rows before the mean")
     if start is not None:
-        _require((start.Q is not None) == (start.stage is Stage.power), "the block of the start")
+        blocks = (Stage.correlations, Stage.power, Stage.annealing)
+        _require((start.s is not None) == (start.stage is Stage.annealing), "the start's values")
+        _require((start.Q is not None) == (start.stage in blocks), "the block of the start")
+        _require(start.spread is None or start.stage is blocks[0], "the covariance of the start")
         counting = start.stage is Stage.moments
         _require((start.rows > 0) == counting, "the number of rows of the start")
         _require(state.pending is None or not counting, "the sums of the incomplete batch")

@@ -20,24 +20,30 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.types import Options, Status, usual_curvature
+from quadlin.solve.whitening import Identity, covariance
+from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.buffer import Buffer
+from quadlin.stream.correlations import correlation_step, first_probe
 from quadlin.stream.start import (
     POWER_ROWS,
     Stage,
     Start,
     above_noise,
     constant_state,
+    constant_state_of,
     contracts,
     first_block,
     judged,
     power_step,
 )
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
+from quadlin.stream.walk import WALK_ROWS
 
 FIXED = Automatic()  # nothing is left to choose
 LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
+PROBE_ROWS = 10  # per parameter, of a batch that tells of correlations
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
@@ -192,7 +198,9 @@ class Stream:
             return
         self._current = self._shown(learned)
         self.verdict, self.proven = self._judged(learned), self._proves_steps()
-        self.state, self.goal = learned, self.batch_size
+        self.state = learned
+        if learned.walker is None:
+            self.goal = self.batch_size
         self.options, self.automatic = self._chosen, FIXED
         self.waiting, self.pending = Buffer(), None
 
@@ -202,20 +210,32 @@ class Stream:
             self.state = constant_state(self.state, chunk, self.options, self.make_units)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
             if self._gathered >= self.goal:
-                self.start = first_block(self.state, self.options, self.seed)
-                self.goal = max(self.batch_size, POWER_ROWS * self._dof)
-            return
-        self.pending = self._with_sums_of(chunk)
-        if self.pending.rows < self.goal:
+                self._probe()
             return
         assert self.state is not None
-        if start.stage is Stage.power:
+        self.pending = self._with_sums_of(chunk)
+        if start.stage is Stage.correlations:
+            spread = covariance(chunk, self.state.units, start.Q)
+            spread = spread if start.spread is None else start.spread + spread
+            self.start = start = replace(start, spread=spread)
+        if self.pending.rows < self.goal:
+            return
+        if start.stage is Stage.correlations:
+            self._whiten(start, self.pending)
+        elif start.stage is Stage.power:
             args = (self.options, self.make_units)
             self.state, self.start = power_step(self.state, self.pending, start, *args)
             if self.start.stage is Stage.power and self.start.batches == 0:
                 self._lengthen(self.start)
             if self.start.stage is Stage.contraction:
                 self.since = self.state.features.weight
+                if not isinstance(self.state.white, Identity):
+                    self._anneal()
+        elif start.stage is Stage.annealing:
+            args = (self.options, self.make_units)
+            self.state, self.start = anneal_step(self.state, self.pending, start, *args)
+            if self.start.batches == 0:
+                self._walk()
         else:
             goes_on = start.batches == 0 or contracts(self.state, self.pending)
             if goes_on:  # a step of full length
@@ -225,6 +245,47 @@ class Stream:
                 self.start, self.goal, self.proven = None, self.batch_size, True
             self.state = self._step(self.pending)
         self.pending = None
+
+    def _probe(self) -> None:
+        """Look for correlations first, where they may be whitened."""
+        assert self.state is not None
+        units, options = self.state.units, self.options
+        if options.whiten == "none" or len(self.make_units.names) == 1:
+            self._find_block()
+            return
+        self.start = first_probe(units, options.rank, self.seed)
+        self.goal = PROBE_ROWS * self._dof
+
+    def _whiten(self, start: Start, pending: Pending) -> None:
+        """Learn of correlations from a batch; go on to M once they are known."""
+        assert self.state is not None
+        units = self.state.units
+        features = self.state.features + pending.features
+        target = self.state.target + pending.target
+        always = self.options.whiten == "lowrank"
+        self.start, white = correlation_step(start, units, pending.features, always)
+        known = self.state.white if white is None else white
+        self.state = constant_state_of(features, target, self.options, self.make_units, known)
+        if white is not None:
+            self._find_block()
+
+    def _find_block(self) -> None:
+        """Begin with the power iteration for M."""
+        assert self.state is not None
+        self.start = first_block(self.state, self.options, self.seed)
+        self.goal = max(self.batch_size, POWER_ROWS * self._dof)
+
+    def _anneal(self) -> None:
+        """Go on with steps of constant length at a higher rank."""
+        assert self.state is not None
+        self.state = replace(self.state, before=None)
+        self.start, self.goal = first_annealing(self.state), WALK_ROWS * self._dof
+
+    def _walk(self) -> None:
+        """Go on with steps of constant length, whose models have a mean."""
+        assert self.state is not None
+        self.state = replace(self.state, walker=self.state.model)
+        self.start, self.since = None, self.state.features.weight
 
     def _lengthen(self, start: Start) -> None:
         """Go on with batches of twice the length, as noise hides some of M in shorter ones.
@@ -241,8 +302,12 @@ class Stream:
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
         assert self.state is not None
-        Q = None if self.start is None else self.start.Q
-        pending = gather(self.pending, chunk, self.state, self.options.loss, Q)
+        Q, model, start = None, None, self.start
+        if start is not None and start.stage is Stage.annealing:
+            model = annealed_model(start, self.state)
+        elif start is not None and start.Q is not None:
+            Q = self.state.white.apply(start.Q)
+        pending = gather(self.pending, chunk, self.state, self.options.loss, Q, model)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -264,6 +329,8 @@ class Stream:
             return judged(self.state, self.pending, self.goal)
         if self.pending is None or self.pending.sums.weight == 0:
             return self.state
+        if self.state.walker is not None and self.pending.rows < self.goal:
+            return self.state  # a walk goes by whole batches
         return self._step(self.pending)
 
     def _shown(self, learned: FitState) -> FitState:
@@ -274,7 +341,7 @@ class Stream:
         """
         if self.state is None or self.start is not None or self.pending is None:
             return learned
-        if not self._proves_steps() and learned.before is not None:
+        if not self._proves_steps() and learned.before is not None and learned.walker is None:
             learned = replace(learned, model=learned.before, before=None)
         return trusted(learned, self._judged(learned), self.options.loss)
 

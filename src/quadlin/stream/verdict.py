@@ -65,8 +65,11 @@ def first_verdict(state: FitState, loss: str) -> Verdict:
 
 
 def verdict_of(sums: Sums, target: Moments, state: FitState, new: Units, loss: str) -> Verdict:
-    """Return what the sums of new rows at a model say of it; `new` are the units with them."""
-    model, units = state.model, state.units
+    """Return what the sums of new rows at a model say of it; `new` are the units with them.
+
+    Of a walk that is the model that steps are taken from, which is no better than the mean.
+    """
+    model, units = state.stepping, state.units
     xp = namespace(model.U)
     m, p0 = (model.U * model.U) @ model.s, float(sums.p0[0])
     shift = (new.target.mean - units.target.mean) / units.target.scale
