@@ -207,7 +207,8 @@ int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
 
 int64_t moments_memory_needed(const moments *t)
 {
-    return t->x ? (int64_t)STRIP * TILE * 8 : t->d * (int64_t)(sizeof(line) + sizeof(double));
+    const int64_t rows = t->n < STRIP ? t->n : STRIP;
+    return t->x ? rows * TILE * 8 : t->d * (int64_t)(sizeof(line) + sizeof(double));
 }
 
 /* Do it. `level` is at most `instruction_level()`. */

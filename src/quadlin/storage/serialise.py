@@ -51,7 +51,7 @@ class AnyJSON:
 # The shapes of array fields, where they are not (d,). A letter stands for the same number in the
 # whole file or record. A field that holds an object gives its shape to the arrays of the object.
 SHAPES: dict[type, dict[str, str]] = {
-    Covariance: {"action": "dq"},
+    Covariance: {"action": "dv"},
     Draws: {
         "intercepts": "s",
         "noises": "s",
@@ -77,7 +77,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Products: {"gram": "pp"},
     Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
-    Start: {"Q": "dq", "s": "q"},
+    Start: {"Q": "dv", "s": "v"},
     Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},

@@ -197,6 +197,9 @@ def _check_start(state: StreamState) -> None:
         _require((start.s is not None) == (start.stage is Stage.annealing), "the start's values")
         _require((start.Q is not None) == (start.stage in blocks), "the block of the start")
         _require(start.spread is None or start.stage is blocks[0], "the covariance of the start")
+        if state.pending is not None and start.stage in blocks[1:]:
+            same = state.pending.sums.action.shape[2] == start.Q.shape[1]  # type: ignore[union-attr]
+            _require(same, "the sums of the incomplete batch")
         counting = start.stage is Stage.moments
         _require((start.rows > 0) == counting, "the number of rows of the start")
         _require(state.pending is None or not counting, "the sums of the incomplete batch")

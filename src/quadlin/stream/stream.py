@@ -305,7 +305,7 @@ class Stream:
         Q, model, start = None, None, self.start
         if start is not None and start.stage is Stage.annealing:
             model = annealed_model(start, self.state)
-        elif start is not None and start.Q is not None:
+        elif start is not None and start.stage is Stage.power:
             Q = self.state.white.apply(start.Q)
         pending = gather(self.pending, chunk, self.state, self.options.loss, Q, model)
         self.make_units.refuse_overflow(pending.features, pending.target)
