@@ -7,12 +7,14 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_forgets: list[Callable[[], None]] = []
+
 
 def remembered(fn: Callable[P, T]) -> Callable[P, T]:
     """Return the last value again where all arguments are the very same objects.
 
-    For functions of O(kd) numbers that nobody changes: the last arguments and value are kept. Any
-    number of threads may call it.
+    For functions of O(kd) numbers that nobody changes: the last arguments and value are kept until
+    the walk ends. Any number of threads may call it.
 
     Examples
     --------
@@ -34,4 +36,15 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
         result: T = value
         return result
 
+    def forget() -> None:
+        nonlocal last
+        last = ((), None)
+
+    _forgets.append(forget)
     return inner
+
+
+def forget_all() -> None:
+    """Let go of what was computed for a walk, so that nothing of it stays in memory."""
+    for forget in _forgets:
+        forget()

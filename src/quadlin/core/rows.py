@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
+from quadlin.core.remembered import forget_all
 
 T = TypeVar("T")
 ROUNDING = 1e-6  # of a walk, where shares add up
@@ -149,6 +150,7 @@ class Rows:
         else:
             replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
             total = self.engine.carry(replaced, (fn, *params), values)
+        forget_all()
         if total is None:
             raise ValueError("There are no rows.")
         return total

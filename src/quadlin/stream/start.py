@@ -133,6 +133,9 @@ def power_step(
     estimate = _estimate if isinstance(state.white, Identity) else _whitened_estimate
     B, moved_to = estimate(state, sums, Q, options)
     s, vectors = lead(Q.T @ B, options.rank, options.psd)
+    ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
+    B = ratio[:, None] * B  # in the new units; of whitened features as good as that
+    B = orthonormal(B)  # one at a time: these are the largest arrays of a stream
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
     stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
     s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
@@ -144,8 +147,6 @@ def power_step(
     else:
         model = back
     before = in_units(state.model, units, new) if back is None else None
-    ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
-    block = orthonormal(ratio[:, None] * B)  # of whitened features as good as right
     last = state.history[-1]
     loss = sums.loss / sums.weight * units.target.scale**2
     history = (*state.history, Record(last.step + 1, last.passes, loss))
@@ -157,7 +158,7 @@ def power_step(
     learned = FitState(moved, new, features, target, history, status, state.white, before=before)
     if done:
         return learned, Start(Stage.contraction)
-    return learned, replace(start, batches=start.batches - 1, some=some, Q=block)
+    return learned, replace(start, batches=start.batches - 1, some=some, Q=B)
 
 
 Moved = Callable[[Array, Array, float], Model]  # of new eigenpairs, and the share of Δw and Δc
