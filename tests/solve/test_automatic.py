@@ -95,6 +95,18 @@ def test_ridge_regression_alone_takes_one_walk_without_products():
     assert "products" not in vars(told)
 
 
+@pytest.mark.parametrize("d", [4, 30])
+def test_a_linear_target_without_noise_is_not_searched_for_ranks(d):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, d))
+    rows = Rows.of(MemorySource(X, X @ rng.standard_normal(d)))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+    linear = Search(rows, units, Options(rank=0), 100, 100.0, 0)
+    assert linear.best().rank == 0
+    assert list(linear.tried) == [0]
+
+
 def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_better():
     # The prior of w and M is not what the evidence believes: three features matter, five do not.
     rng = np.random.default_rng(0)

@@ -146,7 +146,9 @@ class Search(Candidates):
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         if self.few_features:
             _ = self.products  # one walk, for ridge regression as well
-        self.ridge()
+        ridge = self.ridge()
+        if ridge.noise <= NO_NOISE and self.n_rows > 2 * (self.d + 1):
+            return ridge  # it predicts all that there is
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
         if products and few and (self.few_features or not self.plain):

@@ -34,6 +34,7 @@ LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
 LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
+NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
 MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 NEAR = 10.0  # penalties within this factor share a whitener
 FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
@@ -160,7 +161,7 @@ class Candidates:
                 gram = self.linear_model(U)
             else:
                 gram = tangent_gram(self.rows, self.units, self.options, U)
-            best = maximised(gram.centred(self.weight), [(a,) for a in FIRST])
+            best = maximised(gram.centred(self.weight), [(a,) for a in (NO_PENALTY, *FIRST)])
             self.tried[0] = self.noted(0, best, None, gram)
         ridge = self.tried[0]
         assert ridge is not None
