@@ -16,9 +16,10 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.stats import t
 
-from quadlin import SecondOrderRegressor
+from quadlin import SecondOrderClassifier, SecondOrderRegressor
 
 QUANTITIES = ("w", "M", "f", "y")
+LINKED = ("labels", "counts", "more counts")  # f are log-odds, or logarithms of means
 D, NEW, BAR = 5, 200, (0.93, 0.97)
 
 
@@ -55,6 +56,15 @@ SETTINGS = [
     Setting('unequal noise, "robust"', "wMf", {"uncertainty": "robust"}, noise="unequal"),
     Setting('loss="huber", normal noise', "wMfy", {"loss": "huber"}),
     Setting('loss="huber", t(3) noise', "wMfy", {"loss": "huber"}, noise="t"),
+    Setting("labels", "wMf", noise="labels", rows=1000, measured="wMf"),
+    Setting('labels, alpha="auto"', "wMf", {"alpha": "auto"}, noise="labels", rows=1000,
+            measured="wMf"),
+    Setting('labels, rank="auto", alpha="auto"', "", AUTO, noise="labels", rows=1000,
+            measured="wMf"),
+    Setting("counts", "wMf", noise="counts", measured="wMf"),
+    Setting("counts that vary twice as much", "", noise="more counts", measured="wMf"),
+    Setting('counts that vary twice as much, "robust"', "wMf", {"uncertainty": "robust"},
+            noise="more counts", measured="wMf"),
     Setting("alpha=100", "", {"alpha": 100.0}),
     Setting('rank="auto", alpha="auto", M weak', "", AUTO, strength=0.1),
     Setting("rank 2, M = 0", "", strength=0.0),
@@ -85,6 +95,8 @@ def coverage(setting, seed):
     diagonal = setting.features not in ("binary", "levels")
     if not diagonal:  # squares of 0/1 columns are the columns themselves
         M = 4 * (M - np.diag(np.where(np.arange(d) < D, np.diag(M), 0)))
+    if setting.noise in LINKED:
+        w, M = 0.4 * w, 0.4 * M
     f = 1 + X @ w + np.sum((X @ M) * X, axis=1)
     size, weight = np.ones(len(X)), None
     if setting.noise == "unequal":
@@ -95,16 +107,25 @@ def coverage(setting, seed):
         weight = weight / weight[: setting.rows].mean() if setting.weighted == "mean 1" else weight
     noise = rng.standard_t(3, len(X)) if setting.noise == "t" else rng.standard_normal(len(X))
     y = f + size * noise
+    if setting.noise == "labels":
+        y = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-f))).astype(float)
+    elif setting.noise == "counts":
+        y = rng.poisson(np.exp(f)).astype(float)
+    elif setting.noise == "more counts":  # a variance of twice the mean
+        y = rng.negative_binomial(np.exp(f), 0.5).astype(float)
     seen, new = slice(0, setting.rows), slice(setting.rows, None)
     X = X.astype(setting.dtype)
     options = {"rank": 2, "alpha": 0.0, "uncertainty": True, "random_state": 0, **setting.options}
-    model = SecondOrderRegressor(**options)
+    kind = SecondOrderClassifier if setting.noise == "labels" else SecondOrderRegressor
+    model = kind(**options, **({"loss": "poisson"} if "counts" in setting.noise else {}))
     weight = None if weight is None else weight[seen]
     model.fit(X[seen], y[seen].astype(setting.dtype), sample_weight=weight)
     pairs = [p for p in combinations_with_replacement(range(d), 2) if diagonal or p[0] != p[1]]
-    guess, spread = model.predict(X[new], return_std=True)
-    law, units = model.fitted_.law, model.fitted_.state.units
-    sigma = law.noise * units.target.scale
+    if setting.noise in LINKED:
+        fitted, sigma = model.fitted_, 0.0
+        guess, spread = fitted.predict(X[new]), fitted.predict_error(X[new])
+    else:
+        (guess, spread), sigma = model.predict(X[new], return_std=True), model.noise_
     both = {
         "w": (model.coef_ - w, model.coef_std_),
         "M": (

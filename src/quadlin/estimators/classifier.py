@@ -33,7 +33,8 @@ class SecondOrderClassifier(LogisticModel):
     units.
 
     With more than two classes there is one such model for each class against all others, with its
-    own rank and penalties, and the probabilities are divided by their sum.
+    own rank and penalties, and the probabilities are divided by their sum, or with fewer than 30
+    rows per parameter combined as rows left out in five more fits per class prefer it.
 
     Parameters
     ----------
@@ -221,6 +222,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     """
 
     diagonal = "zero"  # not a parameter
+    couples = False  # fits of levels by their posterior cannot be repeated with penalties given
 
     def __init__(
         self,
@@ -289,9 +291,15 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         return super()._fitted_labels(task, rows, source, warm, on_step)
 
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
     ) -> Self:
         """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`."""
         if self.draws is not None:
             raise ValueError(NOT_A_STREAM)
-        return super().partial_fit(X, y, classes, sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)

@@ -1,4 +1,4 @@
-"""What a classifier has learned: the log-odds of each class, and probabilities from them."""
+"""What a classifier has learned: the log-odds of each class."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
-from quadlin.core.losses import probability, softplus
 from quadlin.estimators.columns import Columns
+from quadlin.estimators.coupling import probabilities
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Status
-
-UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
 
 
 @dataclass(frozen=True)
@@ -21,6 +19,7 @@ class FittedClasses:
 
     classes: np.ndarray
     parts: tuple[Fitted, ...]
+    coupling: float = 0.0  # how probabilities of several classes come from log-odds: `coupling`
 
     @property
     def columns(self) -> Columns:
@@ -70,6 +69,10 @@ class FittedClasses:
         errors = [part.predict_error(X) for part in self.parts]
         return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
 
+    def probabilities(self, f: Array) -> Array:
+        """Return the probabilities of all classes for log-odds."""
+        return probabilities(f, self.coupling)
+
     def labels(self, f: Array) -> Array:
         """Return the most probable label for log-odds."""
         xp = namespace(f)
@@ -84,24 +87,3 @@ class FittedClasses:
         if len(self.parts) > 1:
             named["fitted_"] = self
         return {**named, "classes_": self.classes}
-
-
-def probabilities(f: Array) -> Array:
-    """Return the probabilities of log-odds (n,), or of several classes (n, K) against the rest."""
-    xp = namespace(f)
-    if f.ndim == 1:
-        return xp.stack([probability(-f), probability(f)], axis=1)
-    # Shares of log-odds far below zero, which all underflow, are those of their exponentials.
-    low = xp.max(f, axis=1, keepdims=True) < UNDERFLOW
-    p = probability(xp.where(low, f - xp.max(f, axis=1, keepdims=True), f))
-    return p / xp.sum(p, axis=1, keepdims=True)
-
-
-def log_probabilities(f: Array) -> Array:
-    """Return the logarithms of `probabilities`, which do not underflow for two classes."""
-    xp = namespace(f)
-    if f.ndim == 1:
-        return xp.stack([-softplus(f), -softplus(-f)], axis=1)
-    log_p = -softplus(-f)
-    top = xp.max(log_p, axis=1, keepdims=True)
-    return log_p - top - xp.log(xp.sum(xp.exp(log_p - top), axis=1, keepdims=True))

@@ -13,8 +13,9 @@ from quadlin.data import Source, is_dask
 from quadlin.data.dask_collections import lazily_for_labels
 from quadlin.estimators.attributes import require_law
 from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.coupling import log_probabilities
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitted_classes import FittedClasses, log_probabilities, probabilities
+from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.scores import accuracy_of, source_to_score
 from quadlin.solve.types import Status
 
@@ -56,7 +57,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.
 
-        For more than two classes those of each against all others, divided by their sum.
+        For more than two classes those of each against all others, divided by their sum; where few
+        rows can be told apart all but without error, shares of odds, if rows left out prefer them.
 
         Parameters
         ----------
@@ -69,7 +71,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         """
         if is_dask(X):
             return self._lazily(self.predict_proba, X, len(self._classes_fitted().classes))
-        return probabilities(self._log_odds(X, "predict_proba"))
+        return self._classes_fitted().probabilities(self._log_odds(X, "predict_proba"))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`, which do not underflow for two classes.
@@ -85,7 +87,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         """
         if is_dask(X):
             return self._lazily(self.predict_log_proba, X, len(self._classes_fitted().classes))
-        return log_probabilities(self._log_odds(X, "predict_log_proba"))
+        f = self._log_odds(X, "predict_log_proba")
+        return log_probabilities(f, self._classes_fitted().coupling)
 
     def predict(self, X: Any) -> Array:  # type: ignore[override]
         """Return the most probable label of each row.
@@ -121,7 +124,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         fitted = self._classes_fitted()
         for chunk, _, inside in self._chunks(source):
             f = fitted.log_odds(inside)
-            yield chunk, probabilities(f), fitted.labels(f)
+            yield chunk, fitted.probabilities(f), fitted.labels(f)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy, the share of labels that are predicted.

@@ -35,6 +35,8 @@ class StreamingLabels(PredictingLabels):
         y: Any = None,
         classes: Any = None,
         sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
     ) -> Self:
         """Learn from rows that are seen once: O(kd) memory per class, one step per batch.
 
@@ -51,12 +53,19 @@ class StreamingLabels(PredictingLabels):
             All labels that will come; needed in the first call only.
         sample_weight : array (n_samples,) or None
             As for `fit`.
+        checkpoint : None
+            Streams of labels have none: save the classifier instead.
 
         Returns
         -------
         self
         """
         check_options(self)
+        if checkpoint is not None:
+            raise ValueError(
+                "A stream of labels cannot be written to a checkpoint: save the classifier now and "
+                "then, and go on from the saved one."
+            )
         if isinstance(self.class_weight, str):
             raise ValueError(
                 'class_weight="balanced" needs to see all rows first. Use `fit`, or give '
@@ -99,7 +108,8 @@ class StreamingLabels(PredictingLabels):
         parts = tuple(Fitted(stream, columns, fields) for stream in streams)
         if not parts[0].stream.n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
-        self.adopt(FittedClasses(classes, parts))
+        coupling = 0.0 if fitted is None else fitted.coupling
+        self.adopt(FittedClasses(classes, parts, coupling))
         return self
 
     def _opened(

@@ -10,6 +10,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows, Walks
 from quadlin.data import Source
 from quadlin.estimators.columns import Columns
+from quadlin.estimators.coupling import chosen_coupling
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.fitting import Task, fit
@@ -21,6 +22,7 @@ from quadlin.estimators.labels import (
     fitted_classes,
     labels_in,
 )
+from quadlin.estimators.parameters import is_auto
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Status
 
@@ -29,6 +31,7 @@ class LogisticModel(StreamingLabels):
     """What the classifiers share; subclasses name their parameters."""
 
     loss, polish, step = "logistic", True, "guarded"  # not parameters
+    couples = True  # whether probabilities of several classes are combined as rows left out prefer
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from, where there are two classes."""
@@ -75,7 +78,10 @@ class LogisticModel(StreamingLabels):
             if len(classes) > 2 and part.state.status is Status.interrupted:
                 raise KeyboardInterrupt(part.state.status.value)
             parts.append(part)
-        return FittedClasses(classes, tuple(parts))
+        coupling = 0.0
+        if len(classes) > 2 and self.couples and is_auto(self.alpha):
+            coupling = chosen_coupling(task, rows, parts, codes, factors)
+        return FittedClasses(classes, tuple(parts), coupling)
 
     def _fitted_labels(
         self,

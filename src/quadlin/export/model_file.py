@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.estimators.classifier import FactorizationMachineClassifier, SecondOrderClassifier
 from quadlin.estimators.columns import Columns
+from quadlin.estimators.coupling import COUPLINGS
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.factorization import FactorizationMachineRegressor
 from quadlin.estimators.fitted import Fitted
@@ -98,6 +99,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     header = {"class": name, **content}
     if isinstance(estimator, LogisticModel):
         header["classes"] = labels_record(estimator.classes_)
+        header["coupling"] = getattr(estimator.fitted_, "coupling", 0.0)
         others = [_part(estimator, part) for part in parts[1:]]
         header["other_classes"] = [content for _, content in others]
         for i, (more, _) in enumerate(others, start=1):
@@ -223,6 +225,8 @@ def _classifier(
     """Return the classifier of a file, with a fit for each class that has one."""
     classes = labels_of(content.pop("classes", None))
     others = content.pop("other_classes", None)
+    coupling = content.pop("coupling", 0.0)
+    require(coupling in COUPLINGS, "how probabilities are combined")
     if not isinstance(others, list):
         raise InvalidContentError("the fits of the classes are missing")
     headers: list[Any] = [content, *others]
@@ -238,7 +242,7 @@ def _classifier(
         require(record.cv is None, "the parts of a classifier")
         parts.insert(0, fitted)
     require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
-    estimator.adopt(FittedClasses(classes, tuple(parts)))
+    estimator.adopt(FittedClasses(classes, tuple(parts), float(coupling)))
     return estimator
 
 

@@ -104,7 +104,8 @@ def to_onnx(
         X = graph.clipped(X, *map(to_numpy, fitted.bounds))
     columns = [_predicted(graph, X, part.state) for part in parts]
     if isinstance(estimator, LogisticModel):
-        _classified(graph, columns, estimator.classes_, precision)
+        coupling = getattr(estimator.fitted_, "coupling", 0.0)
+        _classified(graph, columns, estimator.classes_, precision, coupling)
     else:
         y = columns[0]
         if fitted.stream.options.loss == "poisson":
@@ -148,7 +149,11 @@ def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
 
 
 def _classified(
-    graph: "_Graph", columns: list[str], classes: np.ndarray, precision: np.dtype
+    graph: "_Graph",
+    columns: list[str],
+    classes: np.ndarray,
+    precision: np.dtype,
+    coupling: float,
 ) -> None:
     """Add the nodes of `predict_proba` and `predict` after those of the log-odds."""
     last = graph.constant(np.asarray([1]))
@@ -157,7 +162,15 @@ def _classified(
         f = [graph.node("Neg", f[0]), f[0]]
     F = graph.cast(graph.node("Concat", *f, axis=1), np.dtype(np.float64))
     P = graph.node("Sigmoid", F)
-    if len(columns) > 1:
+    if len(columns) > 1 and coupling:
+        tail = graph.node("Exp", graph.node("Neg", graph.node("Abs", F)))
+        tail = graph.node("Log", graph.node("Add", tail, graph.constant(np.asarray(1.0))))
+        softplus = graph.node("Add", graph.node("Relu", F), tail)
+        # θ softplus(f) − softplus(−f), where softplus(−f) = softplus(f) − f
+        more = graph.node("Mul", softplus, graph.constant(np.asarray(coupling - 1.0)))
+        log_p = graph.node("Add", F, more)
+        P = graph.node("Softmax", log_p, axis=1)
+    elif len(columns) > 1:
         P = graph.node("Div", P, graph.node("ReduceSum", P, last, keepdims=1))
     code = graph.node("ArgMax", F, axis=1, keepdims=0)
     text = classes.dtype.kind in "OU"
