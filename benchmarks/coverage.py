@@ -135,7 +135,9 @@ def coverage(setting, seed):
         "f": (guess - f[new], np.sqrt(np.maximum(spread**2 - sigma**2, 0.0))),
         "y": (guess - y[new], spread),
     }
-    quantile = t.ppf(0.975, law.left)  # Student's, as the noise is estimated
+    law = model.fitted_.law
+    left = np.inf if setting.noise in LINKED else law.left
+    quantile = t.ppf(0.975, left)  # Student's where the noise is estimated
     return [
         np.mean(np.abs(error) <= quantile * std) if name in setting.measured else np.nan
         for name, (error, std) in both.items()
