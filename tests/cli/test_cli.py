@@ -948,6 +948,16 @@ def hard(folder):
     np.save(folder / "y.npy", (X[:, :5] ** 2).sum(axis=1) + rng.standard_normal(6000))
 
 
+def test_robust_errors_are_those_of_the_estimator(quadlin):
+    line = f"fit F/houses.csv --target price --columns {COLUMNS} --rank 1 --alpha 0 -q -o"
+    quadlin(f"{line} robust.st --robust-errors")
+    quadlin(f"{line} plain.st --uncertainty")
+    robust, plain = load("robust.st"), load("plain.st")
+    assert (robust.uncertainty, plain.uncertainty) == ("robust", True)
+    np.testing.assert_array_equal(robust.coef_, plain.coef_)
+    assert np.all(np.isfinite(robust.coef_std_) & (robust.coef_std_ != plain.coef_std_))
+
+
 def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path):
     hard(tmp_path)
     line = ["fit", "X.npy", "--target", "y.npy", "--rank", "8", "--tol", "1e-9", "--uncertainty"]

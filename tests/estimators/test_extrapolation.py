@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.model_selection import KFold, cross_val_score
 
 import quadlin
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, SecondOrderRegressorCV
@@ -99,3 +100,24 @@ def test_other_estimators_have_bounds_too(kind):
 def test_an_unknown_way_to_extrapolate_is_refused():
     with pytest.raises(ValueError, match=r"extrapolation=.linear. is not one of 'clip', 'free'"):
         fitted(extrapolation="linear")
+
+
+def test_a_linear_model_predicts_far_rows_as_they_are(recwarn):
+    rows = np.vstack([far_rows(), 1e3 * np.ones((1, 4))])
+    y = DATA.X @ [1.0, 2.0, 0.0, -1.0] + 3.0
+    model = SecondOrderRegressor(random_state=0).fit(DATA.X, y)
+    assert model.rank_ == 0
+    np.testing.assert_allclose(model.predict(rows), rows @ [1.0, 2.0, 0.0, -1.0] + 3.0, rtol=1e-4)
+    assert model.extrapolates(rows).sum() == 3
+    assert not recwarn.list
+
+
+def test_a_linear_cell_of_cross_validation_scores_far_rows_as_it_predicts_them():
+    X = DATA.X.copy()
+    X[::40] *= 30
+    y = X[:, 0] + np.random.default_rng(0).standard_normal(len(X))
+    folds = KFold(4)
+    search = SecondOrderRegressorCV(ranks=[0], alphas=[(1.0, 1.0)], cv=folds).fit(X, y)
+    alone = SecondOrderRegressor(rank=0, alpha=(1.0, 1.0))
+    scores = cross_val_score(alone, X, y, cv=folds, scoring="neg_mean_squared_error")
+    assert search.best_score_ == pytest.approx(scores.mean(), rel=1e-3)

@@ -170,7 +170,9 @@ def _estimator(
         "alpha": _alpha(model.alpha),
         "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
         "hierarchy": hierarchy_of(model.hierarchy),
+        "uncertainty": "robust" if model.robust_errors else model.uncertainty,
     }
+    del params["robust_errors"]
     if machine.fm:
         if streamed and machine.draws is not None:
             raise UsageError("--draws needs several passes over the rows, but there is only one.")
@@ -188,6 +190,7 @@ def _estimator(
         asked = {
             f"--loss {model.loss}": model.loss != "squared",
             "--uncertainty": model.uncertainty,
+            "--robust-errors": model.robust_errors,
         }
         for option in [name for name, value in asked.items() if value]:
             raise UsageError(f"{option} needs several passes over the rows, but there is only one.")

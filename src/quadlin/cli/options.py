@@ -148,6 +148,8 @@ class ModelOptions:
     """Random seed: the same command gives the same model."""
     uncertainty: Flag = False
     """Also compute standard errors, for predict --std."""
+    robust_errors: Flag = False
+    """The same, with standard errors that hold when the noise differs between rows."""
     pairs: str = "auto"
     """Products beside the low-rank part: auto, none, at most a number, or "age:income,age:age"."""
     hierarchy: Hierarchy = "none"

@@ -104,10 +104,19 @@ class Fitted:
         beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
         return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
 
+    @property
+    def is_linear(self) -> bool:
+        """Tell whether predictions are a linear function, which far rows do not carry away."""
+        curved = self.draws is not None or self.stream.options.loss == "poisson"
+        return not curved and not self.state.model.s.shape[0]
+
     @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
-        """Return rows with each feature within its bounds, and how many rows had to be changed."""
-        if self.bounds is None or not X.shape[0]:
+        """Return rows with each feature within its bounds, and how many rows had to be changed.
+
+        Rows of a linear model are left as they are.
+        """
+        if self.bounds is None or self.is_linear or not X.shape[0]:
             return X, 0
         xp = namespace(X)
         low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
