@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 import quadlin.stream.anneal as annealing
+import quadlin.stream.beginning as beginning
 import quadlin.stream.start as starts
 import quadlin.stream.stream as streams
 from quadlin import SecondOrderRegressor
@@ -82,7 +83,7 @@ def keep_no_row(monkeypatch, calls):
     # Batches are counted and not kept, so short ones take as much as long ones.
     monkeypatch.setattr(streams, "degrees_of_freedom", lambda *_, **__: 20)
     monkeypatch.setattr(starts, "SIGNIFICANT", 0.0)  # the power iteration ends after one batch
-    monkeypatch.setattr(streams, "contracts", lambda *_: False)  # and so do steps of full length
+    monkeypatch.setattr(beginning, "contracts", lambda *_: False)  # and so do steps of full length
     model = SecondOrderRegressor(rank=K, max_memory="minimal", batch_size=200, random_state=0)
     for X, y in calls:
         model.partial_fit(X, y)

@@ -20,30 +20,15 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.types import Options, Status, usual_curvature
-from quadlin.solve.whitening import Identity, covariance
-from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
+from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
+from quadlin.stream.beginning import Beginning
 from quadlin.stream.buffer import Buffer
-from quadlin.stream.correlations import correlation_step, first_probe
-from quadlin.stream.start import (
-    POWER_ROWS,
-    Stage,
-    Start,
-    above_noise,
-    constant_state,
-    constant_state_of,
-    contracts,
-    first_block,
-    judged,
-    power_step,
-)
+from quadlin.stream.start import Stage, Start, above_noise, judged
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
-from quadlin.stream.walk import WALK_ROWS
 
 FIXED = Automatic()  # nothing is left to choose
-LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
-PROBE_ROWS = 10  # per parameter, of a batch that tells of correlations
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
@@ -56,7 +41,7 @@ def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
     return above_noise(state.model.s, sd, state.model.U.shape[0], rows)
 
 
-class Stream:
+class Stream(Beginning):
     """A model that learns from batches of `batch_size` rows, each row seen once.
 
     Later batches only refine what the first one found. Their steps, by a share of (rows of the
@@ -203,101 +188,6 @@ class Stream:
             self.goal = self.batch_size
         self.options, self.automatic = self._chosen, FIXED
         self.waiting, self.pending = Buffer(), None
-
-    def _begin(self, start: Start, chunk: Chunk) -> None:
-        """Learn from rows without keeping any, until there is a model that steps can refine."""
-        if start.stage is Stage.moments:
-            self.state = constant_state(self.state, chunk, self.options, self.make_units)
-            self.start = replace(start, rows=start.rows + chunk.X.shape[0])
-            if self._gathered >= self.goal:
-                self._probe()
-            return
-        assert self.state is not None
-        self.pending = self._with_sums_of(chunk)
-        if start.stage is Stage.correlations:
-            spread = covariance(chunk, self.state.units, start.Q)
-            spread = spread if start.spread is None else start.spread + spread
-            self.start = start = replace(start, spread=spread)
-        if self.pending.rows < self.goal:
-            return
-        if start.stage is Stage.correlations:
-            self._whiten(start, self.pending)
-        elif start.stage is Stage.power:
-            args = (self.options, self.make_units)
-            self.state, self.start = power_step(self.state, self.pending, start, *args)
-            if self.start.stage is Stage.power and self.start.batches == 0:
-                self._lengthen(self.start)
-            if self.start.stage is Stage.contraction:
-                self.since = self.state.features.weight
-                if not isinstance(self.state.white, Identity):
-                    self._anneal()
-        elif start.stage is Stage.annealing:
-            args = (self.options, self.make_units)
-            self.state, self.start = anneal_step(self.state, self.pending, start, *args)
-            if self.start.batches == 0:
-                self._walk()
-        else:
-            goes_on = start.batches == 0 or contracts(self.state, self.pending)
-            if goes_on:  # a step of full length
-                self.since = self.state.features.weight
-                self.start = replace(start, batches=start.batches + 1)
-            else:  # a mean from here on, which the last step of full length is the first part of
-                self.start, self.goal, self.proven = None, self.batch_size, True
-            self.state = self._step(self.pending)
-        self.pending = None
-
-    def _probe(self) -> None:
-        """Look for correlations first, where they may be whitened."""
-        assert self.state is not None
-        units, options = self.state.units, self.options
-        if options.whiten == "none" or len(self.make_units.names) == 1:
-            self._find_block()
-            return
-        self.start = first_probe(units, options.rank, self.seed)
-        self.goal = PROBE_ROWS * self._dof
-
-    def _whiten(self, start: Start, pending: Pending) -> None:
-        """Learn of correlations from a batch; go on to M once they are known."""
-        assert self.state is not None
-        units = self.state.units
-        features = self.state.features + pending.features
-        target = self.state.target + pending.target
-        always = self.options.whiten == "lowrank"
-        self.start, white = correlation_step(start, units, pending.features, always)
-        known = self.state.white if white is None else white
-        self.state = constant_state_of(features, target, self.options, self.make_units, known)
-        if white is not None:
-            self._find_block()
-
-    def _find_block(self) -> None:
-        """Begin with the power iteration for M."""
-        assert self.state is not None
-        self.start = first_block(self.state, self.options, self.seed)
-        self.goal = max(self.batch_size, POWER_ROWS * self._dof)
-
-    def _anneal(self) -> None:
-        """Go on with steps of constant length at a higher rank."""
-        assert self.state is not None
-        self.state = replace(self.state, before=None)
-        self.start, self.goal = first_annealing(self.state), WALK_ROWS * self._dof
-
-    def _walk(self) -> None:
-        """Go on with steps of constant length, whose models have a mean."""
-        assert self.state is not None
-        self.state = replace(self.state, walker=self.state.model)
-        self.start, self.since = None, self.state.features.weight
-
-    def _lengthen(self, start: Start) -> None:
-        """Go on with batches of twice the length, as noise hides some of M in shorter ones.
-
-        What eight times the length does not show may not be there: the rank may be too high. But
-        without any of M there is nothing to refine.
-        """
-        assert self.state is not None
-        if not start.some or self.goal < LONGEST * max(self.batch_size, POWER_ROWS * self._dof):
-            self.goal, self.start = 2 * self.goal, replace(start, batches=1)
-        else:
-            self.start = Start(Stage.contraction)
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
