@@ -92,12 +92,13 @@ def test_products_of_rows_tell_the_errors_for_all_multiples_too():
         assert error == pytest.approx(left_out_errors_by_rows(kernel, alpha)[0], rel=1e-9)
 
 
-def test_a_quadratic_part_that_a_few_extreme_rows_carry_is_left_out():
-    # y is linear in log x. A few large x make squares of x seem useful; with all products the
-    # error on new rows was .90 of the spread of y, and that of a ridge is .83.
+def test_a_quadratic_part_that_a_few_extreme_rows_carry_does_no_harm():
+    # y is linear in log x. A few large x make squares of x seem useful; with all products and the
+    # penalties of largest evidence the error on new rows was .90 of the spread of y. Penalties
+    # that rows left out prefer, or none of them, are no worse than a ridge (R² .40).
     rng = np.random.default_rng(3)
     X, w = np.exp(1.2 * rng.normal(size=(560, 6))), rng.normal(size=6)
     y = np.log(X) @ w + 0.5 * rng.normal(size=560)
     model = SecondOrderRegressor(random_state=0).fit(X[:60], y[:60])
-    assert model.rank_ == 0
-    assert model.score(X[60:], y[60:]) > 0.25
+    ridge = SecondOrderRegressor(rank=0, random_state=0).fit(X[:60], y[:60])
+    assert model.score(X[60:], y[60:]) > ridge.score(X[60:], y[60:]) - 0.02 > 0.3

@@ -44,7 +44,6 @@ class Fold:
     cells: Cells
     index: np.ndarray  # of the test rows
     test: Chunk
-    far: Array | None = None  # the X of the test rows before they were clipped
 
 
 class Scores:
@@ -97,10 +96,8 @@ class Scores:
             cells = self._cells(self.together.view(times), len(kept), self._fold_units)
             test = rows_of(self.chunk, held)
             if self.params["extrapolation"] == "clip":
-                far, clipped = test.X, _trusted(test.X, cells.surveyed.features)
-                yield Fold(number, cells, held, replace(test, X=clipped), far)
-            else:
-                yield Fold(number, cells, held, test)
+                test = replace(test, X=_trusted(test.X, cells.surveyed.features))
+            yield Fold(number, cells, held, test)
 
     def _cells(
         self,
@@ -276,8 +273,7 @@ def predicted(fold: Fold, point: Point) -> Array:
     """Return the predictions of the test rows of a fold."""
     units, xp = fold.cells.units, namespace(fold.test.y)
     model = fold.cells.solution(*point).model
-    linear = not model.s.shape[0] and fold.far is not None
-    f = xp.astype(predict(model, Block(fold.far if linear else fold.test.X, units)), xp.float64)
+    f = xp.astype(predict(model, Block(fold.test.X, units)), xp.float64)
     return units.target.mean + units.target.scale * f
 
 

@@ -16,7 +16,7 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fit_state import FitState, is_exact
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
@@ -105,18 +105,19 @@ class Fitted:
         return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
 
     @property
-    def is_linear(self) -> bool:
-        """Tell whether predictions are a linear function, which far rows do not carry away."""
-        curved = self.draws is not None or self.stream.options.loss == "poisson"
-        return not curved and not self.state.model.s.shape[0]
+    def is_exact(self) -> bool:
+        """Tell whether many rows were fitted without an error: such a model may be trusted far."""
+        if self.draws is not None or self.stream.options.loss != "squared":
+            return False
+        return is_exact(self.state, self.stream.options, self.stream.n_rows)
 
     @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows had to be changed.
 
-        Rows of a linear model are left as they are.
+        Rows of an exact model are left as they are.
         """
-        if self.bounds is None or self.is_linear or not X.shape[0]:
+        if self.bounds is None or self.is_exact or not X.shape[0]:
             return X, 0
         xp = namespace(X)
         low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)

@@ -57,8 +57,7 @@ class FittedClasses:
 
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows had to be changed."""
-        curved = (part for part in self.parts if not part.is_linear)
-        return next(curved, self.parts[0]).clipped(X)
+        return self.parts[0].clipped(X)
 
     def log_odds(self, X: Array) -> Array:
         """Return the log-odds of rows as `at_home` returns them, (n,) or (n, K)."""

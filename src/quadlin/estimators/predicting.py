@@ -88,7 +88,7 @@ class Predicting(Explaining):
         array of bool (n_samples,)
             Whether some feature is further from its training range than that range is wide. Those
             are the rows that ``extrapolation="clip"`` changes before it predicts them, unless the
-            model is linear.
+            model is exact.
         """
         check_is_fitted(self)
         fitted, marks = self.fitted_, []

@@ -121,7 +121,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     extrapolation : {"clip", "free"}, default="clip"
         What `predict` does with rows far outside the training rows, where squares and products
         grow without bound: "clip" holds each feature at one training range beyond its training
-        range, with a warning; "free" takes rows as they are, and so does a linear model (rank 0).
+        range, with a warning; "free" takes rows as they are. Rows of a model that fits many rows
+        without any error are taken as they are in any case.
     uncertainty : bool or "robust", default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. True takes the noise as equal in all

@@ -100,8 +100,8 @@ def to_onnx(
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
     X = graph.cast(X, np.dtype(np.float64))
-    linear = all(part.is_linear for part in parts)
-    if estimator.extrapolation == "clip" and fitted.bounds is not None and not linear:
+    clips = estimator.extrapolation == "clip" and not parts[0].is_exact
+    if clips and fitted.bounds is not None:
         X = graph.clipped(X, *map(to_numpy, fitted.bounds))
     columns = [_predicted(graph, X, part.state) for part in parts]
     if isinstance(estimator, LogisticModel):

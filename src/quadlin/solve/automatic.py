@@ -23,7 +23,7 @@ from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
 from quadlin.solve.so_far import best_so_far
-from quadlin.solve.types import Options, Solution
+from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 
 FIRST_RANK, MOST_RANK = 4, 16
@@ -33,7 +33,6 @@ MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
 CLEARLY = 3.0  # log evidence, odds of 20: by which a structure must be better than none
 AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 TIE = 0.1  # of what is closer the lowest rank is taken
-NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Choice, Search, choose
-from quadlin.solve.distinct import distinct_rows
+from quadlin.solve.distinct import counted_once
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.rank import MOST_RANK, HeldOut
@@ -99,11 +99,15 @@ def fit_choosing(
 
 
 def search_of(rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int) -> Search:
-    """Return a search in which each different row counts once on average: a walk."""
-    n_rows = distinct_rows(rows, units, surveyed.tally.counting)
+    """Return a search in which each different row counts once on average: a walk.
+
+    Rows that stand several times are one row with their weight: they are left out together.
+    """
+    n_rows, once = counted_once(rows, units, surveyed.tally.counting)
     share = n_rows / surveyed.features.weight
-    if share != 1:
-        rows = rows.reweighted(moved(np.full(surveyed.tally.rows, share), units.scale))
+    if share != 1 or once is not None:
+        factors = np.ones(surveyed.tally.rows) if once is None else once
+        rows = rows.reweighted(moved(share * factors, units.scale))
     return Search(rows, units, options, n_rows, float(n_rows), seed)
 
 

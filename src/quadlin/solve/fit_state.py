@@ -19,7 +19,7 @@ from quadlin.solve.levels import settled
 from quadlin.solve.pair_part import Parts
 from quadlin.solve.penalised import fit_penalised
 from quadlin.solve.polish import fit_rows
-from quadlin.solve.types import Options, Record, Solution, Status
+from quadlin.solve.types import NO_NOISE, Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 
 
@@ -63,6 +63,12 @@ class FitState:
         """Return the number of parameters that were fitted."""
         dof = degrees_of_freedom(*self.low_rank.U.shape, **options.parts)
         return dof + (0 if self.parts is None else len(self.parts.terms.i))
+
+
+def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
+    """Tell whether twice as many rows as parameters were fitted without an error but rounding."""
+    enough = n_rows > 2 * state.n_parameters(options)
+    return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
 
 
 def fit_table(

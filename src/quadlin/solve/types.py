@@ -15,6 +15,8 @@ from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve import step_length
 
+NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
+
 
 class Status(Enum):
     """How a fit ended; the value is advice."""
