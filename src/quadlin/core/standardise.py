@@ -18,7 +18,7 @@ LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divid
 class UnitsMaker:
     """Decides which diagonals of M are modelled, and refuses what no model can be made of."""
 
-    diagonal: str | Sequence[bool]  # "auto", "free", "zero" or one boolean a feature
+    diagonal: str | Sequence[bool]  # "auto", "free", "zero" or one boolean per feature
     fit_intercept: bool
     dtype: Any
     names: Sequence[str]
