@@ -32,13 +32,7 @@ def fitted(A, y, weight=None, **options):
     return PhaseRetriever(**{"random_state": 0, **options}).fit(A, y, weight)
 
 
-@parametrize_with_checks(
-    [PhaseRetriever(n_starts=1, max_iter=20)],
-    expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_sparse_data": "It has fewer rows than the signal has "
-        "entries: many signals fit them exactly, and rounding decides between them.",
-    },
-)
+@parametrize_with_checks([PhaseRetriever(n_starts=1, max_iter=20)])
 def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -103,7 +103,7 @@ def left_out_errors(
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
     theta = s * (Q.T @ linear.right)[:, None]
     Q, s, theta, mean = (moved(a, units.scale) for a in (Q, s, theta, mean))
-    inverses = Inverses(Q, s, theta, mean, 1 / total if first else 0.0)
+    inverses = Inverses(Q, s, theta, mean, float(1 / total) if first else 0.0)
     squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
     return to_numpy(squares) / weight
 
