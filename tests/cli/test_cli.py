@@ -1169,7 +1169,9 @@ def test_the_commands_in_the_readme_run_one_after_the_other(quadlin):
     root = Path(__file__).parents[2]
     docs, readme = ((root / name).read_text() for name in ("docs/command_line.md", "README.md"))
     exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
-    commands = re.search(r"```\npip install(.*?)```", readme, re.DOTALL)[1].replace("\\\n", "")
+    commands = re.search(r'```\npip install "\.\[cli\]"(.*?)```', readme, re.DOTALL)[1].replace(
+        "\\\n", ""
+    )
     lines = re.findall(r"^quadlin (.*)$", commands, re.MULTILINE)
     assert len(lines) == 4
     for line in lines:

@@ -388,9 +388,13 @@ def test_an_entry_stored_twice_is_not_a_one():
 
 def test_a_stray_word_among_numbers_is_named():
     ages = [str(age) for age in range(60)] * 5
-    ages[17] = "?"
-    with pytest.warns(UserWarning, match=r"'age' is taken for text.*'\?' among its 61 values"):
-        TableEncoder.learn(pl.DataFrame({"age": ages}))
+    for stray, words in (
+        ("old", "'age' is taken for text.*'old' among its 61 values"),
+        ("?", r"'age' has '\?', which usually stands for a missing value: all else .* numbers"),
+    ):
+        ages[17] = stray
+        with pytest.warns(UserWarning, match=words):
+            TableEncoder.learn(pl.DataFrame({"age": ages}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableEncoder.learn(pl.DataFrame({"zip": [f"{code:05d}" for code in range(60)] * 5}))

@@ -60,11 +60,18 @@ def test_the_history_is_the_log_loss_and_never_rises():
 
 
 def test_rank_and_penalties_are_found():
-    model = SecondOrderClassifier(random_state=0).fit(X, Y)
+    model = SecondOrderClassifier(pairs=None, random_state=0).fit(X, Y)
     assert model.rank_ == 2
     assert min(model.alpha_) > 0
     assert model.interactions_.top(1)[0][:2] == ("x0", "x1")
     assert sorted(np.sign(model.eigenvalues_)) == [-1, 1]
+
+
+def test_one_product_is_a_pair_by_default():
+    model = SecondOrderClassifier(random_state=0).fit(X, Y)
+    (pair,) = model.pairs_.pairs
+    assert (pair.first, pair.second, model.rank_) == ("x0", "x1", 0)
+    assert abs(pair.coefficient - 2) < 3 * pair.std_error
 
 
 @pytest.mark.parametrize("centre", [0.0, -2.0])

@@ -204,7 +204,7 @@ def test_draws_refuse_what_has_no_posterior_in_words():
     machine = FactorizationMachineRegressor(draws=10)
     with pytest.raises(ValueError, match="use `fit`"):
         machine.partial_fit(X[:500], Y[:500])
-    with pytest.raises(ValueError, match="rows in memory"):
+    with pytest.raises(ValueError, match="at least two one-hot fields"):
         machine.fit(open_source(X[:500].toarray(), target=Y[:500]))
 
 

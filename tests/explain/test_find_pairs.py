@@ -350,6 +350,11 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     alone = SecondOrderRegressor(rank=0, alpha=0, pairs=[(1, 2)]).fit(X, y)
     assert "found pairs are those of the search" in str(alone.summary())
     assert "as a whole" not in str(alone.summary())
+    frame = pd.DataFrame({"x": X[:, 0], "city": np.where(X[:, 1] > 0, "Oslo", "Rome")})
+    y = X[:, 0] * (X[:, 1] > 0) + X[:, 2]
+    levels = SecondOrderRegressor(rank=0, alpha=0, pairs=[("city=Oslo", "x")]).fit(frame, y)
+    assert "is the difference of a level from the mean" in str(levels.summary())
+    assert "low-rank part adds" not in str(levels.summary())
     content = describe(model, 3)
     content["diagnosis"] = []
     page = model_page("a model", content, pictures_of(model))

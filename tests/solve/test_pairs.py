@@ -373,3 +373,21 @@ def sparse_problem(interacts):
 def test_pairs_of_many_sparse_features_are_found_among_those_that_occur_together(interacts):
     fit = sparse_search(*sparse_problem(interacts)).run()
     assert pairs_of(fit) == ({(1, 4)} if interacts else set())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_products_with_either_level_of_two_explain_the_same_and_the_first_is_taken(seed):
+    rng = np.random.default_rng(seed)
+    level = rng.uniform(size=1000) < 0.5
+    X = np.column_stack([rng.uniform(30, 200, 1000), rng.integers(0, 9, 1000), level, ~level])
+    y = 2 * X[:, 0] - 8 * X[:, 1] * X[:, 3] + rng.normal(0, 20, 1000)
+    fit = searched(X, y, fields=[np.array([2, 3])])
+    assert pairs_of(fit) == {(1, 2)}
+    (one, other, cost) = fit.exchangeable[0]
+    assert (one, other) == ((1, 2), (1, 3))
+    assert abs(cost) < 1e-6  # of a criterion of some 7,000
+    base = np.column_stack([np.ones(1000), X[:, :3]])  # oracle: dense least squares
+    full = np.column_stack([base, X[:, 1] * X[:, 2]])
+    losses = [float(np.linalg.lstsq(A, y)[1][0]) for A in (base, full)]
+    told = [step.loss for step in fit.path]
+    assert told[1] / told[0] == pytest.approx(losses[1] / losses[0], rel=1e-9)

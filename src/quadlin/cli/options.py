@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from quadlin.data.label_sets import SEPARATOR
-
 MODEL = Group("Model", sort_key=5)
 READING = Group("Reading rows", sort_key=10)
 OUTPUT = Group("Output", sort_key=20)
@@ -188,6 +186,8 @@ def lists_in(read: TableOptions) -> dict[str, str]:
     names = names_in(read.multi_hot) or []
     if read.separator is not None and not names:
         raise UsageError("--separator says what separates the labels of --multi-hot columns.")
+    from quadlin.data.label_sets import SEPARATOR
+
     return dict.fromkeys(names, SEPARATOR if read.separator is None else read.separator)
 
 

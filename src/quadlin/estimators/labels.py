@@ -21,12 +21,14 @@ MANY_CLASSES = 1000  # numbers in a source with more values than this are no lab
 def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and the number of the class of each label."""
     y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
-    bad = ~np.isfinite(y) if y.dtype.kind == "f" else missing_in(y)
+    numbers = y.dtype.kind == "f"
+    bad = ~np.isfinite(y) if numbers else missing_in(y)
     if bad.any():
+        what = "NaN or infinity" if numbers else "missing values"
         raise ValueError(
-            f"Input y contains NaN or infinity, first in row {int(bad.argmax())} (counted from 0); "
-            f"{int(bad.sum())} of the {len(y)} labels are such. Every row needs a label: leave out "
-            "the others."
+            f"Input y contains {what}, first in row {int(bad.argmax())} (counted from 0); "
+            f"{int(bad.sum())} of the {len(y)} labels are {'such' if numbers else 'missing'}. "
+            "Every row needs a label: leave out the others."
         )
     check_classification_targets(y)
     if classes is None:

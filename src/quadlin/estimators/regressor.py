@@ -227,7 +227,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
 
     Two products of features are a matrix of rank four, but two numbers as pairs.
 
-    >>>     >>> rng = np.random.default_rng(0)
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((500, 10))
     >>> y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 4] + rng.standard_normal(500)
     >>> model = SecondOrderRegressor().fit(X, y)

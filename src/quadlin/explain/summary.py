@@ -30,6 +30,10 @@ SUMS = (
     "The estimate of {product} is that of the product as a whole: the pair, and what the low-rank "
     "part adds. pairs_ has the pair alone, with its standard error."
 )
+OF_LEVELS = (
+    "The estimate of {product} is the difference of a level from the mean over all levels. pairs_ "
+    "has its difference from the other levels, with its standard error."
+)
 FOUND_PAIRS_ARE = (
     "Some pairs were found by a search because they fit these rows, so that their p-values are too "
     "small: see pairs_."
@@ -236,7 +240,8 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
         and not isclose(term.estimate, alone[term.first, term.second], rel_tol=1e-6)
     ]
     if sums:
-        notes.append(Message(SUMS, product=shortened(sums, 3)))
+        of_levels = model.rank_ == 0 and len(model.fitted_.fields)
+        notes.append(Message(OF_LEVELS if of_levels else SUMS, product=shortened(sums, 3)))
     law = model.fitted_.law
     if law is None:
         advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))

@@ -48,7 +48,9 @@ class Penalty:
         size = np.sqrt(np.where(power > 0, power, 1.0))
         scaled = gram[:base, :base] / np.outer(size, size) + JITTER * np.eye(base)
         inverse = np.linalg.inv(scaled) / np.outer(size, size)
-        onto = inverse @ gram[:base, base:]
+        # Solved, not by the inverse: where columns explain each other, the inverse has entries of
+        # 1/JITTER, whose rounding would tell products apart that explain the same.
+        onto = np.linalg.solve(scaled, gram[:base, base:] / size[:, None]) / size[:, None]
         rest = gram[base:, base:] - gram[:base, base:].T @ onto
         return Projected((rest + rest.T) / 2, onto, (inverse + inverse.T) / 2)
 
