@@ -1,5 +1,7 @@
 """Streams that keep no row, of features that are correlated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -113,12 +115,9 @@ def test_independent_features_are_not_taken_for_correlated_ones():
 
 def test_the_mean_of_two_models_predicts_the_mean_where_its_rank_allows_it():
     X, _, y = one_factor(2000, noise=0.1)
-    first, second = (
-        SecondOrderRegressor(1, alpha=0.0, pairs=None).fit(X[part], y[part]).fitted_.state
-        for part in (slice(0, 1000), slice(0, 1000))
-    )
-    model, units = first.model, first.units
-    other = type(model)(model.U, -2 * second.model.s, second.model.w, 0.3, model.free)
+    state = SecondOrderRegressor(1, alpha=0.0, pairs=None).fit(X, y).fitted_.state
+    model, units = state.model, state.units
+    other = replace(model, s=-2 * model.s, w=model.w + 0.1, c=0.3)  # of the same component
     mean = mean_of(model, other, 0.25, units, Options(rank=1))
     block = Block(X, units)
     expected = 0.75 * predict(model, block) + 0.25 * predict(other, block)
