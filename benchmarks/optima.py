@@ -1,17 +1,21 @@
 """How often a fit ends above the best optimum that another optimiser finds from random starts.
 
-Small noisy problems: 3 to 20 features, fitted ranks 1 to 4 (the true rank is drawn as well, so it
-is often another), half with squares (Gaussian features) and half without (0/1 features, or Gaussian
-ones with `diagonal="zero"`). The other optimiser is scipy's L-BFGS-B on the factors,
-M = L diag(±1) Lᵀ with w and c beside it, from 20 random starts with random signs.
+Small noisy problems: 3 to 20 features (26 to 40 with `--wide`), fitted ranks 1 to 4 (the true rank
+is drawn as well, so it is often another), half with squares (Gaussian features) and half without
+(0/1 features, or Gaussian ones with `diagonal="zero"`). The other optimiser is scipy's L-BFGS-B on
+the factors, M = L diag(±1) Lᵀ with w and c beside it, from 20 random starts with random signs.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/optima.py [--problems 204]
+Run: OMP_NUM_THREADS=1 python benchmarks/optima.py [--problems 204] [--wide] [--jobs 16]
 """
 
 import argparse
+import os
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 from scipy.optimize import minimize
@@ -39,9 +43,10 @@ class Outcome:
     passes: int
 
 
-def drawn(seed: int) -> Drawn:
+def drawn(seed: int, wide: bool = False) -> Drawn:
     rng = np.random.default_rng(seed)
-    d, true_rank, squares = int(rng.integers(3, 21)), int(rng.integers(1, 5)), seed % 2 == 0
+    d = int(rng.integers(26, 41) if wide else rng.integers(3, 21))
+    true_rank, squares = int(rng.integers(1, 5)), seed % 2 == 0
     rank = int(rng.integers(1, min(4, d - 1) + 1))
     n = int(rng.uniform(2, 12) * (1 + d + d * rank))
     X = rng.standard_normal((n, d))
@@ -79,15 +84,21 @@ def best_of_starts(problem: Drawn, seed: int) -> float:
     return best * float(problem.y.var())
 
 
-def outcomes(problems: int, first: int) -> Iterator[Outcome]:
-    for seed in range(first, first + problems):
-        problem = drawn(seed)
-        diagonal = "auto" if problem.squares else "zero"
-        model = SecondOrderRegressor(problem.rank, alpha=0, diagonal=diagonal, random_state=0)
-        model.fit(problem.X, problem.y)
-        loss = float(np.mean((model.predict(problem.X) - problem.y) ** 2))
-        excess = loss / best_of_starts(problem, seed) - 1
-        yield Outcome(problem, excess, model.history_[-1].passes)
+def outcome(seed: int, wide: bool) -> Outcome:
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    problem = drawn(seed, wide)
+    diagonal = "auto" if problem.squares else "zero"
+    model = SecondOrderRegressor(problem.rank, alpha=0, diagonal=diagonal, random_state=0)
+    model.fit(problem.X, problem.y)
+    loss = float(np.mean((model.predict(problem.X) - problem.y) ** 2))
+    excess = loss / best_of_starts(problem, seed) - 1
+    return Outcome(problem, excess, model.history_[-1].passes)
+
+
+def outcomes(problems: int, first: int, wide: bool = False, jobs: int = 1) -> Iterator[Outcome]:
+    seeds = range(first, first + problems)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(partial(outcome, wide=wide), seeds)
 
 
 def line(name: str, found: list[Outcome]) -> str:
@@ -104,15 +115,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=204)
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--wide", action="store_true", help="26 to 40 features")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--verbose", action="store_true", help="name the seeds that end worse")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by each process when it starts
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     found = []
-    for seed, outcome in enumerate(outcomes(options.problems, options.first), options.first):
-        found.append(outcome)
-        if options.verbose and outcome.excess > LEVELS[0]:
-            shape = outcome.problem.X.shape
-            print(f"seed {seed}: {shape}, rank {outcome.problem.rank}: {outcome.excess:+.2%}")
+    reached = outcomes(options.problems, options.first, options.wide, options.jobs)
+    for seed, one in enumerate(reached, options.first):
+        found.append(one)
+        if options.verbose and one.excess > LEVELS[0]:
+            shape, rank = one.problem.X.shape, one.problem.rank
+            print(f"seed {seed}: {shape}, rank {rank}: {one.excess:+.2%}", flush=True)
     print(
         "| problems | number | worse by > .1% | > 10% | worst | better by > .1% "
         "| passes, mean / most |"
