@@ -10,15 +10,19 @@ pair. "EBM" is the pair search of `interpret`; it is skipped with its reason whe
 installed. "products" is LassoCV on all products of standardised features, where they are at most
 5,000.
 
-Every draw is kept in a file as soon as it is measured, and read from there the next time: delete it
-after a change of the code.
+A draw that takes longer than `--limit` CPU seconds is given up and shown as such; after `--minutes`
+no draw begins and those under way end, so that slow methods have fewer draws (their number is in
+the table). Every draw is kept in a file as soon as it is measured, a line of JSON each, and read
+from there the next time, so that a second call goes on: delete it after a change of the code. At
+the end come the table of the docs, in Markdown, and the first row in words.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--settings 1 11]
-     [--methods default products] [--jobs 2]
+     [--methods default products] [--jobs 2] [--limit 150] [--minutes 4]
 """
 
 import argparse
 import json
+import signal
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -32,8 +36,14 @@ from sklearn.metrics import r2_score
 
 from quadlin import SecondOrderRegressor, find_pairs
 
+try:
+    from interpret.glassbox import ExplainableBoostingRegressor
+except ImportError:
+    ExplainableBoostingRegressor = None
+
 NEW_ROWS = 2000
 MOST_PRODUCTS = 5000
+FIRST_DRAWS = 3  # of EBM, which takes the longest, that come before its others
 
 
 @dataclass(frozen=True)
@@ -182,10 +192,8 @@ def with_lasso(problem):
 
 def with_ebm(problem):
     """Return pairs and predictions of an explainable boosting machine that looks for ten pairs."""
-    try:
-        from interpret.glassbox import ExplainableBoostingRegressor
-    except ImportError as reason:
-        raise NotImplementedError("interpret is not installed") from reason
+    if ExplainableBoostingRegressor is None:
+        raise NotImplementedError("interpret is not installed")
     if problem.X.shape[1] > 100:
         raise NotImplementedError(f"{problem.X.shape[1]} features")
     model = ExplainableBoostingRegressor(interactions=10, n_jobs=1, outer_bags=4)
@@ -224,12 +232,45 @@ def judged(method, problem):
     return share, len(named - problem.truth), r2, seconds
 
 
-def measured(number, name, seed):
-    """Return what a method gives in one draw, or text that says why it was skipped."""
+def _give_up(*_):
+    raise TimeoutError
+
+
+def measured(number, name, seed, limit, end):
+    """Return what a method gives in one draw, or text that says why there is nothing.
+
+    A method may take `limit` seconds of CPU, and until the time `end`.
+    """
+    left = end - time.time()
+    if left <= 0:
+        return "not measured"
+    signal.signal(signal.SIGPROF, _give_up)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    signal.setitimer(signal.ITIMER_REAL, left)
+    start = time.process_time()
     try:
         return [float(v) for v in judged(METHODS[name], drawn(SETTINGS[number - 1], seed))]
     except NotImplementedError as reason:
         return f"skipped: {reason}"
+    except TimeoutError:
+        late = time.process_time() - start < limit - 1
+        return "not measured" if late else f"more than {limit:.0f} CPU s"
+    except Exception as error:  # one draw must not end the others
+        return f"failed: {error!r}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def place(number, name, seed):
+    """Return when a draw begins: EBM after the others, and the longest first, about."""
+    setting = SETTINGS[number - 1]
+    d = setting.d + setting.fields * setting.levels
+    seconds = setting.n * d / 2e5
+    if name == "products" and d * d / 2 <= MOST_PRODUCTS:
+        seconds = setting.n * (d * d / 2) ** 2 / 1e8
+    return (name == "EBM") * (1 + (seed >= FIRST_DRAWS)), -seconds
 
 
 class Results:
@@ -244,19 +285,76 @@ class Results:
     def key(self, number, name, seed):
         return SETTINGS[number - 1].name, name, seed
 
-    def complete(self, wanted, jobs):
+    def complete(self, wanted, jobs, limit, minutes):
         """Measure what is not in the file, in several processes; write each as soon as it is."""
         missing = [job for job in wanted if self.key(*job) not in self.values]
+        missing.sort(key=lambda job: place(*job))
+        end = time.time() + 60 * minutes
         with ProcessPoolExecutor(jobs) as pool:
-            running = {pool.submit(measured, *job): self.key(*job) for job in missing}
+            running = {pool.submit(measured, *job, limit, end): self.key(*job) for job in missing}
             for done in as_completed(running):
-                key, value = running[done], done.result()
+                key = running[done]
+                try:
+                    value = done.result()
+                except Exception as error:  # the process is gone: out of memory
+                    value = f"failed: {error!r}"
                 self.values[key] = value
-                with open(self.path, "a") as file:
-                    file.write(json.dumps([*key, value]) + "\n")
+                if value != "not measured":
+                    with open(self.path, "a") as file:
+                        file.write(json.dumps([*key, value]) + "\n")
 
-    def rows(self, number, name, seeds):
-        return [self.values[self.key(number, name, seed)] for seed in range(seeds)]
+    def mean(self, number, name, seeds):
+        """Return the means over the draws that ended, and their number; or why there are none."""
+        values = [self.values.get(self.key(number, name, seed)) for seed in range(seeds)]
+        rows = [value for value in values if isinstance(value, list)]
+        if rows:
+            return np.mean(rows, axis=0), len(rows)
+        return next((value for value in values if value is not None), "not measured"), 0
+
+
+def cell(results, number, name, seeds, columns):
+    """Return a cell of the table: some of found, false, R² and CPU seconds, and how many draws."""
+    values, draws = results.mean(number, name, seeds)
+    if not draws:
+        return values.removeprefix("skipped: ")
+    texts = [f"{values[c]:{form}}" for c, form in columns if not np.isnan(values[c])]
+    return " / ".join(texts) + (f" ({draws})" if draws < seeds else "")
+
+
+FOUND, FALSE, R2, CPU = (0, ".2f"), (1, ".1f"), (2, ".3f"), (3, ".3g")
+PAIRS = (FOUND, FALSE, R2, CPU)
+TABLE = {
+    "default": ("default: found / false / R² / CPU s", PAIRS),
+    "find_pairs": ("`find_pairs`", PAIRS),
+    "low rank": ("without pairs: R² / CPU s", (R2, CPU)),
+    "products": ("lasso: found / false / R² / CPU s", PAIRS),
+    "EBM": ("EBM", PAIRS),
+    "boosting": ("boosting: R²", (R2,)),
+}
+
+
+def markdown(results, numbers, methods, seeds):
+    """Return the table of the docs."""
+    heads = ["setting", "n", "d", *(TABLE[name][0] for name in methods)]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for number in numbers:
+        setting = SETTINGS[number - 1]
+        more = f" + {setting.fields * setting.levels}" if setting.fields else ""
+        cells = [cell(results, number, name, seeds, TABLE[name][1]) for name in methods]
+        begin = [setting.name, f"{setting.n:,}", f"{setting.d:,}{more}"]
+        lines.append("| " + " | ".join(begin + cells) + " |")
+    return "\n".join(lines)
+
+
+def first_row(results, number, methods, seeds):
+    """Return a row in words, for the README."""
+    setting, words = SETTINGS[number - 1], []
+    for name in methods:
+        values, draws = results.mean(number, name, seeds)
+        if draws:
+            pairs = "" if np.isnan(values[0]) else f"{values[0]:.0%} found, {values[1]:.1f} false, "
+            words.append(f"{name} {pairs}R² {values[2]:.2f} in {values[3]:.2g} CPU s ({draws})")
+    return f"{setting.name}, {setting.n:,} rows of {setting.d} features: " + "; ".join(words)
 
 
 def main():
@@ -265,20 +363,16 @@ def main():
     parser.add_argument("--settings", type=int, nargs="*", help="their numbers, from 1")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--limit", type=float, default=150.0, help="CPU seconds of a draw")
+    parser.add_argument("--minutes", type=float, default=4.0, help="after which draws end")
     parser.add_argument("--results", type=Path, default=Path("pairs.jsonl"))
     args = parser.parse_args()
     results, numbers = Results(args.results), args.settings or range(1, len(SETTINGS) + 1)
-    print(f"{'setting':34s} {'method':10s} found  false     R²   CPU s")
-    for number in numbers:
-        wanted = [(number, name, seed) for name in args.methods for seed in range(args.seeds)]
-        results.complete(wanted, args.jobs)
-        for name in args.methods:
-            rows = results.rows(number, name, args.seeds)
-            text = rows[0]
-            if not isinstance(text, str):
-                found, false, r2, seconds = np.mean(rows, axis=0)
-                text = f"{found:5.2f} {false:6.2f} {r2:6.3f} {seconds:7.2f}"
-            print(f"{number:2d} {SETTINGS[number - 1].name:31s} {name:10s} {text}", flush=True)
+    wanted = [(k, name, s) for k in numbers for name in args.methods for s in range(args.seeds)]
+    results.complete(wanted, args.jobs, args.limit, args.minutes)
+    print(markdown(results, numbers, args.methods, args.seeds))
+    print()
+    print(first_row(results, next(iter(numbers)), args.methods, args.seeds))
 
 
 if __name__ == "__main__":

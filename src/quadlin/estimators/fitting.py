@@ -15,7 +15,7 @@ from quadlin.core.survey import Survey, Tally, survey
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.label_pairs import LabelPairs
-from quadlin.estimators.pairs import Outcome, pairs_beside, pairs_first
+from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
 from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Search
@@ -24,6 +24,7 @@ from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_model import Request
+from quadlin.solve.pair_stage import Plan
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, made_robust, uncertainty_of
@@ -50,6 +51,11 @@ class Task:
     robust: bool = False
     uncertainty: bool | str = False  # or "robust"
     pairs: Request | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Return how rows are fitted by least squares."""
+        return Plan(self.options, self.make_units, self.seed, self.automatic)
 
     def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
         """Return what was learned."""
@@ -112,9 +118,9 @@ def fit(
         hook(outcome.state)
     if outcome is None:
         search = stage.search if stage is not None and stage.looked else None
-        outcome = Outcome(*_fit_state(task, rows, surveyed, warm, hook, search))
+        outcome = Reported(*_fit_state(task, rows, surveyed, warm, hook, search))
         if stage is not None:
-            outcome = pairs_beside(stage, outcome, rows, surveyed)
+            outcome = pairs_beside(task, stage, outcome, rows, surveyed)
     state, options, weighted = outcome.state, outcome.options, outcome.rows
     result = fitted(with_row_count(state, surveyed.tally, options), options)
     result = replace(result, pairs=outcome.report)

@@ -17,8 +17,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units
-from quadlin.estimators.pair_request import refuse_uninformative
-from quadlin.estimators.pairs import FEWEST_ROWS, Outcome, PairStage
+from quadlin.estimators.pairs import Reported
 from quadlin.explain.pair_report import DEVIANCE, PairReport
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
@@ -28,6 +27,13 @@ from quadlin.solve.logistic_choice import WIDEST, fit_logistic
 from quadlin.solve.pair_model import Request
 from quadlin.solve.pair_part import PairTerms, Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pair_stage import (
+    FEWEST_ROWS,
+    Outcome,
+    PairStage,
+    ended,
+    refuse_uninformative,
+)
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Record, Status
 from quadlin.solve.whitening import Identity
@@ -50,7 +56,7 @@ class LabelPairs:
     rows: Rows
     surveyed: Survey
 
-    def fitted(self, warm: FitState | None, on_step: Any) -> Outcome:
+    def fitted(self, warm: FitState | None, on_step: Any) -> Reported:
         """Return log-odds with pairs, or without where none are worth it."""
         task, request = self.task, self.task.pairs
         assert request is not None
@@ -61,9 +67,8 @@ class LabelPairs:
                 return outcome
         args = (task.options, task.make_units, task.seed, task.automatic, warm, on_step)
         state, options = fit_logistic(self.rows, *args, self.surveyed)
-        without = Outcome(state, options, self.rows)
-        ended = state.status in (Status.interrupted, Status.stopped, Status.diverged)
-        if ended or not self._enough:
+        without = Reported(state, options, self.rows)
+        if ended(state) or not self._enough:
             return without
         refuse_uninformative(request, state, task.make_units)
         try:
@@ -77,14 +82,14 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, request: Request) -> Outcome | None:
+    def _alone(self, request: Request) -> Reported | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
         task = self.task
         options, chooses = replace(task.options, rank=0), Automatic(False, task.automatic.alpha)
         args = (options, task.make_units, task.seed, chooses)
         linear, options = fit_logistic(self.rows, *args, surveyed=self.surveyed)
         if linear.status is Status.interrupted:
-            return Outcome(linear, options, self.rows)
+            return Reported(linear, options, self.rows)
         state, before, best = linear, frozenset[tuple[int, int]](), None
         try:
             for _ in range(SEARCHES):
@@ -101,14 +106,15 @@ class LabelPairs:
                 state = best.state
             return best
         except KeyboardInterrupt:
-            return Outcome(replace(state, status=Status.interrupted), options, self.rows)
+            return Reported(replace(state, status=Status.interrupted), options, self.rows)
 
-    def _beside(self, state: FitState, options: Options, request: Request) -> Outcome:
+    def _beside(self, state: FitState, options: Options, request: Request) -> Reported:
         """Return a fit with pairs beside it, or as it was with what the search says."""
         stage, offset = self._about(state, request, self.task.automatic, options.rank)
         pairs = stage.beside(replace(state, model=_moved(state.model, -offset)), options)
         if pairs.state.parts is None:
-            return Outcome(state, options, self.rows, self._told(pairs.report, state, stage))
+            report = self._told(Reported.of(pairs, self.task).report, state, stage)
+            return Reported(state, options, self.rows, report=report)
         return self._converged(pairs, state, offset)
 
     def _about(
@@ -123,11 +129,11 @@ class LabelPairs:
             make_units=replace(task.make_units, labels=False),
             options=replace(task.options, loss="squared", rank=rank),
         )
-        stage = PairStage(squared, request, working.rows, survey(working.rows), working.units)
+        stage = PairStage(squared.plan, request, working.rows, survey(working.rows), working.units)
         stage.penalise, stage.least_penalty, stage.noise = self._penalise, PRIOR, 1.0
         return stage, working.offset
 
-    def _converged(self, start: Outcome, before: FitState, offset: float) -> Outcome:
+    def _converged(self, start: Outcome, before: FitState, offset: float) -> Reported:
         """Fit the pairs that were taken, and all beside them, to the deviance.
 
         `before` is the fit without pairs, and `offset` the mean of the targets of the search.
@@ -170,8 +176,9 @@ class LabelPairs:
             parts=Parts(low_rank.U, low_rank.s, at.terms),
         )
         options = replace(options, rank=int(state.model.s.shape[0]))
-        report = self._told(start.report, before, stage, state, last.report)
-        return Outcome(state, options, self.rows, report)
+        reports = [Reported.of(each, self.task).report for each in (start, last)]
+        report = self._told(reports[0], before, stage, state, reports[1])
+        return Reported(state, options, self.rows, report=report)
 
     @property
     def _penalise(self) -> bool:

@@ -10,13 +10,11 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import Message, Option
-from quadlin.core.standardise import UnitsMaker
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
 from quadlin.data.names import Name, positions_of
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.parameters import is_auto
-from quadlin.solve.fit_state import FitState
 from quadlin.solve.pair_model import Request
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs import HIERARCHIES
@@ -127,23 +125,3 @@ def refuse_in_stream(estimator: Any) -> None:
                 pairs=Option("pairs", estimator.pairs),
             )
         )
-
-
-def refuse_uninformative(request: Request, state: FitState, maker: UnitsMaker) -> None:
-    """Refuse given pairs whose products say nothing that the linear part does not say."""
-    names, free, scale = maker.names, state.units.free, state.units.scale
-    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
-    for i, j in request.given or ():
-        constant = [n for n in (i, j) if not float(scale[n])]
-        if constant:
-            raise ValueError(f"The feature {names[constant[0]]!r} of a pair is constant.")
-        if i == j and not float(free[i]):
-            raise ValueError(
-                f"The square of {names[i]!r} is not modelled: it takes two values, or "
-                "diagonal leaves it out."
-            )
-        if i != j and i in field and field[i] == field.get(j):
-            raise ValueError(
-                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
-                "the same field."
-            )

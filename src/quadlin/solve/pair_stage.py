@@ -1,0 +1,235 @@
+"""The search for pairs in some rows, before a rank is tried and beside a fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from quadlin.core.model import in_units
+from quadlin.core.rows import Rows
+from quadlin.core.standardise import UnitsMaker
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units
+from quadlin.solve.automatic import Search
+from quadlin.solve.choice import Automatic, fit_choosing, search_of
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.levels import settled
+from quadlin.solve.pair_joint import Joint
+from quadlin.solve.pair_model import Beside, Composer, Composite, Request
+from quadlin.solve.pair_part import Parts, whole
+from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pair_uncertainty import pair_uncertainty
+from quadlin.solve.types import Options, Record, Status
+from quadlin.solve.uncertainty import Uncertainty
+
+FEWEST_ROWS = 12  # that a search makes sense for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows are fitted, with or without pairs."""
+
+    options: Options
+    make_units: UnitsMaker
+    seed: int
+    automatic: Automatic
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What there was to search, and how much is explained without pairs."""
+
+    n_rows: int
+    candidates: int  # products that were looked at
+    r2: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A fit with pairs, or without where none are worth it."""
+
+    state: FitState
+    options: Options
+    rows: Rows  # with the weights that the fit ended with
+    searched: Searched | None = None  # None if none were looked for
+    joint: Joint | None = None  # the regression with the pairs
+    share: float = 1.0  # of the weights of rows in that regression
+
+    def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
+        """Return how sure the fit with pairs is; None where that is not known from its matrix."""
+        return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
+
+
+class PairStage:
+    """The search for pairs in some rows, before a rank is tried and beside a fit.
+
+    Parameters
+    ----------
+    plan : Plan
+        How the rows are fitted.
+    request : Request
+        Which pairs are wanted.
+    rows : Rows
+        The rows, with the weights of a fit by Huber's loss.
+    surveyed : Survey
+        Of these rows.
+    units : Units
+        Of the models.
+    """
+
+    def __init__(
+        self, plan: Plan, request: Request, rows: Rows, surveyed: Survey, units: Units
+    ) -> None:
+        self.plan, self.request, self.rows, self.units = plan, request, rows, units
+        self.tally, self.weight = surveyed.tally, surveyed.features.weight
+        self.surveyed, self.looked = surveyed, False
+        self.penalise = not plan.automatic.alpha  # products like L, where the penalty was given
+        self.least_penalty = 0.0  # on the products
+        self.noise: float | None = None  # variance of that of a row of weight 1, where it is known
+
+    @property
+    def possible(self) -> bool:
+        """Tell whether there is anything to search."""
+        return bool(self.units.target.power) and self.tally.counting >= FEWEST_ROWS
+
+    @cached_property
+    def composer(self) -> Composer:
+        """Return what searches; as for the evidence, each different row counts once on average."""
+        plan, share = self.plan, self.search.n_rows / self.weight
+        return Composer(
+            self.search.rows,
+            self.units,
+            plan.options,
+            self.search.n_rows,
+            plan.seed,
+            self.request,
+            plan.make_units.fields,
+            plan.automatic.rank,
+            self.penalise,
+            plan.automatic.alpha,
+            self._refit,
+            self.search,
+            self.least_penalty * share,
+            None if self.noise is None else self.noise * share,
+        )
+
+    @cached_property
+    def search(self) -> Search:
+        """Return the search for a rank, which pairs are compared with."""
+        plan = self.plan
+        return search_of(self.rows, self.units, plan.options, self.surveyed, plan.seed)
+
+    def alone(self, linear: FitState, options: Options) -> Outcome | None:
+        """Return pairs beside a linear model if they leave nothing of low rank, else None."""
+        composite = self.composer.alone(self._beside(linear, options))
+        self.looked = True
+        return None if composite is None else self._outcome(composite, linear, options)
+
+    def beside(self, state: FitState, options: Options) -> Outcome:
+        """Return a fit with pairs beside it, or as it was."""
+        composer, composite, rank = self.composer, None, state.model.s.shape[0]
+        # Where pairs beside ridge regression are nothing, or worse than all products, those are.
+        nothing = self.looked and composer.clean and not rank
+        refused = composer.refused and rank in (0, composer.d)
+        if not (nothing or refused):
+            composite = composer.composed(self._beside(state, options))
+        if composite is not None:
+            return self._outcome(composite, state, options)
+        return Outcome(state, options, self.rows, self._searched())
+
+    def _searched(self) -> Searched:
+        composer = self.composer
+        r2 = 1 - composer.start_loss / (composer.n_rows * self.units.target.power)
+        return Searched(self.tally.counting, composer.candidates, r2)
+
+    def _beside(self, state: FitState, options: Options) -> Beside:
+        share = self.composer.n_rows / self.weight
+        first, second = options.alpha
+        return Beside(state.model, (first * share, second * share))
+
+    def _refit(self, rest: Rows, rank: int | None) -> Beside:
+        """Fit what pairs leave, of a rank or of the best one."""
+        plan = self.plan
+        chooses = Automatic(rank is None and plan.automatic.rank, plan.automatic.alpha)
+        given = plan.options if rank is None else replace(plan.options, rank=rank)
+        search, surveyed = None, survey(rest)
+        if chooses.alpha and surveyed.target.var[0] > 0:
+            units = plan.make_units(surveyed.features, surveyed.target)
+            search = search_of(rest, units, given, surveyed, plan.seed)
+            search.thorough = False  # it is a start for pairs and L together
+        args = (plan.make_units, plan.seed, chooses, None, None, surveyed, search)
+        beside, chosen = fit_choosing(rest, given, *args)
+        if beside.status is Status.interrupted:
+            raise KeyboardInterrupt
+        return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)
+
+    def _outcome(self, composite: Composite, state: FitState, options: Options) -> Outcome:
+        """Return the state with L + S for M."""
+        joint, fields = composite.joint, self.plan.make_units.fields
+        model = settled(whole(joint.model, joint.terms), self.units, fields)
+        low_rank = settled(joint.model, self.units, fields)
+        loss = joint.fit.loss / joint.search.weight * self.units.target.scale**2
+        record = Record(state.history[-1].step + 1, self.rows.walks, loss)
+        state = replace(
+            state,
+            model=model,
+            history=(*state.history, record),
+            status=Status.converged,
+            parts=Parts(low_rank.U, low_rank.s, joint.terms),
+        )
+        share = self.composer.n_rows / self.weight
+        alpha = (composite.alpha[0] / share, composite.alpha[1] / share)
+        options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
+        return Outcome(state, options, self.rows, self._searched(), joint, share)
+
+
+def first_stage(
+    plan: Plan, request: Request, rows: Rows, surveyed: Survey, search: bool = True
+) -> tuple[PairStage, Outcome | None]:
+    """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
+    units = plan.make_units(surveyed.features, surveyed.target)
+    stage = PairStage(plan, request, rows, surveyed, units)
+    searches = search and plan.automatic.rank and request.given is None
+    if not (searches and stage.possible and len(plan.make_units.names) <= MOST_FEATURES):
+        return stage, None
+    options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
+    linear, options = fit_choosing(
+        rows, options, plan.make_units, plan.seed, chooses, None, None, surveyed, stage.search
+    )
+    if linear.status is Status.interrupted:
+        return stage, Outcome(linear, options, rows)
+    try:
+        return stage, stage.alone(linear, options)
+    except KeyboardInterrupt:
+        return stage, Outcome(replace(linear, status=Status.interrupted), options, rows)
+
+
+def ended(state: FitState) -> bool:
+    """Tell whether a fit ended in a way that leaves nothing to search beside."""
+    return state.status in (Status.interrupted, Status.stopped, Status.diverged)
+
+
+def refuse_uninformative(
+    request: Request, state: FitState, maker: UnitsMaker, constant: bool = True
+) -> None:
+    """Refuse given pairs whose products say nothing that the linear part does not say.
+
+    Those of constant features too, unless more rows may come in which they vary.
+    """
+    names, free, scale = maker.names, state.units.free, state.units.scale
+    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
+    for i, j in request.given or ():
+        fixed = [n for n in (i, j) if not float(scale[n])]
+        if fixed and constant:
+            raise ValueError(f"The feature {names[fixed[0]]!r} of a pair is constant.")
+        if i == j and not float(free[i]):
+            raise ValueError(
+                f"The square of {names[i]!r} is not modelled: it takes two values, or "
+                "diagonal leaves it out."
+            )
+        if i != j and i in field and field[i] == field.get(j):
+            raise ValueError(
+                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
+                "the same field."
+            )
