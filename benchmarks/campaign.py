@@ -465,8 +465,8 @@ def note(name, error, violations, refusals):
         return
     where = traceback.extract_tb(error.__traceback__)[-1]
     words = f"{type(error).__name__}: {error} ({Path(where.filename).name})"
-    known = clear(error) or isinstance(error, SkippedError)
-    (refusals if known else violations).append((name, words))
+    expected = clear(error) or isinstance(error, SkippedError)
+    (refusals if expected else violations).append((name, words))
 
 
 def family_of(number):

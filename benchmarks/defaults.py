@@ -368,9 +368,9 @@ def oracle_error(X, y, X_test, y_test):
     """Return the best error on the test rows, and the rank and penalties that have it."""
     n, d = X.shape
     source = Rows.of(MemorySource(X, y))
-    known = survey(source)
+    moments = survey(source)
     units = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(d)])(
-        known.features, known.target
+        moments.features, moments.target
     )
     options = Options(rank=1, max_iter=30, tol=1e-6)
     fits = Fits(source, units, options, n, float(n), 0)

@@ -24,7 +24,7 @@ def batch(seeds):
     for kind in ("gaussian", "truncated", "ar1"):
         for multiple in (4, 10, 30, 100):
             n = multiple * K * D
-            own, new = [], []
+            seen, new = [], []
             for seed in range(seeds):
                 data = make_second_order(
                     n, D, rank=K, distribution=kind, n_test=5000, random_state=seed
@@ -32,10 +32,10 @@ def batch(seeds):
                 X, f = data.X, data.y
                 y = f + np.random.default_rng(seed).standard_normal(n)
                 model = SecondOrderRegressor(rank=K, random_state=0, alpha=0.0).fit(X, y)
-                own.append(np.mean((model.predict(X) - f) ** 2) * n / dof)
+                seen.append(np.mean((model.predict(X) - f) ** 2) * n / dof)
                 new.append(np.mean((model.predict(data.X_test) - data.y_test) ** 2) * n / dof)
             print(
-                f"| {kind} | {multiple}kd | {np.mean(own):.2f} | {np.mean(new):.2f} | "
+                f"| {kind} | {multiple}kd | {np.mean(seen):.2f} | {np.mean(new):.2f} | "
                 f"{n / (n - dof - 1):.2f} |",
                 flush=True,
             )
@@ -47,16 +47,16 @@ def too_high(seeds):
     print(f"\n| rank {rank} for a true rank {K}, 20kd rows | on its own rows | on new rows |")
     print("|---|---|---|")
     for kind in ("gaussian", "truncated", "mixed"):
-        own, new = [], []
+        seen, new = [], []
         for seed in range(seeds):
             data = make_second_order(
                 n, D, rank=K, distribution=kind, n_test=5000, random_state=seed
             )
             y = data.y + np.random.default_rng(seed).standard_normal(n)
             model = SecondOrderRegressor(rank=rank, random_state=0, alpha=0.0).fit(data.X, y)
-            own.append(np.mean((model.predict(data.X) - data.y) ** 2) * n / dof)
+            seen.append(np.mean((model.predict(data.X) - data.y) ** 2) * n / dof)
             new.append(np.mean((model.predict(data.X_test) - data.y_test) ** 2) * n / dof)
-        print(f"| {kind} | {np.mean(own):.2f} | {np.mean(new):.2f} |", flush=True)
+        print(f"| {kind} | {np.mean(seen):.2f} | {np.mean(new):.2f} |", flush=True)
 
 
 def stream(seeds):

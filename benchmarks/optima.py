@@ -101,12 +101,12 @@ def outcomes(problems: int, first: int, wide: bool = False, jobs: int = 1) -> It
         yield from pool.map(partial(outcome, wide=wide), seeds)
 
 
-def line(name: str, found: list[Outcome]) -> str:
-    excess = np.array([outcome.excess for outcome in found])
+def line(name: str, runs: list[Outcome]) -> str:
+    excess = np.array([outcome.excess for outcome in runs])
     worse = " | ".join(str(int((excess > level).sum())) for level in LEVELS)
-    passes = [outcome.passes for outcome in found]
+    passes = [outcome.passes for outcome in runs]
     return (
-        f"| {name} | {len(found)} | {worse} | {excess.max():.1%} | {int((excess < -1e-3).sum())} "
+        f"| {name} | {len(runs)} | {worse} | {excess.max():.1%} | {int((excess < -1e-3).sum())} "
         f"| {np.mean(passes):.0f} / {max(passes)} |"
     )
 
@@ -121,10 +121,10 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by each process when it starts
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    found = []
+    runs = []
     reached = outcomes(options.problems, options.first, options.wide, options.jobs)
     for seed, one in enumerate(reached, options.first):
-        found.append(one)
+        runs.append(one)
         if options.verbose and one.excess > LEVELS[0]:
             shape, rank = one.problem.X.shape, one.problem.rank
             print(f"seed {seed}: {shape}, rank {rank}: {one.excess:+.2%}", flush=True)
@@ -133,10 +133,10 @@ def main() -> None:
         "| passes, mean / most |"
     )
     print("|---|---|---|---|---|---|---|")
-    print(line("with squares", [o for o in found if o.problem.squares]))
-    print(line("without squares", [o for o in found if not o.problem.squares]))
-    print(line("all", found))
-    true = [o for o in found if o.problem.rank == o.problem.true_rank]
+    print(line("with squares", [o for o in runs if o.problem.squares]))
+    print(line("without squares", [o for o in runs if not o.problem.squares]))
+    print(line("all", runs))
+    true = [o for o in runs if o.problem.rank == o.problem.true_rank]
     print(line("of which the rank is the true one", true))
 
 

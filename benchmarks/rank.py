@@ -86,12 +86,12 @@ def main():
                 n = int(args.rows * k * d)
                 source, units = problem(kind, n, d, k, 100 * k + seed)
                 rng = np.random.default_rng(seed)
-                found = choose_rank(source, units, Options(rank=1), float(n), rng)
-                right["auto"] += found == k
-                wrong[found - k] += found != k
+                chosen = choose_rank(source, units, Options(rank=1), float(n), rng)
+                right["auto"] += chosen == k
+                wrong[chosen - k] += chosen != k
                 if not args.auto_only:
-                    for name, found in others(source, units, n, d, seed):
-                        right[name] += found == k
+                    for name, chosen in others(source, units, n, d, seed):
+                        right[name] += chosen == k
         total = len(RANKS) * args.seeds
         shares = "  ".join(f"{name} {count / total:4.0%}" for name, count in right.items())
         misses = {gap: count for gap, count in sorted(wrong.items()) if count}

@@ -98,8 +98,8 @@ def measures(F, truth, seen):
     """Return NDCG@10 and AUC of pairs that were not rated, given scores and truth (U, F)."""
     discount = 1 / np.log2(2 + np.arange(TOP))
     gains, aucs = [], []
-    for f, t, known in zip(F, truth, seen, strict=True):
-        f, t = f[~known], t[~known]
+    for f, t, taken in zip(F, truth, seen, strict=True):
+        f, t = f[~taken], t[~taken]
         gain = 2**t - 1
         best = np.sort(gain)[::-1][:TOP] @ discount
         gains.append(gain[np.argsort(-f)[:TOP]] @ discount / best)

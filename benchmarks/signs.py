@@ -43,13 +43,13 @@ def drawn(d: int, k: int, n: int, kind: str, seed: int) -> tuple[np.ndarray, np.
 
 def exact(case: tuple[int, int, int, str], seeds: int, few: int, turns: int) -> tuple[int, float]:
     """Return how many draws were solved, and the passes of a fit."""
-    polish.FEW, polish.TURNS, found, passes = few, turns, 0, 0
+    polish.FEW, polish.TURNS, recovered, passes = few, turns, 0, 0
     for seed in range(seeds):
         X, y = drawn(*case, seed)
         model = FactorizationMachineRegressor(rank=case[1], random_state=0, alpha=0.0).fit(X, y)
-        found += nmse(y, model.predict(X)) <= EXACT
+        recovered += nmse(y, model.predict(X)) <= EXACT
         passes += model.history_[-1].passes
-    return found, passes / seeds
+    return recovered, passes / seeds
 
 
 def main() -> None:
@@ -63,8 +63,8 @@ def main() -> None:
     for case in CASES:
         d, k, n, kind = case
         cells = [
-            f"{found} of {seeds} | {passes:.0f}"
-            for found, passes in (exact(case, seeds, *way) for way in ways)
+            f"{recovered} of {seeds} | {passes:.0f}"
+            for recovered, passes in (exact(case, seeds, *way) for way in ways)
         ]
         print(f"{kind} | {d} | {k} | {n} | {' | '.join(cells)}", flush=True)
 

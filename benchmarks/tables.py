@@ -115,12 +115,12 @@ def peer_errors(X, y, folds, nested):
     """Return the error of Ridge, of Ridge on products, and of the better by the same folds."""
     transforms = list(peers(*X.shape))
     if not nested:
-        found = [ridge_errors(t, X, y, folds).min() for t in transforms]
-        return found[0], min(found[1:], default=np.inf), min(found)
-    found = np.array([nested_errors(t, X, y, folds) for t in transforms])  # (peers, folds, 2)
-    chosen = found[:, :, 0].argmin(axis=0)
-    means = found[:, :, 1].mean(axis=1)
-    better = found[chosen, np.arange(len(chosen)), 1].mean()
+        errors = [ridge_errors(t, X, y, folds).min() for t in transforms]
+        return errors[0], min(errors[1:], default=np.inf), min(errors)
+    errors = np.array([nested_errors(t, X, y, folds) for t in transforms])  # (peers, folds, 2)
+    chosen = errors[:, :, 0].argmin(axis=0)
+    means = errors[:, :, 1].mean(axis=1)
+    better = errors[chosen, np.arange(len(chosen)), 1].mean()
     return means[0], min(means[1:], default=np.inf), better
 
 

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
 
@@ -40,6 +41,20 @@ def test_every_folder_of_the_package_is_a_room():
 def test_the_tests_mirror_the_rooms():
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     assert folders == set(rooms())
+
+
+def test_no_variable_has_a_name_that_says_nothing():
+    """Names of variables and arguments, in the package, the tests and the benchmarks."""
+    unclear = []
+    for path in (p for root in ("src", "tests", "benchmarks") for p in (ROOT / root).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            stored = isinstance(getattr(node, "ctx", None), ast.Store)
+            name = getattr(node, "id", getattr(node, "attr", "")) if stored else ""
+            if isinstance(node, ast.arg):
+                name = node.arg
+            if name.strip("_") in EMPTY_NAMES:
+                unclear.append(f"{path.relative_to(ROOT)}:{node.lineno} {name}")
+    assert not unclear
 
 
 if __name__ == "__main__":

@@ -83,9 +83,9 @@ def quadlin(folder, tmp_path, monkeypatch, capsys):
 
     def run(line, code=0):
         capsys.readouterr()
-        found = main(line.split())
+        status = main(line.split())
         out, err = capsys.readouterr()
-        assert found == code, err
+        assert status == code, err
         assert "Traceback" not in err
         return out if code == 0 else err
 
@@ -163,14 +163,14 @@ def test_without_its_dependencies_it_says_what_to_install(monkeypatch, capsys):
 
 
 def test_the_fit_is_that_of_the_estimator(quadlin, folder):
-    said = json.loads(
+    printed = json.loads(
         quadlin(f"fit F/houses.csv --target price --columns {COLUMNS} --rank 2 --json -o m.st")
     )
-    assert said["rank"] == 2
-    assert said["status"] == "converged"
+    assert printed["rank"] == 2
+    assert printed["status"] == "converged"
     source = open_source(str(folder / "houses.csv"), target="price", columns=COLUMNS.split(","))
-    own = SecondOrderRegressor(rank=2, random_state=0).fit(source)
-    np.testing.assert_array_equal(load("m.st").predict(source), own.predict(source))
+    in_python = SecondOrderRegressor(rank=2, random_state=0).fit(source)
+    np.testing.assert_array_equal(load("m.st").predict(source), in_python.predict(source))
 
 
 def test_the_rank_is_chosen_by_default(quadlin):
@@ -244,9 +244,9 @@ def test_the_pairs_that_interact_are_printed(quadlin):
 def test_the_r2_of_the_training_rows_is_what_evaluate_says(quadlin, options):
     Path("few.csv").write_text("".join(Path("F/numbers.csv").read_text().splitlines(True)[:300]))
     weights = "--target price --weight age"
-    said = json.loads(quadlin(f"fit few.csv {weights} --columns area,garden {options} --json"))
-    found = json.loads(quadlin(f"evaluate model.safetensors few.csv {weights} --json"))
-    assert said["r2_train"] == pytest.approx(found["r2"], abs=1e-9)
+    fitted = json.loads(quadlin(f"fit few.csv {weights} --columns area,garden {options} --json"))
+    evaluated = json.loads(quadlin(f"evaluate model.safetensors few.csv {weights} --json"))
+    assert fitted["r2_train"] == pytest.approx(evaluated["r2"], abs=1e-9)
 
 
 def test_the_linear_term_and_the_intercept_can_be_left_out(quadlin):
@@ -281,8 +281,8 @@ def test_cross_validation_keeps_names_and_levels(quadlin):
     model = load("cv.st")
     assert model.encoder_.input_names == tuple(COLUMNS.split(","))
     assert model.fill_.keys() == {"area", "age", "garden"}
-    said = json.loads(quadlin("evaluate cv.st F/gaps.csv --target price --json"))
-    assert said["r2"] > 0.9
+    scores = json.loads(quadlin("evaluate cv.st F/gaps.csv --target price --json"))
+    assert scores["r2"] > 0.9
 
 
 def test_missing_values_are_filled_with_the_means_of_the_fit(quadlin):
@@ -300,9 +300,9 @@ def test_rows_with_missing_values_are_dropped_or_refused(quadlin):
     err = quadlin("fit F/gaps.csv --target price", code=1)
     assert "'area' contains NaN" in err
     assert "--missing drop or --missing mean" in err
-    said = json.loads(quadlin("fit F/gaps.csv --target price --missing drop --rank 1 --json"))
-    assert said["dropped"] == 24
-    assert said["rows"] == 1176
+    printed = json.loads(quadlin("fit F/gaps.csv --target price --missing drop --rank 1 --json"))
+    assert printed["dropped"] == 24
+    assert printed["rows"] == 1176
     err = quadlin("predict F/model.safetensors F/gaps.csv -o p.csv", code=1)
     assert "row 3" in err
     assert not os.path.exists("p.csv")
@@ -404,24 +404,24 @@ def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
 
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
-    said = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
-    assert said == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
+    printed = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
+    assert printed == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
     main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
     assert "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
 
 
 def test_evaluation_agrees_with_scikit_learn(quadlin, folder):
-    said = json.loads(quadlin("evaluate F/model.safetensors F/houses.csv --target price --json"))
+    scores = json.loads(quadlin("evaluate F/model.safetensors F/houses.csv --target price --json"))
     model = load(folder / "model.safetensors")
     source = open_source(str(folder / "houses.csv"), target="price", encoder=model.encoder_)
     y, f = np.concatenate([chunk.y for chunk in source]), model.predict(source)
-    assert said["rows"] == 1200
-    assert said["r2"] == pytest.approx(1 - np.sum((f - y) ** 2) / np.sum((y - y.mean()) ** 2))
-    assert said["nmse"] == pytest.approx(1 - said["r2"])
-    assert said["rmse"] == pytest.approx(np.sqrt(np.mean((f - y) ** 2)))
-    assert said["mae"] == pytest.approx(np.mean(np.abs(f - y)))
-    assert said["rmse_constant"] == pytest.approx(y.std())
-    assert 0.92 < said["coverage_95"] < 0.98
+    assert scores["rows"] == 1200
+    assert scores["r2"] == pytest.approx(1 - np.sum((f - y) ** 2) / np.sum((y - y.mean()) ** 2))
+    assert scores["nmse"] == pytest.approx(1 - scores["r2"])
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((f - y) ** 2)))
+    assert scores["mae"] == pytest.approx(np.mean(np.abs(f - y)))
+    assert scores["rmse_constant"] == pytest.approx(y.std())
+    assert 0.92 < scores["coverage_95"] < 0.98
     assert "coverage" in quadlin("evaluate F/model.safetensors F/houses.csv --target price")
 
 
@@ -430,10 +430,10 @@ def test_a_constant_target_is_told_and_scored_by_null(quadlin):
     Path("constant.csv").write_text("a,b,y\n" + rows)
     assert main(["fit", "constant.csv", "--target", "y", "-o", "c.st"]) == 0
     assert "The target is 3 in every row" in quadlin.capsys.readouterr().err
-    said = json.loads(quadlin("evaluate c.st constant.csv --target y --json"))
-    assert said["r2"] is None
-    assert said["nmse"] is None
-    assert said["rmse"] == pytest.approx(0, abs=1e-12)
+    scores = json.loads(quadlin("evaluate c.st constant.csv --target y --json"))
+    assert scores["r2"] is None
+    assert scores["nmse"] is None
+    assert scores["rmse"] == pytest.approx(0, abs=1e-12)
     text = quadlin("evaluate c.st constant.csv --target y")
     assert re.search(r"R² +none  not defined: the target is the same in all these rows", text)
     assert "nan" not in text
@@ -447,11 +447,11 @@ def test_a_model_is_shown_with_names_and_errors(quadlin):
     assert "area × age" in text
     assert "±" in text
     assert "status: converged" in text
-    said = json.loads(quadlin("inspect F/model.safetensors --json --top 3"))
-    assert len(said["interactions"]) == len(said["linear"]) == 3
-    assert said["interactions"][0]["std_error"] > 0
-    assert said["rank"] == len(said["eigenvalues"]) == 2
-    assert said["history"][-1]["passes"] > 1
+    printed = json.loads(quadlin("inspect F/model.safetensors --json --top 3"))
+    assert len(printed["interactions"]) == len(printed["linear"]) == 3
+    assert printed["interactions"][0]["std_error"] > 0
+    assert printed["rank"] == len(printed["eigenvalues"]) == 2
+    assert printed["history"][-1]["passes"] > 1
 
 
 EVIL = "a\x1b[31mb\nc\x9bd\u202ee\u2028f"
@@ -569,9 +569,9 @@ def codes(name):
 
 def test_columns_of_codes_are_named_and_become_levels(quadlin):
     codes("t.csv")
-    said = json.loads(quadlin("check t.csv --target y --json"))
-    assert said["code_columns"] == ["store"]
-    assert "--categorical store" in said["command"]
+    printed = json.loads(quadlin("check t.csv --target y --json"))
+    assert printed["code_columns"] == ["store"]
+    assert "--categorical store" in printed["command"]
     assert main(["fit", "t.csv", "--target", "y", "--rank", "0"]) == 0
     err = quadlin.capsys.readouterr().err
     assert "warning: store: whole numbers that look like ids or codes" in err
@@ -649,33 +649,33 @@ def test_a_check_finds_what_is_wrong_with_features(quadlin):
         "y": x**2 + np.exp(4 * rng.standard_normal(n)),
     }
     pa.parquet.write_table(pa.table(table), "odd.parquet")
-    said = json.loads(quadlin("check odd.parquet --target y --json"))
-    assert said["useless_columns"] == ["name"]
-    assert said["correlated_pairs"][0]["r"] > 0.99
-    assert said["heavy_tails"] == ["heavy"]
-    assert said["kinds_of_features"]["constant"] == 1
-    texts = {item["topic"]: item["text"] for item in said["findings"]}
+    printed = json.loads(quadlin("check odd.parquet --target y --json"))
+    assert printed["useless_columns"] == ["name"]
+    assert printed["correlated_pairs"][0]["r"] > 0.99
+    assert printed["heavy_tails"] == ["heavy"]
+    assert printed["kinds_of_features"]["constant"] == 1
+    texts = {item["topic"]: item["text"] for item in printed["findings"]}
     assert "level=rare" in texts["levels"]
-    assert "--loss huber" in said["command"]
-    assert "--exclude name" in said["command"]
+    assert "--loss huber" in printed["command"]
+    assert "--exclude name" in printed["command"]
 
 
 def test_a_check_survives_a_table_without_a_complete_row(quadlin):
     rows = "".join(f"{i % 7},,{i}\n" if i % 2 else f",{i % 5},{i}\n" for i in range(40))
     Path("holes.csv").write_text("a,b,y\n" + rows)
-    said = json.loads(quadlin("check holes.csv --target y --json"))
-    assert said["missing"] == {"a": 20, "b": 20}
-    assert said["complete_rows"] == 0
-    quadlin(said["command"].removeprefix("quadlin "))
+    printed = json.loads(quadlin("check holes.csv --target y --json"))
+    assert printed["missing"] == {"a": 20, "b": 20}
+    assert printed["complete_rows"] == 0
+    quadlin(printed["command"].removeprefix("quadlin "))
 
 
 def test_a_check_leaves_out_a_column_without_values(quadlin):
     rows = "".join(f"{i * i % 7},{i % 5},,{i % 11}\n" for i in range(300))
     Path("hollow.csv").write_text('"a,1",b,void,y\n' + rows)
-    said = json.loads(quadlin("check hollow.csv --target y --json"))
-    assert said["useless_columns"] == ["void"]
-    assert said["complete_rows"] == 300
-    assert main(shlex.split(said["command"])[1:]) == 0
+    printed = json.loads(quadlin("check hollow.csv --target y --json"))
+    assert printed["useless_columns"] == ["void"]
+    assert printed["complete_rows"] == 300
+    assert main(shlex.split(printed["command"])[1:]) == 0
     assert load("model.safetensors").feature_names_in_.tolist() == ["a,1", "b"]
 
 
@@ -692,8 +692,8 @@ def test_svmlight_and_numpy_files_are_fitted_and_checked(quadlin):
     for line in ("X.npy --target y.npy", "rows.svm"):
         assert "Enough up to" in quadlin(f"check {line}")
         quadlin(f"fit {line} --rank 2 -o m.st")
-        said = json.loads(quadlin(f"evaluate m.st {line} --json"))
-        assert said["r2"] > 0.999
+        scores = json.loads(quadlin(f"evaluate m.st {line} --json"))
+        assert scores["r2"] > 0.999
 
 
 def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
@@ -705,8 +705,8 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     y = np.array(done.stdout.decode().split()[1:], dtype=float)
     source = open_source(str(folder / "numbers.csv"), target="price")
-    own = SecondOrderRegressor(random_state=0).partial_fit(source)
-    np.testing.assert_array_equal(y, own.predict(source))
+    in_python = SecondOrderRegressor(random_state=0).partial_fit(source)
+    np.testing.assert_array_equal(y, in_python.predict(source))
 
 
 @pytest.mark.parametrize(
@@ -832,9 +832,9 @@ def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
     assert (
         "'stad' of file t.csv is not UTF-8 in row 0 (counted from 0). Give --encoding latin1" in err
     )
-    said = json.loads(quadlin("check t.csv --target y --decimal , --encoding latin1 --json"))
-    assert "--decimal , --encoding latin1" in said["command"]
-    assert main(shlex.split(said["command"])[1:]) == 0
+    printed = json.loads(quadlin("check t.csv --target y --decimal , --encoding latin1 --json"))
+    assert "--decimal , --encoding latin1" in printed["command"]
+    assert main(shlex.split(printed["command"])[1:]) == 0
     assert "stad=Malmö" in load("model.safetensors").encoder_.names
     quadlin("predict model.safetensors t.csv --decimal , --encoding latin1 -o p.csv")
     Path("u.csv").write_text(text.replace(",", ".").replace(";", "\t"))
@@ -1160,9 +1160,9 @@ def test_the_commands_in_the_docs_print_what_the_docs_say(quadlin):
     exec(re.search(r"```python\n(.*?)```", docs, re.DOTALL)[1], {})
     blocks = re.findall(r"```console\n(.*?)```", docs, re.DOTALL)
     assert len(blocks) >= 5
-    for line, said in re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks)):
-        found = quadlin(line)
-        assert words(found) == words(said)
+    for line, shown in re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks)):
+        printed = quadlin(line)
+        assert words(printed) == words(shown)
 
 
 def test_the_commands_in_the_readme_run_one_after_the_other(quadlin):
@@ -1202,8 +1202,8 @@ def test_svmlight_rows_tell_where_their_features_begin(quadlin):
     Path("d.svm").write_text("\n".join(lines))
     Path("few.svm").write_text("0 1:5 2:3\n")
     quadlin("fit d.svm --rank 1 -o m.st")
-    said = json.loads(quadlin("check d.svm --features 4 --zero-based --json"))
-    assert "d.svm --features 4 --zero-based" in said["command"]
+    printed = json.loads(quadlin("check d.svm --features 4 --zero-based --json"))
+    assert "d.svm --features 4 --zero-based" in printed["command"]
     quadlin("predict m.st few.svm --features 3 -o p.csv", 1)
     quadlin("predict m.st few.svm --features 3 --zero-based -o p.csv")
     got = float(Path("p.csv").read_text().split()[1])

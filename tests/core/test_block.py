@@ -71,9 +71,9 @@ def test_other_arrays_give_the_same_products(asarray):
     m = Moments.of(asarray(X))
     u = units_of(m, m.tau > 0, TARGET, asarray(X).dtype)
     Q = np.random.default_rng(0).standard_normal((5, 2))
-    own = Block(asarray(X), u).matmul(asarray(Q))
-    assert type(own) is type(asarray(X))
-    np.testing.assert_allclose(np.asarray(own), Block(X, units(X)).matmul(Q), atol=1e-10)
+    product = Block(asarray(X), u).matmul(asarray(Q))
+    assert type(product) is type(asarray(X))
+    np.testing.assert_allclose(np.asarray(product), Block(X, units(X)).matmul(Q), atol=1e-10)
 
 
 def test_float32_stays_float32():
@@ -99,13 +99,13 @@ def test_a_zero_costs_the_other_rows_of_its_block_no_digits():
     rng = np.random.default_rng(0)
     X = np.column_stack([1e7 + 9 * rng.standard_normal(500), rng.standard_normal(500)])
     X = X.astype(np.float32)
-    known = units(X, np.float32)
+    rounded = units(X, np.float32)
     mean, sd = X.astype(float).mean(0), X.astype(float).std(0)
     X[3, 0] = 0
     S = sparse.csr_array(X)
     S.data[S.indptr[5]] = X[5, 0] = 0  # stored
     Z = (X.astype(float) - mean) / sd
-    rows, Q = Block(S, known), np.eye(2, dtype="f4")
+    rows, Q = Block(S, rounded), np.eye(2, dtype="f4")
     np.testing.assert_allclose(rows.matmul(Q), Z, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(rows.squares_matmul(Q), Z * Z, rtol=1e-4, atol=1e-4)
 

@@ -323,8 +323,8 @@ def test_permuting_columns_permutes_the_groups(seed, as_sparse):
     X, groups = assorted(seed)
     order = np.random.default_rng(seed).permutation(X.shape[1])
     permuted = X[:, order]
-    found = find_fields(sparse.csr_array(permuted) if as_sparse else permuted)
-    assert sets([order[field] for field in found]) == set(groups)
+    fields = find_fields(sparse.csr_array(permuted) if as_sparse else permuted)
+    assert sets([order[field] for field in fields]) == set(groups)
 
 
 @given(seed=st.integers(0, 1000), q=st.floats(0.05, 0.95), as_sparse=st.booleans())
@@ -418,8 +418,8 @@ def test_fields_are_found_by_sums_that_an_engine_carries_out(workers):
     for seed in range(10):
         X, groups = assorted(seed)
         rows = Rows(Threads(MemorySource(X, block_rows=7), workers))
-        found = fields_among(rows.reduce, X.shape[1])
-        assert sets(found) == set(groups)
+        among = fields_among(rows.reduce, X.shape[1])
+        assert sets(among) == set(groups)
 
 
 def test_given_fields_are_checked_by_one_sum_that_names_the_broken_one():

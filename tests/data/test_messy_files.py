@@ -94,8 +94,8 @@ def test_marks_of_missing_values_are_noticed(tmp_path, marker, space):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         source = open_source(path, target="y", missing="mean")
-    known = marker in ("NA", "null", "n/a")
-    assert known or any(f"'{marker}' in column 'b'" in str(w.message) for w in caught)
+    is_marker = marker in ("NA", "null", "n/a")
+    assert is_marker or any(f"'{marker}' in column 'b'" in str(w.message) for w in caught)
     np.testing.assert_array_equal(rows_of(source)[0], [[1, 2.5], [3, 3.25], [5, 4]])
 
 

@@ -102,8 +102,8 @@ def test_holes_in_arrays(form):
     assert chunk.y.tolist() == [0, 2]
     assert dropped.dropped == 2
     filled = open_source(form(X), missing="mean", chunk_rows=3)
-    found = [chunk.X if form is np.asarray else chunk.X.toarray() for chunk in filled]
-    np.testing.assert_allclose(np.concatenate(found), [[1, 0], [2, 2], [3, 0], [2, 2 / 3]])
+    chunks = [chunk.X if form is np.asarray else chunk.X.toarray() for chunk in filled]
+    np.testing.assert_allclose(np.concatenate(chunks), [[1, 0], [2, 2], [3, 0], [2, 2 / 3]])
     assert np.isnan(X).sum() == 2  # the user's rows stay as they are
 
 

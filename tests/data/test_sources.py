@@ -62,8 +62,8 @@ def gathered(source):
     return np.concatenate(dense), y, w
 
 
-def same(found, wanted):
-    for one, other in zip(found, wanted, strict=True):
+def same(rows, wanted):
+    for one, other in zip(rows, wanted, strict=True):
         if other is None:
             assert one is None
         else:
@@ -171,8 +171,8 @@ def test_every_table_gives_the_rows_that_the_encoder_gives_in_memory(kind, chunk
         assert [part.rows for part in parts if part.rows is None] or sum(
             p.rows for p in parts
         ) == 50
-    found = [gathered(part) for part in parts]
-    same([np.concatenate(values) for values in zip(*found, strict=True)], wanted)
+    read = [gathered(part) for part in parts]
+    same([np.concatenate(values) for values in zip(*read, strict=True)], wanted)
     assert source.again
     same(gathered(source), wanted)
     assert source.fingerprint() == source.fingerprint()
@@ -199,9 +199,9 @@ def test_how_parquet_files_are_cut_changes_nothing(
     assert source.dtype == dtype
     wanted = gathered(whole)
     same(gathered(source), wanted)
-    found = [gathered(part) for part in source.parts(hint)]
-    assert len(found) <= hint
-    same([np.concatenate([f[i] for f in found]) for i in (0, 1)], wanted[:2])
+    read = [gathered(part) for part in source.parts(hint)]
+    assert len(read) <= hint
+    same([np.concatenate([f[i] for f in read]) for i in (0, 1)], wanted[:2])
 
 
 def numbers(n=30, d=4, dtype=np.float64, seed=0):
@@ -302,8 +302,8 @@ def test_every_array_gives_its_rows(kind, dtype, tmp_path):
     parts = source.parts(4)
     if kind != "h5py" and "list" not in kind and kind != "function":  # an open file has no pickle
         parts = pickle.loads(pickle.dumps(parts))
-    found = [gathered(part) for part in parts]
-    same([np.concatenate([f[i] for f in found]) for i in (0, 1)], wanted[:2])
+    read = [gathered(part) for part in parts]
+    same([np.concatenate([f[i] for f in read]) for i in (0, 1)], wanted[:2])
     assert source.rows in (30, None)
     # What a function or an iterable will yield the next time, nobody knows.
     untold = source.feed.title == "Iterator"
@@ -327,8 +327,8 @@ def test_svmlight_is_cut_between_lines_and_keeps_one_base(tmp_path, monkeypatch)
     same(gathered(source), (X, y, None))
     parts = source.parts(4)
     assert len(parts) == 4
-    found = [gathered(part) for part in parts]
-    same([np.concatenate([f[i] for f in found]) for i in (0, 1)], (X, y))
+    read = [gathered(part) for part in parts]
+    same([np.concatenate([f[i] for f in read]) for i in (0, 1)], (X, y))
     given = open_source(tmp_path / "t.svm", chunk_rows=13, n_features=4, zero_based=True)
     assert given.rows is None
     same(gathered(given), (X, y, None))
@@ -376,9 +376,9 @@ def test_text_that_is_walked_once_needs_its_levels():
 
 
 def test_a_known_encoder_counts_levels_it_does_not_know(tmp_path):
-    known = open_source(pl.DataFrame({"city": ["Oslo", "Rome"] * 3, "a": range(6)}))
+    first = open_source(pl.DataFrame({"city": ["Oslo", "Rome"] * 3, "a": range(6)}))
     path = csv_file({"a": [1, 2, 3], "z": [0, 0, 0], "city": ["Rome", "Bonn", "Kiel"]}, tmp_path)
-    source = open_source(path, encoder=known.encoder)
+    source = open_source(path, encoder=first.encoder)
     same(gathered(source), (np.array([[0, 1, 1], [0, 0, 2], [0, 0, 3]]), None, None))
     assert source.unseen == {"city": 2}
     list(source)
@@ -582,9 +582,9 @@ def test_parts_may_be_walked_side_by_side(tmp_path):
     parts = source.parts(6)
     assert len(parts) == 6
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(gathered, parts))
+        read = list(pool.map(gathered, parts))
     wanted = gathered(source)
-    same([np.concatenate(values) for values in zip(*found, strict=True)], wanted)
+    same([np.concatenate(values) for values in zip(*read, strict=True)], wanted)
 
 
 def test_a_reader_that_is_not_installed_is_named(tmp_path, monkeypatch):
@@ -706,7 +706,7 @@ def test_values_to_fill_with_are_filled_in_unless_something_else_is_said(missing
         with pytest.raises(SourceError, match="'x1' contains NaN"):
             list(source)
         return
-    found = np.vstack([chunk.X for chunk in source])
+    rows = np.vstack([chunk.X for chunk in source])
     filled = missing != "drop"
-    np.testing.assert_array_equal(found, [[1.0, 9.0], *X[1:]] if filled else X[1:])
+    np.testing.assert_array_equal(rows, [[1.0, 9.0], *X[1:]] if filled else X[1:])
     assert (source.fill is not None) == filled

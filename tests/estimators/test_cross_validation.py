@@ -318,10 +318,10 @@ def test_a_scorer_made_of_a_metric_says_what_its_name_does(asarray):
 
 @pytest.mark.parametrize("scoring", ["r2", make_scorer(r2_score)])
 def test_a_score_that_is_not_defined_on_a_fold_is_refused_and_named(scoring):
-    said = r"r2.*fold 0 .*test rows: 1.*use larger folds"
+    message = r"r2.*fold 0 .*test rows: 1.*use larger folds"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             fitted(DATA.X[:12], DATA.y[:12], cv=LeaveOneOut(), scoring=scoring)
 
 

@@ -123,20 +123,20 @@ def far_from_zero():
 def test_columns_of_float32_far_from_zero_keep_what_they_say(form, streamed):
     X, y = far_from_zero()
     options = {"rank": 2, "uncertainty": not streamed, "batch_size": 500, "random_state": 0}
-    own, exact = (
+    fitted, exact = (
         SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
         SecondOrderRegressor(**{"rank": 5, "alpha": 0.0, **options}),
     )
     with sklearn.config_context(array_api_dispatch=True):
-        (own.partial_fit if streamed else own.fit)(
+        (fitted.partial_fit if streamed else fitted.fit)(
             form(X), y if form is sparse.csr_array else form(y)
         )
-        predicted = own.predict(form(X), return_std=not streamed)
+        predicted = fitted.predict(form(X), return_std=not streamed)
     (exact.partial_fit if streamed else exact.fit)(X.astype(float), y)
     expected = exact.predict(X.astype(float), return_std=not streamed)
     np.testing.assert_allclose(predicted, expected, rtol=2e-3, atol=2e-3)
-    assert "constant" not in own.diagnose()
-    assert np.max(np.abs(np.asarray(own.fitted_.state.units.rest))) > 0.05  # as the test means
+    assert "constant" not in fitted.diagnose()
+    assert np.max(np.abs(np.asarray(fitted.fitted_.state.units.rest))) > 0.05  # as the test means
 
 
 def test_what_fit_leaves_out_diagnose_calls_constant():
@@ -396,8 +396,8 @@ def test_a_source_is_scored_as_its_rows_are():
     model = fitted(X0, Y0 + 1e6)
     for omega in (None, weight):
         source = open_source(X0, target=Y0 + 1e6, weight=omega, chunk_rows=7)
-        own = model.score(X0, Y0 + 1e6, omega)
-        assert model.score(source) == pytest.approx(own, rel=1e-9)
+        r2 = model.score(X0, Y0 + 1e6, omega)
+        assert model.score(source) == pytest.approx(r2, rel=1e-9)
     same = open_source(X0, target=np.full(60, 5.0))
     assert model.score(same) == model.score(X0, np.full(60, 5.0)) == 0.0
     with pytest.raises(ValueError, match="weights"):
@@ -646,8 +646,8 @@ def test_signals_are_retrieved_through_masks_of_two_values(values, polish):
     model = SecondOrderRegressor(
         1, fit_linear=False, fit_intercept=False, polish=polish, random_state=0, alpha=0.0
     ).fit(masks, y)
-    found = model.components_[0] * np.sqrt(model.eigenvalues_[0])
-    np.testing.assert_allclose(found * np.sign(found @ signal), signal, atol=1e-6)
+    direction = model.components_[0] * np.sqrt(model.eigenvalues_[0])
+    np.testing.assert_allclose(direction * np.sign(direction @ signal), signal, atol=1e-6)
     assert model.has_diagonal_.all()
 
 

@@ -91,9 +91,9 @@ def test_draws_are_as_good_as_the_variational_fit_and_know_how_sure_they_are(var
 def test_a_new_user_gets_the_mean_of_all_and_a_wider_interval(variational, drawn):
     items = sparse.csr_array(np.hstack([np.zeros((ITEMS, USERS)), np.eye(ITEMS)]))
     users = sparse.csr_array(np.repeat(np.eye(USERS, USERS + ITEMS), ITEMS, axis=0))
-    known = users + sparse.csr_array(np.tile(items.toarray(), (USERS, 1)))
+    pairs = users + sparse.csr_array(np.tile(items.toarray(), (USERS, 1)))
     seen = np.asarray(X[TRAIN].sum(axis=0)).ravel()[:USERS] > 0
-    mean_of_users = variational.predict(known).reshape(USERS, ITEMS)[seen].mean(axis=0)
+    mean_of_users = variational.predict(pairs).reshape(USERS, ITEMS)[seen].mean(axis=0)
     # The mean of a field is shrunk towards zero by the weight of one of its 200 levels.
     np.testing.assert_allclose(variational.predict(items), mean_of_users, atol=0.05)
     mean, std = drawn.predict(items, return_std=True)

@@ -36,9 +36,9 @@ def test_five_gross_errors_are_outliers_and_no_reason_for_another_rank(options):
 def test_overfitting_is_told_by_the_error_of_rows_left_out_and_the_advice_helps():
     X, y = table(n=60, d=6, noise=2.0)
     model = SecondOrderRegressor(4, alpha=0.0, random_state=0).fit(X, y)
-    said = model.diagnose(X, y)
-    assert "overfitting" in said
-    assert 'alpha="auto"' in said
+    text = model.diagnose(X, y)
+    assert "overfitting" in text
+    assert 'alpha="auto"' in text
     new, target = table(n=2000, d=6, noise=2.0)
     advised = SecondOrderRegressor(4, alpha="auto", random_state=0).fit(X, y)
     assert advised.score(new, target) > model.score(new, target)
@@ -49,13 +49,13 @@ def test_overfitting_is_told_by_the_error_of_rows_left_out_and_the_advice_helps(
 def test_the_error_of_rows_left_out_is_that_of_fits_without_them():
     X, y = table(n=25, d=3, noise=1.0)
     model = SecondOrderRegressor(3, alpha=5.0, random_state=0).fit(X, y)
-    said = next(line for line in model.diagnose(X, y).splitlines() if line.startswith("error"))
+    errors = next(line for line in model.diagnose(X, y).splitlines() if line.startswith("error"))
     squares = []
     for i in range(25):
         keep = np.arange(25) != i
         one = SecondOrderRegressor(3, alpha=5.0, random_state=0).fit(X[keep], y[keep])
         squares.append((one.predict(X[i : i + 1])[0] - y[i]) ** 2)
-    told = float(said.split("these rows, ")[1].split()[0])
+    told = float(errors.split("these rows, ")[1].split()[0])
     assert told == pytest.approx(np.sqrt(np.mean(squares)), rel=0.05)  # units vary with the rows
 
 

@@ -175,8 +175,8 @@ def test_tests_on_the_other_half_are_least_squares_of_those_rows():
     report = find_pairs(frame, price, test_on="half")
     searched = first_half(len(price))
     assert searched.sum() == report.n_rows == 400
-    found = find_pairs(frame[searched], price[searched])
-    assert [p[:2] for p in report.pairs] == [p[:2] for p in found.pairs]
+    in_one_half = find_pairs(frame[searched], price[searched])
+    assert [p[:2] for p in report.pairs] == [p[:2] for p in in_one_half.pairs]
     names = list(frame.columns)
     at = [(names.index(p.first), names.index(p.second)) for p in report.pairs]
     rest = frame.to_numpy()[~searched], price.to_numpy()[~searched]

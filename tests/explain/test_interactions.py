@@ -28,8 +28,8 @@ def test_the_strongest_pairs_are_those_of_the_whole_matrix(seed, count, squares)
     strength = np.abs(M * np.outer(sd, sd)) * (2 - np.eye(12))
     i, j = np.triu_indices(12, 0 if squares else 1)
     expected = np.sort(strength[i, j])[::-1][:count]
-    found = interactions.top(count, squares=squares)
-    np.testing.assert_allclose([abs(p.strength) for p in found], expected[expected > 0], rtol=1e-9)
+    pairs = interactions.top(count, squares=squares)
+    np.testing.assert_allclose([abs(p.strength) for p in pairs], expected[expected > 0], rtol=1e-9)
 
 
 def test_entries_rows_and_names_agree():

@@ -120,8 +120,8 @@ def test_pairs_that_were_found_are_marked_if_the_estimator_has_them():
     model = SecondOrderRegressor(3, alpha=0.0, random_state=0).fit(X, Y)
     assert found_pairs(model) == []
     coefficient = model.interaction(0, 1)
-    for found, error in ((coefficient, 0.1), (2 * coefficient, np.nan)):
-        pair = Pair("x0", "x1", found, 0.1, found / 0.1, 0.0, 0.1, 1)
+    for searched, error in ((coefficient, 0.1), (2 * coefficient, np.nan)):
+        pair = Pair("x0", "x1", searched, 0.1, searched / 0.1, 0.0, 0.1, 1)
         sought = SimpleNamespace(pairs=[pair])
         summary = summary_of(WithPairs(model, sought), (None, None, None), 0, 0.95)
         assert [term.kind for term in summary.terms].count("found pair") == 1

@@ -42,25 +42,25 @@ def test_tasks_are_plain_and_different(name):
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_the_same_task_gives_the_same_rows(name, frame):
-    own = study(name)
-    task = own.tasks("tiny")[-1]
+    claim = study(name)
+    task = claim.tasks("tiny")[-1]
     rows = frame(name)
     for key, value in task.items():
         rows = rows[rows[key] == value]
-    again = pd.DataFrame([dict(task) | row for row in own.run(task, "cpu")])
+    again = pd.DataFrame([dict(task) | row for row in claim.run(task, "cpu")])
     kept = [column for column in again if not column.startswith(MEASURED)]
     pd.testing.assert_frame_equal(rows[kept].reset_index(drop=True), again[kept])
 
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_the_verdict_and_the_pictures_come_from_the_rows(name, frame):
-    own, rows = study(name), frame(name)
-    verdict = own.verdict(rows)
+    claim, rows = study(name), frame(name)
+    verdict = claim.verdict(rows)
     assert verdict.holds in ("yes", "no", "in part")
     assert any(character.isdigit() for character in verdict.measured)
     assert verdict.measured.endswith(".")  # a sentence, not a list of numbers
     assert len(verdict.words) > 50
-    pictures = own.figures(rows)
+    pictures = claim.figures(rows)
     assert pictures
     for picture in pictures.values():
         picture.plot()
@@ -69,11 +69,13 @@ def test_the_verdict_and_the_pictures_come_from_the_rows(name, frame):
 
 
 def test_fresh_rows_contract_as_one_over_the_root_of_n(frame):
-    found = rate.contractions(frame("rate"))
+    contractions = rate.contractions(frame("rate"))
 
     def exponent(name, step):
-        own = [e for e in found if (e["law"], e["step"], e["rows"]) == (name, step, "fresh")]
-        return power([e["n"] for e in own], [e["delta"] for e in own]).exponent
+        chosen = [
+            e for e in contractions if (e["law"], e["step"], e["rows"]) == (name, step, "fresh")
+        ]
+        return power([e["n"] for e in chosen], [e["delta"] for e in chosen]).exponent
 
     for name in ("gaussian", "truncated"):
         assert -0.7 < exponent(name, "plain") < -0.3
@@ -92,16 +94,16 @@ def test_the_polished_fit_needs_the_fewest_rows(frame):
 
 
 def test_centring_takes_a_power_of_k_from_the_deviation(frame):
-    found = rip.exponents(frame("rip"))
+    exponents = rip.exponents(frame("rip"))
     for name in rip.LAWS:
-        printed, centred = (found[part, name, "positive"] for part in ("operator", "centred"))
+        printed, centred = (exponents[part, name, "positive"] for part in ("operator", "centred"))
         assert -0.75 < printed["n"].exponent < -0.25
         assert centred["k"].exponent < printed["k"].exponent
 
 
 def test_the_statistics_concentrate(frame):
-    found = study("concentration").verdict(frame("concentration"))
-    assert found.holds == "yes"
+    verdict = study("concentration").verdict(frame("concentration"))
+    assert verdict.holds == "yes"
 
 
 def test_a_small_tau_hurts_the_plain_step_alone(frame):
@@ -228,10 +230,10 @@ def test_powers_are_found_with_their_uncertainty():
     rng = np.random.default_rng(0)
     x, y = rng.uniform(1, 10, 200), rng.uniform(1, 10, 200)
     values = 3 * x**-0.5 * y**2 * np.exp(0.1 * rng.standard_normal(200))
-    found = powers({"x": x, "y": y}, values)
-    assert found["x"].near(-0.5, 0.0)
-    assert found["y"].near(2.0, 0.0)
-    assert found["x"].error < 0.02
+    exponents = powers({"x": x, "y": y}, values)
+    assert exponents["x"].near(-0.5, 0.0)
+    assert exponents["y"].near(2.0, 0.0)
+    assert exponents["x"].error < 0.02
     assert not np.isfinite(power([1, 1], [2, 3]).exponent)
     assert verdict_of({"a": True, "b": False}) == "in part"
 

@@ -27,18 +27,18 @@ ONLY = "a,b,c,d,nuclear"
 
 
 def run(folder, only=ONLY, **options):
-    said = []
-    outcome = reproduce("tiny", only, folder, progress=False, say=said.append, **options)
-    return outcome, "\n".join(said)
+    messages = []
+    outcome = reproduce("tiny", only, folder, progress=False, say=messages.append, **options)
+    return outcome, "\n".join(messages)
 
 
 def numbers(folder):
     """What must be the same in every run: all columns but those that are measured."""
-    found = {}
+    hashes = {}
     for path in sorted(folder.glob("*.parquet")):
         frame = pd.read_parquet(path)
-        found[path.stem] = frame[[c for c in frame if not c.startswith(("seconds", "bytes"))]]
-    return found
+        hashes[path.stem] = frame[[c for c in frame if not c.startswith(("seconds", "bytes"))]]
+    return hashes
 
 
 def assert_same(a, b):
@@ -120,9 +120,9 @@ def test_a_damaged_part_is_kept_aside_and_made_again(toy, tmp_path, damage):
     part = sorted(tmp_path.glob("parts/toy/*.json"))[0]
     part.write_bytes(damage)
     calls.clear()
-    outcome, said = run(tmp_path, None)
+    outcome, messages = run(tmp_path, None)
     assert len(calls) == 1
-    assert "damaged" in said
+    assert "damaged" in messages
     assert part.with_name(part.name + ".damaged-1").read_bytes() == damage
     assert outcome.complete == ["toy"]
 
@@ -134,9 +134,9 @@ def test_a_damaged_parquet_file_is_made_again_from_the_parts(toy, tmp_path):
     path = tmp_path / "toy.parquet"
     path.write_bytes(path.read_bytes()[:-50])
     calls.clear()
-    _, said = run(tmp_path, None)
+    _, messages = run(tmp_path, None)
     assert not calls
-    assert "toy.parquet" in said
+    assert "toy.parquet" in messages
     assert (tmp_path / "toy.parquet.damaged-1").exists()
     assert_same(before, numbers(tmp_path))
 
@@ -191,10 +191,10 @@ def test_an_interrupt_that_a_solver_swallows_ends_the_run(toy, tmp_path):
         return [{"value": 1.0}]
 
     toy(swallows)
-    said = []
+    messages = []
     with pytest.raises(KeyboardInterrupt):
-        reproduce("tiny", None, tmp_path, progress=False, say=said.append)
-    assert "the same command continues" in said[-1]
+        reproduce("tiny", None, tmp_path, progress=False, say=messages.append)
+    assert "the same command continues" in messages[-1]
     assert len(list(tmp_path.glob("parts/toy/*.json"))) == 1
     toy()
     assert run(tmp_path, None)[0].complete == ["toy"]
@@ -228,9 +228,9 @@ def test_a_study_whose_library_is_missing_is_left_with_a_word(toy, tmp_path):
         raise ImportError('pip install "quadlin[reproduce]"')
 
     toy(misses)
-    outcome, said = run(tmp_path, None)
+    outcome, messages = run(tmp_path, None)
     assert "toy" in outcome.left
-    assert "quadlin[reproduce]" in said
+    assert "quadlin[reproduce]" in messages
 
 
 def test_tasks_run_without_the_libraries_of_the_report(tmp_path):

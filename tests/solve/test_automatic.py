@@ -115,14 +115,14 @@ def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_b
     rows = Rows.of(MemorySource(X, y))
     surveyed = survey(rows)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
-    found = Search(rows, units, Options(rank=0), 150, 150.0, 0)
-    candidate = found.candidate(8)
+    search = Search(rows, units, Options(rank=0), 150, 150.0, 0)
+    candidate = search.candidate(8)
     far = replace(candidate, alpha=tuple(30 * a for a in candidate.alpha))
-    sized = found.sized(far)
+    sized = search.sized(far)
     assert sized.alpha[0] < far.alpha[0] / 3
     assert sized.alpha[1] / sized.alpha[0] == pytest.approx(far.alpha[1] / far.alpha[0])
-    assert found.left_out(sized) < 0.99 * found.left_out(far)
-    again = found.sized(sized)  # nothing left to gain: it stays
+    assert search.left_out(sized) < 0.99 * search.left_out(far)
+    again = search.sized(sized)  # nothing left to gain: it stays
     assert again.alpha == sized.alpha
 
 

@@ -105,11 +105,11 @@ def test_the_directions_of_a_basis_are_orthonormal_matrices():
 
 def rows_and_units(X, y, weight=None, **parts):
     rows = Rows.of(MemorySource(X, y, weight))
-    known = survey(rows)
+    moments = survey(rows)
     intercept, linear = parts.get("fit_intercept", True), parts.get("fit_linear", True)
     names = [str(j) for j in range(X.shape[1])]
     maker = UnitsMaker("auto", intercept, X.dtype, names, (), linear)
-    return rows, maker(known.features, known.target)
+    return rows, maker(moments.features, moments.target)
 
 
 def chosen(X, y, weight=None, rank=None, **parts):

@@ -55,8 +55,8 @@ def test_a_row_without_a_level_counts_as_one_of_the_mean_of_the_field():
     # What a new user thinks of an item is the mean of what the users think of it: the errors are
     # the means of 60 and the noise of some 37 ratings per item, of standard deviation 2.
     np.testing.assert_allclose(draws.predict(unseen), 100 + CELLS.mean(axis=0), atol=1.2)
-    known = draws.predict(every_cell()).reshape(60, 80).mean(axis=0)
-    np.testing.assert_allclose(draws.predict(unseen), known, atol=0.25)
+    averages = draws.predict(every_cell()).reshape(60, 80).mean(axis=0)
+    np.testing.assert_allclose(draws.predict(unseen), averages, atol=0.25)
 
 
 def test_levels_without_rows_predict_like_no_level_at_all():

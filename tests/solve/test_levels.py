@@ -44,10 +44,10 @@ SHARE |= {f"kind={k}": float((FRAME["kind"] == k).mean()) for k in KINDS}
 def mean_is_zero(model, atol=1e-8):
     names, top = model.interactions_.names, np.abs(model.coef_).max()
     for field, levels in (("city", CITIES), ("kind", KINDS)):
-        own = [f"{field}={level}" for level in levels]
-        coef = sum(SHARE[name] * model.coef_[names.index(name)] for name in own)
+        features = [f"{field}={level}" for level in levels]
+        coef = sum(SHARE[name] * model.coef_[names.index(name)] for name in features)
         assert abs(coef) < atol * top
-        rows = sum(SHARE[name] * model.interactions_.row(name) for name in own)
+        rows = sum(SHARE[name] * model.interactions_.row(name) for name in features)
         others = [j for j, name in enumerate(names) if not name.startswith(field)]
         assert np.abs(rows[others]).max() < atol * top
 
@@ -101,9 +101,9 @@ def test_what_is_said_of_levels_hardly_depends_on_the_rank():
         model = SecondOrderRegressor(rank, uncertainty=True, random_state=0, alpha=0.0).fit(
             FRAME, Y
         )
-        found = model.interaction("city=Rome", "age")
+        coefficient = model.interaction("city=Rome", "age")
         error = model.interaction_std("city=Rome", "age")
-        assert found == pytest.approx(-3 * (1 - SHARE["city=Rome"]), abs=4 * error)
+        assert coefficient == pytest.approx(-3 * (1 - SHARE["city=Rome"]), abs=4 * error)
         assert 0.03 < error < 0.12
         assert np.all(model.coef_std_ < 2)
 

@@ -44,10 +44,10 @@ def as_printed(sums, Q, units):
     return sums.action[:, 0, :] / n / 2 - (G1 * P1 + G2 * P2)[:, None] * Q / 2, W
 
 
-def worst_deviation(found, truth):
+def worst_deviation(estimate, truth):
     """Return the largest deviation of the mean, in standard errors."""
-    error = found.std(axis=0) / np.sqrt(len(found))
-    return np.max(np.abs(found.mean(axis=0) - truth) / error)
+    error = estimate.std(axis=0) / np.sqrt(len(estimate))
+    return np.max(np.abs(estimate.mean(axis=0) - truth) / error)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
@@ -75,15 +75,15 @@ def test_the_tangent_step_lands_on_the_truth_in_expectation(kind):
     model = random_model(D, K, units.free, rng)
     truth = random_model(D, K, units.free, rng, c=0.0)
     same_span = type(model)(model.U, truth.s, truth.w, truth.c, model.free)
-    found = []
+    estimates = []
     for _ in range(DRAWS):
         X = draw(kind, N, D, rng)
         y = dense_predict(same_span, Block(X, units).matmul(np.eye(D)))
         Y, dw = mes.tangent_step(residual_sums(chunk_of(X, y), model, units), model.U, units)
-        found.append(np.column_stack([Y, dw]))
+        estimates.append(np.column_stack([Y, dw]))
     D_true = (model.U * (model.s - truth.s)) @ model.U.T
     true = np.column_stack([D_true @ model.U, model.w - truth.w])
-    assert worst_deviation(np.array(found), true) < 4.5
+    assert worst_deviation(np.array(estimates), true) < 4.5
 
 
 def test_the_tangent_step_solves_the_normal_equations_of_the_tangent_space():

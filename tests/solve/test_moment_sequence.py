@@ -100,8 +100,8 @@ def test_rank_one_phase_retrieval():
     ).fit(X, (X @ u) ** 2)
     np.testing.assert_allclose(model.coef_, 0, atol=1e-8)
     assert model.intercept_ == pytest.approx(0, abs=1e-8)
-    found = np.sqrt(model.eigenvalues_[0]) * model.components_[0]
-    assert min(np.abs(found - u).max(), np.abs(found + u).max()) < 1e-8
+    direction = np.sqrt(model.eigenvalues_[0]) * model.components_[0]
+    assert min(np.abs(direction - u).max(), np.abs(direction + u).max()) < 1e-8
 
 
 def test_matrix_sensing_without_a_linear_part_on_shifted_features():

@@ -53,11 +53,11 @@ def canonical(X: csr_array) -> csr_array:
 
     Looks for itself, once: scipy remembers what was so before somebody changed the arrays.
     """
-    own = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-    if not own.has_canonical_format:
-        own = own.copy()
-        own.sum_duplicates()
-    return own
+    checked = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    if not checked.has_canonical_format:
+        checked = checked.copy()
+        checked.sum_duplicates()
+    return checked
 
 
 def orthonormal(A: Array) -> Array:

@@ -29,8 +29,10 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
     @wraps(fn)
     def inner(*args: P.args, **kwargs: P.kwargs) -> T:
         nonlocal last
-        known, value = last
-        if len(known) != len(args) or any(a is not b for a, b in zip(known, args, strict=True)):
+        last_args, value = last
+        if len(last_args) != len(args) or any(
+            a is not b for a, b in zip(last_args, args, strict=True)
+        ):
             value = fn(*args, **kwargs)
             last = (args, value)
         result: T = value

@@ -48,11 +48,11 @@ class LabelSets(dict[str, int]):
         """
         cells, place = _cells(values)
         sets = [labels_of(cell, self.separator) for cell in cells]
-        known = [sorted(self[label] for label in labels if label in self) for labels in sets]
-        table = np.full((len(cells) + 1, max(map(len, known), default=0)), -1)
-        for row, positions in zip(table, known, strict=False):
+        positions_of = [sorted(self[label] for label in labels if label in self) for labels in sets]
+        table = np.full((len(cells) + 1, max(map(len, positions_of), default=0)), -1)
+        for row, positions in zip(table, positions_of, strict=False):
             row[: len(positions)] = positions
-        new = np.array([len(k) < len(s) for k, s in zip(known, sets, strict=True)] + [False])
+        new = np.array([len(k) < len(s) for k, s in zip(positions_of, sets, strict=True)] + [False])
         return table[place], int(new[place].sum())
 
 

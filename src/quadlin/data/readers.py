@@ -131,7 +131,7 @@ class TableReader:
 
     def kept(self, piece: Piece, counts: Counts) -> tuple["UncheckedRows", nw.DataFrame[Any]]:
         """Return the numbers of a piece and its frame, without the rows that are dropped."""
-        frame, absent = self._known(piece)
+        frame, absent = self._frame_and_missing(piece)
         values = _numeric_columns(frame, piece)
         X = np.empty((len(frame), len(self.numbers)), self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -187,7 +187,7 @@ class TableReader:
             columns.cast(self.kept_columns.schema) if hasattr(columns, "column_names") else columns
         )
 
-    def _known(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
+    def _frame_and_missing(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
         """Return the frame, and which rows lack a text (None where none does)."""
         frame = nw.from_native(piece.X, eager_only=True)
         wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]

@@ -79,8 +79,8 @@ class Streaming(Predicting):
         weightless = sample_weight is not None and all_zero(sample_weight)
         if weightless:  # the rows are checked all the same
             sample_weight = as_array(sample_weight) + 1.0
-        known = None if fitted is None else fitted.columns
-        source, columns = self._opened(X, y, sample_weight, known)
+        previous = None if fitted is None else fitted.columns
+        source, columns = self._opened(X, y, sample_weight, previous)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
 
     def adopt(self, fitted: Learned) -> None:

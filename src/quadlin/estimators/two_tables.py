@@ -59,31 +59,33 @@ class TwoTables:
                 f"item_rows has such a column; they have {shortened(named[0])} and "
                 f"{shortened(named[1])}."
             )
-        for names, own, side in zip(named, used, SIDES, strict=True):
-            if not own:
+        for names, chosen, side in zip(named, used, SIDES, strict=True):
+            if not chosen:
                 raise ValueError(
                     f"{side} has none of the columns that the model was fitted to: it has "
                     f"{shortened(names)}, and the model {shortened(inputs)}."
                 )
-        first, second = (self._half(f, own) for f, own in zip(frames, used, strict=True))
+        first, second = (self._half(f, chosen) for f, chosen in zip(frames, used, strict=True))
         return first, second
 
-    def _half(self, frame: Frame, own: Sequence[str]) -> Half:
+    def _half(self, frame: Frame, names: Sequence[str]) -> Half:
         """Return rows of a frame as numbers, in the features that its columns become."""
         columns = self.fitted.columns
-        chosen = frame.select([name for name in frame.columns if str(name) in own])
-        chosen = chosen.select(sorted(chosen.columns, key=lambda name: own.index(str(name))))
+        chosen = frame.select([name for name in frame.columns if str(name) in names])
+        chosen = chosen.select(sorted(chosen.columns, key=lambda name: names.index(str(name))))
         if columns.encoder is not None:
-            encoder, features = columns.encoder.only(own)
+            encoder, features = columns.encoder.only(names)
             X, unseen = encoder.encode(chosen.to_native(), self.fill)
             if unseen:
                 warn_unseen(unseen)
             return self._trusted(Half(csr_matrix(X), features))
-        features = np.array([columns.names.index(name) for name in own])
+        features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"
         with clear_errors(chosen.to_native()):
             X = check_array(chosen.to_native(), dtype=np.float64, ensure_all_finite=finite)
-        return self._trusted(Half(X if self.fill is None else filled(X, self.fill, own), features))
+        return self._trusted(
+            Half(X if self.fill is None else filled(X, self.fill, names), features)
+        )
 
     def _of_arrays(self, rows: list[Any]) -> tuple[Half, Half]:
         """Split the features of arrays: those that no item has belong to the users."""

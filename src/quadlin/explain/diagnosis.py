@@ -127,20 +127,20 @@ def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndar
     lines: list[str] = [f"correlation: found and whitened; condition number {condition:.1e}."]
     null = varies[:, None] * vectors[:, values < COLLINEAR]
     for group in groups:
-        own = np.sqrt(to_numpy(state.features.var)[group])
-        own /= np.linalg.norm(own)
-        null[group] -= np.outer(own, own @ null[group])
+        constant = np.sqrt(to_numpy(state.features.var)[group])
+        constant /= np.linalg.norm(constant)
+        null[group] -= np.outer(constant, constant @ null[group])
     directions, sizes, _ = np.linalg.svd(null, full_matrices=False)
-    found = directions[:, sizes > 0.5]
-    if found.shape[1]:
-        first = found[:, 0]
+    dependences = directions[:, sizes > 0.5]
+    if dependences.shape[1]:
+        first = dependences[:, 0]
         heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
         lines.append(
             Message(
                 "collinear: {count} linear dependence(s) among the features, e.g. between {names}. "
                 "Predictions are fine; single coefficients there are not unique. Drop a column, or "
                 "set {alpha} above 0.",
-                count=found.shape[1],
+                count=dependences.shape[1],
                 names=listed(heavy),
                 alpha=Option("alpha"),
             )

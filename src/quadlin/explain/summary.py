@@ -160,14 +160,18 @@ def found_pairs(model: Any) -> list[Pair]:
 
 def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
     """Return the strongest pairs and all found ones, by the coefficient they have in y."""
-    view, found = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
+    view, searched = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
     strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
     terms = []
-    for pair in dict.fromkeys([*strongest, *found]):
+    for pair in dict.fromkeys([*strongest, *searched]):
         coefficient, error = view[pair], view.std_error(*pair)
-        kind = "found pair" if pair in found else "pair"
-        if error is None and kind == "found pair" and isclose(coefficient, found[pair].coefficient):
-            error = found[pair].std_error  # nothing but the search speaks of this product
+        kind = "found pair" if pair in searched else "pair"
+        if (
+            error is None
+            and kind == "found pair"
+            and isclose(coefficient, searched[pair].coefficient)
+        ):
+            error = searched[pair].std_error  # nothing but the search speaks of this product
         name = product_name(*pair)
         terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
     return terms

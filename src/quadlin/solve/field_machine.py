@@ -92,10 +92,12 @@ class FieldMachine:
             self._draw_loose(loose)
         for group in range(self.rows.n_groups):
             levels, square = self._spread(group)
-            self.precisions[group] = self._known(precision_given(levels, square, self.means[group]))
-        self.noise = self._known(noise_given(self.rows.n, self.error))
+            self.precisions[group] = self._or_draw(
+                precision_given(levels, square, self.means[group])
+            )
+        self.noise = self._or_draw(noise_given(self.rows.n, self.error))
 
-    def _known(self, gamma: Gamma) -> Gamma:
+    def _or_draw(self, gamma: Gamma) -> Gamma:
         """Return the distribution itself, or a draw as one whose mean it is."""
         if not self.sampled:
             return gamma

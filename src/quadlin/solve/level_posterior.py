@@ -100,9 +100,9 @@ def conditional(
         flat = factor.transpose(1, 0, 2).reshape(K, -1)
         spread = np.diag(precision * (L + MEAN_WEIGHT))
         spread -= precision[:, None] * (flat @ flat.T) * precision
-        known = precision * (flat @ half.ravel())
+        rhs = precision * (flat @ half.ravel())
         root = np.linalg.cholesky(spread)
-        half_mean = np.linalg.solve(root, known)
+        half_mean = np.linalg.solve(root, rhs)
         if rng is not None:
             half_mean += rng.standard_normal(K)
         group_mean = np.linalg.solve(root.T, half_mean)

@@ -27,8 +27,8 @@ def whole(units: Units, fields: Fields) -> list[np.ndarray]:
     xp, share = namespace(units.mean), units.mean
 
     def total(field: np.ndarray) -> float:
-        own = xp.take(share, xp.asarray(field, device=share.device))
-        return float(xp.sum(xp.astype(own, xp.float64)))
+        shares = xp.take(share, xp.asarray(field, device=share.device))
+        return float(xp.sum(xp.astype(shares, xp.float64)))
 
     return [field for field in fields if abs(total(field) - 1) < WHOLE]
 
@@ -49,8 +49,8 @@ def told_from_mean(A: Array, units: Units, fields: Fields) -> Array:
 
     parts = [taken(flat, others)]
     for field in fields:
-        own = taken(flat, field)
-        parts.append(own - taken(a, field)[:, None] * (taken(units.nu, field) @ own))
+        rows = taken(flat, field)
+        parts.append(rows - taken(a, field)[:, None] * (taken(units.nu, field) @ rows))
     order = np.argsort(np.concatenate([others, *fields]))
     return xp.reshape(taken(xp.concat(parts), order), A.shape)
 

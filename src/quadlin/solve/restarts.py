@@ -184,18 +184,18 @@ def starts(
     landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
 ) -> list[Factors]:
     """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
-    d, found = landscape.d, []
+    d, factors = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
     typical = np.sqrt(np.abs(values).max() / d)
     for negative in range(1 if psd else rank + 1):
         signs = np.where(np.arange(rank) < negative, -1.0, 1.0)
         chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
         size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
-        found.append(landscape.factors(vectors[:, chosen] * size, signs))
+        factors.append(landscape.factors(vectors[:, chosen] * size, signs))
         for _ in range(random):
             L = typical * rng.standard_normal((d, rank))
-            found.append(landscape.factors(L, signs))
-    return found
+            factors.append(landscape.factors(L, signs))
+    return factors
 
 
 def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:

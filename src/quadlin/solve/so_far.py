@@ -26,10 +26,10 @@ def best_so_far(search: Candidates, options: Options) -> tuple[Options, Solution
     """
     tried = [*search.candidates(), *([search.latest] if search.latest is not None else [])]
     models = [(c, _model_of(c, search)) for c in tried]
-    known = [(c, model) for c, model in models if model is not None]
-    if not known:
+    fitted = [(c, model) for c, model in models if model is not None]
+    if not fitted:
         return None
-    best, model = max(known, key=lambda pair: pair[0].merit)
+    best, model = max(fitted, key=lambda pair: pair[0].merit)
     unit, walks = search.units.target.scale**2, search.rows.walks
     history = (
         Record(0, walks, search.units.target.power * unit),

@@ -76,13 +76,15 @@ def sides_of_draws(
     shared = [
         part
         for part in layout.parts
-        if all(np.isin(part, own).any() for own in features)  # no products within an entity
+        if all(
+            np.isin(part, one_side).any() for one_side in features
+        )  # no products within an entity
     ]
 
-    def side(own: np.ndarray, X: Any, last: bool) -> Side:
-        inner, table = _of_side(layout, draws.centred, own)
+    def side(columns: np.ndarray, X: Any, last: bool) -> Side:
+        inner, table = _of_side(layout, draws.centred, columns)
         alone = predict_all(X, inner, table, draws.signs).mean(axis=1)
-        within = [np.flatnonzero(np.isin(own, part)) for part in shared]
+        within = [np.flatnonzero(np.isin(columns, part)) for part in shared]
         factors = [factor_sums(X, inner, table)]
         factors += [factor_sums(X, inner, table, among=part) for part in within]
         if last:
@@ -190,14 +192,14 @@ def _in_numpy(parts: Any) -> Any:
     return replace(parts, **{k: to_numpy(v).astype(np.float64) for k, v in arrays.items()})
 
 
-def _of_side(layout: Layout, table: np.ndarray, own: np.ndarray) -> tuple[Layout, np.ndarray]:
+def _of_side(layout: Layout, table: np.ndarray, columns: np.ndarray) -> tuple[Layout, np.ndarray]:
     """Return the layout and the tables of the columns of one side, numbered anew."""
     d = table.shape[1] - len(layout.fields)
     place = np.full(d, -1)
-    place[own] = np.arange(len(own))
+    place[columns] = np.arange(len(columns))
     mine = [i for i, field in enumerate(layout.fields) if place[field[0]] >= 0]
     parts = [place[part[place[part] >= 0]] for part in layout.parts]
     inner = Layout(
         tuple(place[layout.fields[i]] for i in mine), tuple(part for part in parts if len(part))
     )
-    return inner, table[:, [*own, *(d + i for i in mine)]]
+    return inner, table[:, [*columns, *(d + i for i in mine)]]

@@ -114,8 +114,8 @@ class Beginning:
         target = self.state.target + pending.target
         always = self.options.whiten == "lowrank"
         self.start, white = correlation_step(start, units, pending.features, always)
-        known = self.state.white if white is None else white
-        self.state = constant_state_of(features, target, self.options, self.make_units, known)
+        latest = self.state.white if white is None else white
+        self.state = constant_state_of(features, target, self.options, self.make_units, latest)
         if white is not None:
             self._find_block()
 

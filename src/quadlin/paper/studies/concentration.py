@@ -111,8 +111,8 @@ def _estimates(
 def exponents(frame: Frame) -> dict[tuple[str, str], Power]:
     """Fit deviation = a·nᵖ for each statistic and law."""
     return {
-        (part, name): power(own["n"], own["deviation"])
-        for (part, name), own in frame.groupby(["part", "law"])
+        (part, name): power(group["n"], group["deviation"])
+        for (part, name), group in frame.groupby(["part", "law"])
     }
 
 
@@ -122,9 +122,9 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     for name, rows in frame.groupby("law"):
         for group, parts in GROUPS.items():
             points = {
-                PARTS[part]: (own["n"].to_numpy(), own["deviation"].to_numpy())
+                PARTS[part]: (chosen["n"].to_numpy(), chosen["deviation"].to_numpy())
                 for part in parts
-                if len(own := rows[rows["part"] == part])
+                if len(chosen := rows[rows["part"] == part])
             }
             pictures[f"concentration_{group}_{name}"] = ScalingDisplay.from_points(
                 points,

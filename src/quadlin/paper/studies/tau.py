@@ -88,8 +88,8 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the amplification against τ, and what the fits make of it."""
 
     def series(part: str) -> tuple[np.ndarray, np.ndarray]:
-        own = frame[frame["part"] == part]
-        return own["tau"].to_numpy(), own["value"].to_numpy()
+        rows = frame[frame["part"] == part]
+        return rows["tau"].to_numpy(), rows["value"].to_numpy()
 
     return {
         "tau_moments": ScalingDisplay.from_points(
