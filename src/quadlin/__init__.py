@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from quadlin.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from quadlin.export import load, save, to_onnx
     from quadlin.solve.types import Status
 
-__version__ = "0.1.0"
 
 __all__ = [
     "FactorizationMachineClassifier",

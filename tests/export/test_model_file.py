@@ -4,6 +4,7 @@ import os
 import re
 import warnings
 from dataclasses import replace
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, SecondOrderRegressorCV
+from quadlin import (
+    FactorizationMachineRegressor,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    __version__,
+)
 from quadlin.data import open_source
 from quadlin.datasets import make_second_order
 from quadlin.export.model_file import load, save
@@ -125,6 +131,18 @@ def test_a_stream_saved_at_any_moment_goes_on_as_if_it_had_not_been(
             _ = model.coef_
         model = reloaded(model, path)
     assert_same(model, other, X)
+
+
+def test_a_checkout_that_is_not_installed_saves_and_loads(path, tmp_path, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    model = SecondOrderRegressor(rank=1, alpha=0, pairs=None).fit(DATA.X[:200], DATA.y[:200])
+    monkeypatch.setattr(metadata, "distribution", missing)  # what `metadata.version` asks
+    save(model, path)
+    np.testing.assert_array_equal(load(path).coef_, model.coef_)
+    page = model.report(tmp_path / "page.html")
+    assert __version__ in Path(page or tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_standard_errors_are_loaded(path):

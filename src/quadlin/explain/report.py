@@ -1,12 +1,12 @@
 """The report of a model: what it has learned, as plain data and as a page of HTML."""
 
 import math
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.version import __version__
 from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
@@ -79,7 +79,7 @@ def describe(
     noise = float(getattr(model, "noise_", math.nan))
     return {
         "class": type(model).__name__,
-        "version": _version(),
+        "version": __version__,
         "target": target,
         "formula": f"{left_side(model, target)} = b + xᵀw + xᵀMx",
         "rows": model.n_samples_seen_,
@@ -123,10 +123,3 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
         ],
         "levels": [level._asdict() for level in levels],
     }
-
-
-def _version() -> str:
-    try:
-        return version("quadlin")
-    except PackageNotFoundError:  # a checkout that was not installed
-        return "unknown"

@@ -6,13 +6,13 @@
 import json
 import os
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from quadlin.core.version import __version__
 from quadlin.estimators.classifier import FactorizationMachineClassifier, SecondOrderClassifier
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.coupling import COUPLINGS
@@ -138,7 +138,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _advice(header: dict[str, JSON]) -> str:
     """Return what to do about a file that contradicts itself."""
-    saved_by, this = header.get("quadlin_version"), version("quadlin")
+    saved_by, this = header.get("quadlin_version"), __version__
     if not isinstance(saved_by, str) or saved_by == this:
         return DAMAGED
     return (
@@ -172,7 +172,7 @@ def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelR
         fill = [float(columns.fill[name]) for name in columns.number_names]
     params: Any = params_record(estimator)
     return ModelRecord(
-        quadlin_version=version("quadlin"),
+        quadlin_version=__version__,
         params=params,
         n_features_in=int(columns.n_features_in),
         feature_names_in=None if names is None else tuple(map(str, names)),

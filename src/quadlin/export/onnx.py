@@ -7,7 +7,6 @@ with means far from zero lose no digits. It uses core operators only, and LabelE
 
 import json
 import os
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
+from quadlin.core.version import __version__
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.logistic_model import LogisticModel
 from quadlin.export.model_file import parts_of
@@ -114,7 +114,7 @@ def to_onnx(
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()
-    model.producer_name, model.producer_version = "quadlin", version("quadlin")
+    model.producer_name, model.producer_version = "quadlin", __version__
     about = {"feature_names": json.dumps(names), "class": type(estimator).__name__}
     onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)

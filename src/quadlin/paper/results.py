@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from quadlin import __version__
 from quadlin.core.messages import Message, Option
+from quadlin.core.version import __version__
 from quadlin.paper.study import Row, Study, Task
 from quadlin.storage.atomic import atomic_write
 

@@ -3,13 +3,13 @@
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from hashlib import blake2b
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import RowSource
+from quadlin.core.version import __version__
 
 START_AGAIN = "Delete it to start again."
 
@@ -38,7 +38,7 @@ def identity_of(
     if isinstance(seed, int | np.integer):
         options["random_state"] = repr(int(seed))  # else the journal's own seed is used
     return {
-        "version of quadlin": version("quadlin"),
+        "version of quadlin": __version__,
         "options": {"class": type(estimator).__name__, **options},
         "rows": rows.fingerprint(),
         "names": digest_of([str(name) for name in (() if names is None else names)]),
