@@ -144,6 +144,18 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define HELD(v)
 #endif
 
+/* Vectors of lanes of two others, by number, and f(lane, x) for each lane. */
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (INDEX){__VA_ARGS__})
+#endif
+#define EACH_OF_2(f, x) f(0, x), f(1, x)
+#define EACH_OF_4(f, x) EACH_OF_2(f, x), f(2, x), f(3, x)
+#define EACH_OF_8(f, x) EACH_OF_4(f, x), f(4, x), f(5, x), f(6, x), f(7, x)
+#define EACH_OF_16(f, x)                                                                          \
+    EACH_OF_8(f, x), f(8, x), f(9, x), f(10, x), f(11, x), f(12, x), f(13, x), f(14, x), f(15, x)
+
 #define PASTE(a, b, c) a##_##b##_##c
 #define NAMED(a, b, c) PASTE(a, b, c)
 #define NAME(a) NAMED(a, REAL, ISA)

@@ -13,6 +13,26 @@
                     ((REAL) * (const KIND *)(x + g * p->x_row) - mean[j]) * scale[j] - rest[j];   \
     }
 
+/* The same for a whole group of rows of this kind of number, so that means and scales are read once. */
+static TARGET void NAME(standardise_group)(const pass *p, int64_t start, int64_t width, REAL *restrict z)
+{
+    const REAL *mean = p->mean, *scale = p->scale, *rest = p->rest;
+    const char *x = p->x + start * p->x_row;
+    int64_t j = 0;
+    for (; j + LANES <= p->d; j += LANES) {
+        VEC v, m, s, r;
+        memcpy(&m, mean + j, sizeof v), memcpy(&s, scale + j, sizeof v), memcpy(&r, rest + j, sizeof v);
+#pragma GCC unroll 8
+        for (int g = 0; g < GROUP; g++) {
+            memcpy(&v, x + g * p->x_row + j * sizeof(REAL), sizeof v);
+            *(VEC *)(z + g * width + j) = (v - m) * s - r;
+        }
+    }
+    for (; j < p->d; j++)
+        for (int g = 0; g < GROUP; g++)
+            z[g * width + j] = (((const REAL *)(x + g * p->x_row))[j] - mean[j]) * scale[j] - rest[j];
+}
+
 /* Standardise a group of rows; what lies beyond their last column stays as it is, zero. */
 static TARGET void NAME(standardise)(const pass *p, int64_t start, int rows, int64_t width, REAL *restrict z)
 {
@@ -27,28 +47,42 @@ static TARGET void NAME(standardise)(const pass *p, int64_t start, int rows, int
 }
 #undef STANDARDISED
 
-/* The sum of the lanes, halved as long as the halves are vectors. */
-INLINE REAL NAME(across)(VEC v)
+/* Lanes of a or, where `stride` is set in their number, of b; each plus the lane `stride` away. */
+#define HERE(l, stride) ((l) & (stride) ? BYTES / SIZE + (l) : (l))
+#define THERE(l, stride) (HERE(l, stride) ^ (stride))
+#define CROSSED(a, b, stride)                                                                     \
+    (SHUFFLED(a, b, EACH(HERE, stride)) + SHUFFLED(a, b, EACH(THERE, stride)))
+
+/* out[g] = the sum of the lanes of the g-th vector. Vectors are added crosswise in pairs until each lane
+ * is a part of the sum of one of them: a quarter of the instructions of one sum after the other. */
+INLINE void NAME(across)(VEC *v, REAL *out)
 {
-    QUARTER part[BYTES / 16];
-    memcpy(part, &v, sizeof v);
+#pragma GCC unroll 4
+    for (int g = 0; g < ROWS / 2; g++) v[g] = CROSSED(v[2 * g], v[2 * g + 1], 1);
+#if BYTES / SIZE > 2
 #pragma GCC unroll 2
-    for (int half = BYTES / 32; half; half /= 2)
-#pragma GCC unroll 2
-        for (int l = 0; l < half; l++) part[l] += part[l + half];
-    REAL sum = part[0][0] + part[0][1];
-    if (sizeof(REAL) == 4) sum += part[0][2 % (16 / sizeof(REAL))] + part[0][3 % (16 / sizeof(REAL))];
-    return sum;
+    for (int g = 0; g < ROWS / 4; g++) v[g] = CROSSED(v[2 * g], v[2 * g + 1], 2);
+#endif
+#if ROWS > 4
+    v[0] = CROSSED(v[0], v[1], 4);
+#endif
+#if BYTES / SIZE > ROWS
+    v[0] = CROSSED(v[0], v[0], ROWS);
+#endif
+    memcpy(out, v, ROWS * sizeof(REAL));
 }
+#undef HERE
+#undef THERE
+#undef CROSSED
 
 /* out[c][g] = sum_j z[g][j] Q[c][j] for ROWS rows and a few columns, held in registers. */
 INLINE void NAME(tile)(const REAL *z, const REAL *Q, int64_t width, int columns, int squared, REAL *out, ahead *next)
 {
-    VEC sum[ROWS][3];
-#pragma GCC unroll 8
-    for (int g = 0; g < ROWS; g++)
+    VEC sum[3][ROWS];
 #pragma GCC unroll 3
-        for (int c = 0; c < columns; c++) sum[g][c] = (VEC){0};
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 8
+        for (int g = 0; g < ROWS; g++) sum[c][g] = (VEC){0};
     for (int64_t j = 0; j < width; j += LANES) {
         VEC q[3];
         fetch(next);
@@ -60,13 +94,11 @@ INLINE void NAME(tile)(const REAL *z, const REAL *Q, int64_t width, int columns,
             HELD(v);
             if (squared) v *= v;
 #pragma GCC unroll 3
-            for (int c = 0; c < columns; c++) sum[g][c] += v * q[c];
+            for (int c = 0; c < columns; c++) sum[c][g] += v * q[c];
         }
     }
 #pragma GCC unroll 3
-    for (int c = 0; c < columns; c++)
-#pragma GCC unroll 8
-        for (int g = 0; g < ROWS; g++) out[c * GROUP + g] = NAME(across)(sum[g][c]);
+    for (int c = 0; c < columns; c++) NAME(across)(sum[c], out + c * GROUP);
 }
 
 INLINE void NAME(forward_as)(const REAL *z, const REAL *Q, int64_t width, int64_t q, int squared, REAL *out, ahead *next)
@@ -151,6 +183,7 @@ static TARGET void NAME(run)(const pass *p)
     REAL *back = S + p->s * width, *back_squares = back + p->columns * width;
     REAL *P = back_squares + p->square_columns * width, *PS = P + p->q * GROUP;
     REAL *R = PS + p->s * GROUP;
+    const int alike = p->x_bytes == sizeof(REAL) && p->x_column == sizeof(REAL);
     memset(z, 0, GROUP * width * sizeof(REAL));
     memset(back, 0, sums * width * sizeof(REAL));
     memset(R, 0, p->columns * GROUP * sizeof(REAL));
@@ -158,7 +191,8 @@ static TARGET void NAME(run)(const pass *p)
     NAME(padded)(S, width, p->S, p->s, d);
     for (int64_t start = 0; start < n; start += GROUP) {
         const int rows = n - start < GROUP ? (int)(n - start) : GROUP;
-        NAME(standardise)(p, start, rows, width, z);
+        if (alike && rows == GROUP) NAME(standardise_group)(p, start, width, z);
+        else NAME(standardise)(p, start, rows, width, z);
         if (rows < GROUP) memset(z + rows * width, 0, (GROUP - rows) * width * sizeof(REAL));
         ahead next = {p->x + (start + GROUP) * p->x_row};
         NAME(forward)(z, Q, width, p->q, P, &next);

@@ -2,39 +2,52 @@
 
 #define VEC NAME(vec)
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
+#define INDEX NAME(index)
+#define LIST NAME(list)
 #define QUARTER NAME(quarter)
+#if BYTES / SIZE == 16
+#define EACH EACH_OF_16
+#elif BYTES / SIZE == 8
+#define EACH EACH_OF_8
+#elif BYTES / SIZE == 4
+#define EACH EACH_OF_4
+#else
+#define EACH EACH_OF_2
+#endif
 typedef REAL VEC __attribute__((vector_size(BYTES)));
 typedef REAL QUARTER __attribute__((vector_size(16)));
+typedef WHOLE INDEX __attribute__((vector_size(BYTES)));
+
+/* A number per row of a group, wherever it lies. */
+typedef REAL LIST __attribute__((vector_size(GROUP * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 /* The residuals of a group, and their products with some of its products. */
 static TARGET void NAME(respond)(const pass *p, int64_t start, int rows, const REAL *P, const REAL *PS, REAL *R)
 {
     const REAL *constant = p->constant, *factor = p->factor, *y = p->y, *weight = p->weight;
-    REAL omega[GROUP] = {0}, target[GROUP] = {0};
-    for (int g = 0; g < rows; g++) {
-        omega[g] = weight ? weight[start + g] : 1;
-        target[g] = y ? y[start + g] : 0;
-    }
+    const LIST *products = (const LIST *)P, *squares = (const LIST *)PS;
+    LIST omega = {0}, target = {0};
+    if (y) memcpy(&target, y + start, rows * sizeof(REAL));
+    if (weight) memcpy(&omega, weight + start, rows * sizeof(REAL));
+    else
+        for (int g = 0; g < rows; g++) omega[g] = 1;
     for (int64_t i = 0; i < p->m; i++) {
-        const REAL *H = P + (p->right + i * p->k) * GROUP, *Zw = P + (p->k + i) * GROUP;
-        REAL r[GROUP];
-        for (int g = 0; g < GROUP; g++) r[g] = Zw[g];
-        for (int64_t a = 0; a < p->k; a++)
-            for (int g = 0; g < GROUP; g++)
-                r[g] += factor[a] * P[a * GROUP + g] * H[a * GROUP + g];
-        for (int g = 0; g < GROUP; g++) r[g] += constant[i] - target[g];
-        if (PS)
-            for (int g = 0; g < GROUP; g++) r[g] -= PS[i * GROUP + g];
-        REAL *out = R + i * GROUP;
-        for (int g = 0; g < GROUP; g++) out[g] = omega[g] * r[g];
-        for (int g = 0; g < GROUP; g++) {
-            p->total[i] += (double)out[g];
-            *p->loss += (double)(out[g] * r[g]);
-        }
-        REAL *action = R + (p->m + i * p->actions) * GROUP;
-        for (int64_t b = 0; b < p->actions; b++)
-            for (int g = 0; g < GROUP; g++)
-                action[b * GROUP + g] = out[g] * P[(p->action + b) * GROUP + g];
+        const LIST *H = products + p->right + i * p->k;
+        LIST r = products[p->k + i];
+        for (int64_t a = 0; a < p->k; a++) r += factor[a] * products[a] * H[a];
+        r += constant[i] - target;
+        if (PS) r -= squares[i];
+        const LIST out = omega * r, loss = out * r;
+        double sums[GROUP], losses[GROUP]; /* in halves: none of them waits for the one before */
+        for (int g = 0; g < GROUP; g++) sums[g] = out[g], losses[g] = loss[g];
+#pragma GCC unroll 3
+        for (int half = GROUP / 2; half; half /= 2)
+            for (int g = 0; g < half; g++) sums[g] += sums[g + half], losses[g] += losses[g + half];
+        p->total[i] += sums[0];
+        *p->loss += losses[0];
+        LIST *action = (LIST *)R + p->m + i * p->actions;
+        ((LIST *)R)[i] = out;
+        for (int64_t b = 0; b < p->actions; b++) action[b] = out * products[p->action + b];
     }
 }
 
@@ -51,11 +64,10 @@ static TARGET void NAME(hand_out)(const pass *p, int64_t start, int rows, const 
     const REAL *weight = p->pair_weight;
     for (int64_t t = 0; t < p->pairs;) { /* pairs are sorted by the sum they belong to */
         const int64_t sum = into[t];
-        REAL total[GROUP] = {0};
+        LIST total = {0};
         for (; t < p->pairs && into[t] == sum; t++)
-            for (int g = 0; g < GROUP; g++)
-                total[g] += weight[t] * P[left[t] * GROUP + g] * P[right[t] * GROUP + g];
-        memcpy((REAL *)p->quadratic + sum * p->n + start, total, rows * sizeof(REAL));
+            total += weight[t] * ((const LIST *)P)[left[t]] * ((const LIST *)P)[right[t]];
+        memcpy((REAL *)p->quadratic + sum * p->n + start, &total, rows * sizeof(REAL));
     }
 }
 
