@@ -3,10 +3,9 @@
 import shlex
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,11 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, make_classifier
+from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one
 from quadlin.cli.columns import warn_of_columns
-from quadlin.cli.machine import MachineOptions, make_machine
+from quadlin.cli.estimator import DEFAULTS, check_combination, make_estimator
+from quadlin.cli.fit_report import report_classes, report_fit
+from quadlin.cli.machine import MachineOptions
 from quadlin.cli.options import (
     WHOLE,
     Flag,
@@ -25,30 +26,17 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    hierarchy_of,
     lists_in,
     names_in,
 )
-from quadlin.cli.pairs import pairs_in
-from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
+from quadlin.cli.printing import print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
 from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
 from quadlin.data.cached import cached
-from quadlin.data.encoder import text_columns
 from quadlin.estimators.columns import Columns
-from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.pair_request import check_pairs
-from quadlin.estimators.parameters import check_options
-from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.explain.summary import found_pairs
 from quadlin.export.model_file import save
-
-CONSTANT = "none: not defined for a constant target"
-# What is chosen by folds, or not there.
-NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
-DEFAULTS = ModelOptions()
 
 
 def fit(
@@ -102,11 +90,11 @@ def fit(
     check_model_output(output, data)
     if checkpoint is not None:
         check_output(checkpoint, data, output)
-    _check_combination(one_pass, cv, engine, checkpoint, machine)
+    check_combination(one_pass, cv, engine, checkpoint, machine)
     source = open_rows(data, read, answer, classes=None if classify is False else "learn")
     streamed = one_pass or not source.again
     classify = source.labels is not None if classify is None else classify
-    estimator = _estimator(model, machine, source, cv, streamed, classify)
+    estimator = make_estimator(model, machine, source, cv, streamed, classify)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
@@ -137,86 +125,11 @@ def fit(
         checkpoint.unlink(missing_ok=True)
     seconds = time.perf_counter() - start
     if classify:
-        _report_classes(estimator, source, output, seconds, answer)
+        report_classes(estimator, source, output, seconds, answer)
         return
-    _report(estimator, source, output, streamed, r2, seconds, answer)
+    report_fit(estimator, source, output, streamed, r2, seconds, answer)
     if is_zero_or_one(estimator.target_moments_):
         print_note(ZERO_OR_ONE, answer.silent)
-
-
-def _check_combination(
-    one_pass: bool, cv: bool, engine: str, checkpoint: Path | None, machine: MachineOptions
-) -> None:
-    if machine.fm and cv:
-        raise UsageError("--fm learns its penalties from their posterior: leave --cv out.")
-    if machine.draws is not None and not machine.fm:
-        raise UsageError("--draws are those of a factorization machine: add --fm.")
-    if cv and (one_pass or checkpoint is not None or engine != "serial"):
-        raise UsageError("--cv cannot be combined with --one-pass, --checkpoint or --engine.")
-    if one_pass and engine != "serial":
-        raise UsageError("--one-pass reads the rows in order, so it cannot use another --engine.")
-
-
-def _estimator(
-    model: ModelOptions,
-    machine: MachineOptions,
-    source: Source,
-    cv: bool,
-    streamed: bool,
-    classify: bool,
-) -> Any:
-    params = {
-        **asdict(model),
-        "alpha": _alpha(model.alpha),
-        "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
-        "hierarchy": hierarchy_of(model.hierarchy),
-        "uncertainty": "robust" if model.robust_errors else model.uncertainty,
-    }
-    del params["robust_errors"]
-    if machine.fm:
-        if streamed and machine.draws is not None:
-            raise UsageError("--draws needs several passes over the rows, but there is only one.")
-        return _checked(make_machine(params, model, machine, classify, source))
-    if classify:
-        return _checked(make_classifier(params, model, cv))
-    if cv:
-        if not source.again:
-            raise UsageError("--cv reads the rows several times: save them to a file first.")
-        given = [name for name in NOT_WITH_CV if getattr(model, name) != getattr(DEFAULTS, name)]
-        if given:
-            raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
-        return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
-    if streamed:
-        asked = {
-            f"--loss {model.loss}": model.loss != "squared",
-            "--uncertainty": model.uncertainty,
-            "--robust-errors": model.robust_errors,
-        }
-        for option in [name for name, value in asked.items() if value]:
-            raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
-    return _checked(SecondOrderRegressor(**params))
-
-
-def _checked(estimator: Any) -> Any:
-    """Return an estimator whose parameters make sense."""
-    try:
-        check_options(estimator)
-        check_pairs(estimator)
-    except ValueError as error:
-        raise UsageError(error.args[0]) from None
-    return estimator
-
-
-def _alpha(text: str) -> float | str | tuple[float, float]:
-    if text == "auto":
-        return text
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
-        raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
-    return values[0] if len(values) == 1 else (values[0], values[1])
 
 
 @contextmanager
@@ -284,6 +197,16 @@ def _cross_validate(
     return r2
 
 
+def _learn_classes(
+    estimator: Any, rows: Iterable[Chunk], source: Source, checkpoint: Path | None
+) -> None:
+    """Learn classes from rows that are read once: the labels of a text, or 0 and 1."""
+    if checkpoint is not None:
+        raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
+    labels = [0, 1] if source.labels is None else list(source.labels)
+    estimator.partial_fit(rows, classes=labels)
+
+
 def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: bool) -> str:
     """Keep what was learned before Ctrl-C, and say where it is."""
     if checkpoint is not None and checkpoint.exists():
@@ -295,110 +218,3 @@ def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: 
         save(estimator, output)
         kept = f"the model of the last finished step is in {output}"
     return f"Stopped; {kept}. With --checkpoint FILE a fit can be continued."
-
-
-def _report(
-    model: Any,
-    source: Source,
-    output: Path,
-    streamed: bool,
-    r2: float | None,  # None where the objective is the mean squared error
-    seconds: float,
-    answer: OutputOptions,
-) -> None:
-    history, target = model.history_, model.target_moments_
-    varies = bool(target.varies(np.float64)[0])
-    if not varies:
-        r2 = None
-        if streamed:  # the other fits have warned
-            value = number(float(target.mean[0]))
-            text = f"The target is {value} in every row, so the model is constant."
-            warnings.warn(text, stacklevel=2)
-    elif r2 is None:
-        r2 = 1 - history[-1].loss / float(target.var[0])
-    if answer.quiet and not answer.json:
-        return
-    score = "D²" if model.loss == "poisson" else "R²"
-    passes = 1 if streamed else getattr(model, "n_passes_", history[-1].passes)
-    content = {
-        "model": str(output),
-        "rows": model.n_samples_seen_,
-        "dropped": source.dropped,
-        "features": len(model.coef_),
-        "rank": model.rank_,
-        "alpha": model.alpha_,
-        "eigenvalues": model.eigenvalues_,
-        "pairs": [pair._asdict() for pair in found_pairs(model)],
-        "status": model.status_.name,
-        "advice": message_text(model.status_.value),
-        "steps": model.n_iter_,
-        "passes": passes,
-        "loss": history[-1].loss,
-        "r2_last_batch" if streamed else f"{score[0]}2_train".lower(): r2,
-        "seconds": round(seconds, 3),
-    }
-    fit_text = number(r2) if varies else CONSTANT
-    walks = "1 pass" if passes == 1 else f"{passes:,} passes"
-    table = [
-        ["rows", f"{content['rows']:,}"],
-        ["features", f"{content['features']:,}"],
-        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_some(model)}"],
-        [f"{score} ({'last batch' if streamed else 'training'})", fit_text],
-        ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
-        ["model", str(output)],
-    ]
-    print_answer(content, aligned(table, ""), answer.json)
-
-
-def _learn_classes(
-    estimator: Any, rows: Iterable[Chunk], source: Source, checkpoint: Path | None
-) -> None:
-    """Learn classes from rows that are read once: the labels of a text, or 0 and 1."""
-    if checkpoint is not None:
-        raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
-    labels = [0, 1] if source.labels is None else list(source.labels)
-    estimator.partial_fit(rows, classes=labels)
-
-
-def _report_classes(
-    model: Any, source: Source, output: Path, seconds: float, answer: OutputOptions
-) -> None:
-    labels = model.classes_.tolist()
-    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
-    ranks = [part.rank_ for part in parts]
-    losses = [part.history_[-1].loss for part in parts]
-    content = {
-        "model": str(output),
-        "rows": model.n_samples_seen_,
-        "dropped": source.dropped,
-        "features": len(parts[0].coef_),
-        "classes": labels,
-        "rank": ranks[0] if len(parts) == 1 else ranks,
-        "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
-        "status": model.status_.name,
-        "advice": message_text(model.status_.value),
-        "steps": model.n_iter_,
-        "loss": losses[0] if len(parts) == 1 else losses,
-        "seconds": round(seconds, 3),
-    }
-    shown = ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")
-    note = "" if len(parts) == 1 else "   one model for each class against the rest"
-    table = [
-        ["rows", f"{content['rows']:,}"],
-        ["features", f"{content['features']:,}"],
-        ["classes", shown],
-        ["rank", ", ".join(map(str, ranks[:8])) + note],
-        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
-        ["status", f"{model.status_.name} in {seconds:.1f} s"],
-        ["model", str(output)],
-    ]
-    print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
-
-
-def _some(model: Any) -> str:
-    values, pairs = model.eigenvalues_, len(found_pairs(model))
-    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
-    shown += ", …" if len(values) > 5 else ""
-    if not len(values):
-        shown = "none" if pairs else "none: a linear model"
-    return shown + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")

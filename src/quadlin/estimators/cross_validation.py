@@ -37,7 +37,12 @@ from quadlin.storage import checkpointed
 from quadlin.stream.stream import FIXED
 
 LOW_RANKS = (1, 2, 4, 8)  # beside 0, where only penalties are given
-OWN = ("ranks", "alphas", "cv", "scoring")  # parameters that are not those of the estimator
+SEARCH_PARAMS = (
+    "ranks",
+    "alphas",
+    "cv",
+    "scoring",
+)  # that the estimator itself lacks
 
 
 class SecondOrderRegressorCV(SecondOrderRegressor):
@@ -204,7 +209,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 "Cross-validation holds its rows in memory: give arrays or a frame, or use "
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
             )
-        params = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in SEARCH_PARAMS}
         if self.loss == "poisson":
             raise ValueError(
                 'loss="poisson" cannot be combined with cross-validation, which compares squared '

@@ -22,23 +22,22 @@ from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.logistic_model import LogisticModel
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.export.record import (
-    EncoderRecord,
-    ModelRecord,
-    PairsRecord,
-    ScoresRecord,
+from quadlin.export.checks import (
     check_draws,
-    check_params,
     check_uncertainty,
     distinct,
     fields_of,
     fill_of,
+    require,
+)
+from quadlin.export.plain_values import (
+    check_params,
     labels_of,
     labels_record,
     params_record,
-    require,
     set_params,
 )
+from quadlin.export.record import EncoderRecord, ModelRecord, PairsRecord, ScoresRecord
 from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors

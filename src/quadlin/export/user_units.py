@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.export.record import require
+from quadlin.export.checks import require
 from quadlin.solve.fit_state import FitState
 from quadlin.stream.state import InvalidContentError
 

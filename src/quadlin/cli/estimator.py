@@ -1,0 +1,99 @@
+"""The estimator that the options of `quadlin fit` describe."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadlin.cli.classification import make_classifier
+from quadlin.cli.machine import MachineOptions, make_machine
+from quadlin.cli.options import ModelOptions, UsageError, hierarchy_of
+from quadlin.cli.pairs import pairs_in
+from quadlin.data import Source
+from quadlin.data.encoder import text_columns
+from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.pair_request import check_pairs
+from quadlin.estimators.parameters import check_options
+from quadlin.estimators.regressor import SecondOrderRegressor
+
+# What is chosen by folds, or not there.
+NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
+DEFAULTS = ModelOptions()
+
+
+def check_combination(
+    one_pass: bool, cv: bool, engine: str, checkpoint: Path | None, machine: MachineOptions
+) -> None:
+    """Refuse options that exclude each other."""
+    if machine.fm and cv:
+        raise UsageError("--fm learns its penalties from their posterior: leave --cv out.")
+    if machine.draws is not None and not machine.fm:
+        raise UsageError("--draws are those of a factorization machine: add --fm.")
+    if cv and (one_pass or checkpoint is not None or engine != "serial"):
+        raise UsageError("--cv cannot be combined with --one-pass, --checkpoint or --engine.")
+    if one_pass and engine != "serial":
+        raise UsageError("--one-pass reads the rows in order, so it cannot use another --engine.")
+
+
+def make_estimator(
+    model: ModelOptions,
+    machine: MachineOptions,
+    source: Source,
+    cv: bool,
+    streamed: bool,
+    classify: bool,
+) -> Any:
+    """Return the estimator that the options describe, with parameters that make sense."""
+    params = {
+        **asdict(model),
+        "alpha": _alpha(model.alpha),
+        "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
+        "hierarchy": hierarchy_of(model.hierarchy),
+        "uncertainty": "robust" if model.robust_errors else model.uncertainty,
+    }
+    del params["robust_errors"]
+    if machine.fm:
+        if streamed and machine.draws is not None:
+            raise UsageError("--draws needs several passes over the rows, but there is only one.")
+        return _checked(make_machine(params, model, machine, classify, source))
+    if classify:
+        return _checked(make_classifier(params, model, cv))
+    if cv:
+        if not source.again:
+            raise UsageError("--cv reads the rows several times: save them to a file first.")
+        given = [name for name in NOT_WITH_CV if getattr(model, name) != getattr(DEFAULTS, name)]
+        if given:
+            raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
+        return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
+    if streamed:
+        asked = {
+            f"--loss {model.loss}": model.loss != "squared",
+            "--uncertainty": model.uncertainty,
+            "--robust-errors": model.robust_errors,
+        }
+        for option in [name for name, value in asked.items() if value]:
+            raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
+    return _checked(SecondOrderRegressor(**params))
+
+
+def _checked(estimator: Any) -> Any:
+    """Return an estimator whose parameters make sense."""
+    try:
+        check_options(estimator)
+        check_pairs(estimator)
+    except ValueError as error:
+        raise UsageError(error.args[0]) from None
+    return estimator
+
+
+def _alpha(text: str) -> float | str | tuple[float, float]:
+    if text == "auto":
+        return text
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
+        raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
+    return values[0] if len(values) == 1 else (values[0], values[1])

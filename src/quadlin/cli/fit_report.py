@@ -1,0 +1,113 @@
+"""What `quadlin fit` prints of a fitted model."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadlin.cli.options import OutputOptions
+from quadlin.cli.printing import aligned, message_text, number, print_answer
+from quadlin.data import Source
+from quadlin.explain.summary import found_pairs
+
+CONSTANT = "none: not defined for a constant target"
+
+
+def report_fit(
+    model: Any,
+    source: Source,
+    output: Path,
+    streamed: bool,
+    r2: float | None,  # None where the objective is the mean squared error
+    seconds: float,
+    answer: OutputOptions,
+) -> None:
+    """Print what a fit of a number has come to, as a table or as JSON."""
+    history, target = model.history_, model.target_moments_
+    varies = bool(target.varies(np.float64)[0])
+    if not varies:
+        r2 = None
+        if streamed:  # the other fits have warned
+            value = number(float(target.mean[0]))
+            text = f"The target is {value} in every row, so the model is constant."
+            warnings.warn(text, stacklevel=2)
+    elif r2 is None:
+        r2 = 1 - history[-1].loss / float(target.var[0])
+    if answer.quiet and not answer.json:
+        return
+    score = "D²" if model.loss == "poisson" else "R²"
+    passes = 1 if streamed else getattr(model, "n_passes_", history[-1].passes)
+    content = {
+        "model": str(output),
+        "rows": model.n_samples_seen_,
+        "dropped": source.dropped,
+        "features": len(model.coef_),
+        "rank": model.rank_,
+        "alpha": model.alpha_,
+        "eigenvalues": model.eigenvalues_,
+        "pairs": [pair._asdict() for pair in found_pairs(model)],
+        "status": model.status_.name,
+        "advice": message_text(model.status_.value),
+        "steps": model.n_iter_,
+        "passes": passes,
+        "loss": history[-1].loss,
+        "r2_last_batch" if streamed else f"{score[0]}2_train".lower(): r2,
+        "seconds": round(seconds, 3),
+    }
+    fit_text = number(r2) if varies else CONSTANT
+    walks = "1 pass" if passes == 1 else f"{passes:,} passes"
+    table = [
+        ["rows", f"{content['rows']:,}"],
+        ["features", f"{content['features']:,}"],
+        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_eigenvalues(model)}"],
+        [f"{score} ({'last batch' if streamed else 'training'})", fit_text],
+        ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
+        ["model", str(output)],
+    ]
+    print_answer(content, aligned(table, ""), answer.json)
+
+
+def report_classes(
+    model: Any, source: Source, output: Path, seconds: float, answer: OutputOptions
+) -> None:
+    """Print what a fit of classes has come to."""
+    labels = model.classes_.tolist()
+    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
+    ranks = [part.rank_ for part in parts]
+    losses = [part.history_[-1].loss for part in parts]
+    content = {
+        "model": str(output),
+        "rows": model.n_samples_seen_,
+        "dropped": source.dropped,
+        "features": len(parts[0].coef_),
+        "classes": labels,
+        "rank": ranks[0] if len(parts) == 1 else ranks,
+        "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
+        "status": model.status_.name,
+        "advice": message_text(model.status_.value),
+        "steps": model.n_iter_,
+        "loss": losses[0] if len(parts) == 1 else losses,
+        "seconds": round(seconds, 3),
+    }
+    shown = ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")
+    note = "" if len(parts) == 1 else "   one model for each class against the rest"
+    table = [
+        ["rows", f"{content['rows']:,}"],
+        ["features", f"{content['features']:,}"],
+        ["classes", shown],
+        ["rank", ", ".join(map(str, ranks[:8])) + note],
+        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
+        ["status", f"{model.status_.name} in {seconds:.1f} s"],
+        ["model", str(output)],
+    ]
+    print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
+
+
+def _eigenvalues(model: Any) -> str:
+    values, pairs = model.eigenvalues_, len(found_pairs(model))
+    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
+    shown += ", …" if len(values) > 5 else ""
+    if not len(values):
+        shown = "none" if pairs else "none: a linear model"
+    return shown + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")

@@ -1,0 +1,77 @@
+"""Checks of the parts of a model file: what no fit could have written is refused."""
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.units import Units
+from quadlin.solve.gibbs import Draws
+from quadlin.solve.uncertainty import Uncertainty
+from quadlin.storage.tensor_file import JSON
+from quadlin.stream.state import InvalidContentError
+
+LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
+
+
+def distinct(items: Any) -> bool:
+    """Return whether no item comes twice."""
+    return len(set(items)) == len(items)
+
+
+def require(good: Any, what: str) -> None:
+    """Refuse a file, unless what it says is good."""
+    if not good:
+        raise InvalidContentError(f"{what} cannot be right")
+
+
+def fields_of(record: tuple[tuple[int, ...], ...], d: int) -> tuple[np.ndarray, ...]:
+    """Return the groups of features of a file."""
+    members = [j for field in record for j in field]
+    require(all(0 <= j < d for j in members), "a feature of a field")
+    require(distinct(members), "a feature in two fields")
+    return tuple(np.asarray(field, dtype=int) for field in record)
+
+
+def fill_of(record: JSON, columns: list[str]) -> dict[str, float] | None:
+    """Return what a file says stands for missing values, by column."""
+    if record is None:
+        return None
+    good = isinstance(record, list) and all(type(v) is float and isfinite(v) for v in record)
+    require(good and len(record) == len(columns), "the values that replace missing ones")
+    return dict(zip(columns, record, strict=True))
+
+
+def check_uncertainty(law: Uncertainty, units: Units) -> None:
+    """Refuse a law of errors that gives standard errors that are not numbers.
+
+    They are NaN where too few rows are left over to estimate the noise, and nowhere else.
+    """
+    arrays = [to_numpy(a) for a in (law.steps.E, law.steps.H, law.steps.w, law.steps.c)]
+    small = all(np.max(np.abs(a), initial=0.0) <= LARGEST_STEP for a in arrays)
+    sizes = (law.noise, law.error)
+    unknown = [not isfinite(size) for size in sizes]
+    require(small and (all(unknown) if law.left < 1 else not any(unknown)), "the standard errors")
+    require(all(size >= 0 for size in sizes if isfinite(size)), "the level of the noise")
+    same = (
+        np.array_equal(to_numpy(getattr(law.units, part)), to_numpy(getattr(units, part)))
+        for part in ("mean", "scale", "free", "rest")
+    )
+    require(all(same) and law.units.target == units.target, "the units of the standard errors")
+
+
+def check_draws(draws: Draws, fields: tuple[np.ndarray, ...], d: int) -> None:
+    """Refuse draws that cannot predict rows of these features."""
+    S, levels, K = draws.tables.shape
+    require(S > 0 and levels == d + len(fields) and len(draws.signs) + 1 == K, "the draws")
+    arrays = (draws.tables, draws.centred, draws.intercepts, draws.noises, draws.signs)
+    require(all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays), "the draws")
+    require(draws.tables.dtype == draws.centred.dtype == np.float32, "the type of the draws")
+    require(bool((draws.noises >= 0).all() and (np.abs(draws.signs) == 1).all()), "the draws")
+    layout, integers = draws.layout, all(a.dtype.kind == "i" for a in draws.layout.parts)
+    require(integers and not draws.history, "the draws")
+    same = len(layout.fields) == len(fields) and all(map(np.array_equal, layout.fields, fields))
+    require(same, "the fields of the draws")
+    columns = [int(j) for part in layout.parts for j in np.ravel(part)]
+    require(distinct(columns) and all(0 <= j < d for j in columns), "the columns of the draws")
