@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+LONGEST = 300  # lines of a module
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
@@ -41,6 +42,17 @@ def test_every_folder_of_the_package_is_a_room():
 def test_the_tests_mirror_the_rooms():
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     assert folders == set(rooms())
+
+
+def test_no_module_is_long_without_a_reason():
+    """The docstring of a longer module says why, in a line that begins with "Long because"."""
+    too_long = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        source = path.read_text()
+        reason = "\nLong because " in (ast.get_docstring(ast.parse(source)) or "")
+        if source.count("\n") > LONGEST and not reason:
+            too_long.append(str(path.relative_to(ROOT)))
+    assert not too_long
 
 
 def test_no_variable_has_a_name_that_says_nothing():

@@ -8,12 +8,10 @@ from quadlin.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
-    from quadlin.estimators.classifier import (
-        FactorizationMachineClassifier,
-        SecondOrderClassifier,
-    )
+    from quadlin.estimators.classifier import SecondOrderClassifier
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization import FactorizationMachineRegressor
+    from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
     from quadlin.estimators.phase import PhaseRetriever
     from quadlin.estimators.regressor import SecondOrderRegressor
     from quadlin.estimators.sensing import MatrixSensing
@@ -41,7 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
-    "FactorizationMachineClassifier": "quadlin.estimators.classifier",
+    "FactorizationMachineClassifier": "quadlin.estimators.factorization_classifier",
     "FactorizationMachineRegressor": "quadlin.estimators.factorization",
     "MatrixSensing": "quadlin.estimators.sensing",
     "Moments": "quadlin.core.moments",

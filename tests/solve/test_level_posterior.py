@@ -5,8 +5,8 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from field_problems import USERS, table
-from quadlin.solve.field_machine import FieldMachine, default_signs
-from quadlin.solve.field_rows import field_rows
+from quadlin.solve.field_machine import FieldMachine
+from quadlin.solve.field_rows import default_signs, field_rows
 from quadlin.solve.field_sums import squared_error, statistics
 from quadlin.solve.level_posterior import (
     at_patterns,

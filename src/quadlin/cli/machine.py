@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from quadlin.cli.options import MODEL, WHOLE, Flag, ModelOptions, UsageError
 from quadlin.data import Source
-from quadlin.estimators.classifier import FactorizationMachineClassifier
 from quadlin.estimators.factorization import FactorizationMachineRegressor
+from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
 
 NOT_OF_LABELS = ("loss", "polish", "max_memory", "uncertainty", "pairs", "hierarchy")
 

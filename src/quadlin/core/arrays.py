@@ -60,6 +60,22 @@ def canonical(X: csr_array) -> csr_array:
     return checked
 
 
+def assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
+    """Return CSR from (rows, column of each, value of each), whose columns come in order."""
+    size = sum(len(rows) for rows, _, _ in parts)
+    index = np.int32 if max(size, *shape) <= np.iinfo(np.int32).max else np.int64
+    indptr = np.zeros(shape[0] + 1, index)
+    for rows, _, _ in parts:
+        indptr[1 + rows] += 1
+    np.cumsum(indptr, out=indptr)
+    free, indices, data = indptr[:-1].copy(), np.empty(size, index), np.empty(size, dtype)
+    for rows, columns, values in parts:
+        spot = free[rows]
+        indices[spot], data[spot] = columns, values
+        free[rows] += 1
+    return csr_array((data, indices, indptr), shape=shape)
+
+
 def orthonormal(A: Array) -> Array:
     """Return an orthonormal basis that contains the span of the columns of `A` (d, q), q ≤ d."""
     return namespace(A).linalg.qr(A)[0]

@@ -9,7 +9,8 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.data.feeds import BaseFeed, Feed, Piece, spread
-from quadlin.data.source import Counts, PieceReader, Source
+from quadlin.data.piece_reader import Counts, PieceReader
+from quadlin.data.source import Source
 
 
 def cached(source: Source, max_bytes: float) -> Source:

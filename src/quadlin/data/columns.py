@@ -1,7 +1,7 @@
 """Columns of a frame: whether they are numbers or text, and rows that cannot be used."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -101,3 +101,17 @@ def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
                 mean=Option("missing", "mean"),
             )
         )
+
+
+def filled_numbers(
+    values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
+) -> np.ndarray:
+    """Return a column as numbers, its missing values filled."""
+    values = np.asarray(values)
+    if absent.any():
+        values = np.where(absent, fill.get(name, np.nan), values)
+        refuse_missing_rows(name, missing_in(values))
+    with np.errstate(over="ignore"):
+        numbers = values.astype(dtype)
+    refuse_rows(name, np.isinf(numbers), f"infinity or a value too large for {dtype}")
+    return numbers

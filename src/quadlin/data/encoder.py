@@ -10,17 +10,18 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array
 
+from quadlin.core.arrays import assembled
 from quadlin.data.array_table import ArrayTable, array_table
 from quadlin.data.columns import (
     Values,
+    filled_numbers,
     is_text,
     missing_in,
     refuse_missing_rows,
-    refuse_rows,
     values_of,
 )
-from quadlin.data.label_sets import LabelSets
-from quadlin.data.level_codes import Levels, level_codes
+from quadlin.data.label_sets import LabelSets, codes_of
+from quadlin.data.level_codes import Levels
 from quadlin.data.levels import LevelLearner, Where, may_be_numbers
 from quadlin.data.names import shortened
 
@@ -134,7 +135,7 @@ class TableEncoder:
             if fill is None and not isinstance(levels, LabelSets):
                 refuse_missing_rows(name, absent)
             if levels is None:
-                columns.append(_numbers(values, absent, name, self.dtype, fill or {}))
+                columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
                 continue
             codes, new = codes_of(values, levels)
             columns.append(codes)
@@ -157,7 +158,7 @@ class TableEncoder:
         for values, name, levels in parts:
             if levels is None:
                 absent = missing_in(values)
-                numbers = _numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
+                numbers = filled_numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
                 counts = ~absent * (1.0 if weight is None else weight)
                 if not counts.any():
                     raise ValueError(f"Column {name!r} has no value at all. Leave it out.")
@@ -188,7 +189,7 @@ class TableEncoder:
             for codes in values.reshape(n, -1).T if n else ():
                 rows = np.flatnonzero(codes >= 0)
                 parts.append((rows, first + codes[rows], 1))
-        return _assembled(parts, (n, len(self.names)), self.dtype)
+        return assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -276,47 +277,9 @@ class TableEncoder:
         raise ValueError(" ".join(sentences))
 
 
-def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int]:
-    """Return the positions of levels or labels, and how many rows have an unknown one."""
-    if isinstance(levels, LabelSets):
-        return levels.codes(values)
-    codes = level_codes(values, levels)
-    return codes, int((codes < 0).sum())
-
-
 def _held(name: str, now: str, levels: Levels | None) -> str:
     before = "numbers" if levels is None else "text"
     return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
-
-
-def _assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
-    """Put rows together from their columns, which come in order."""
-    size = sum(len(rows) for rows, _, _ in parts)
-    index = np.int32 if max(size, *shape) <= np.iinfo(np.int32).max else np.int64
-    indptr = np.zeros(shape[0] + 1, index)
-    for rows, _, _ in parts:
-        indptr[1 + rows] += 1
-    np.cumsum(indptr, out=indptr)
-    free, indices, data = indptr[:-1].copy(), np.empty(size, index), np.empty(size, dtype)
-    for rows, columns, values in parts:
-        spot = free[rows]
-        indices[spot], data[spot] = columns, values
-        free[rows] += 1
-    return csr_array((data, indices, indptr), shape=shape)
-
-
-def _numbers(
-    values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
-) -> np.ndarray:
-    """Return a column as numbers, its missing values filled."""
-    values = np.asarray(values)
-    if absent.any():
-        values = np.where(absent, fill.get(name, np.nan), values)
-        refuse_missing_rows(name, missing_in(values))
-    with np.errstate(over="ignore"):
-        numbers = values.astype(dtype)
-    refuse_rows(name, np.isinf(numbers), f"infinity or a value too large for {dtype}")
-    return numbers
 
 
 def _first_row(table: nw.DataFrame[Any], name: Any, label: str) -> str:

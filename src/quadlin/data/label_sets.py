@@ -14,7 +14,7 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns import Values, missing_in
-from quadlin.data.level_codes import label_of, level_codes
+from quadlin.data.level_codes import Levels, label_of, level_codes
 
 SEPARATOR = "|"
 SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
@@ -142,3 +142,11 @@ def warn_of_no_list(name: Any, separator: str) -> None:
             option=Option("multi_hot"),
         )
     )
+
+
+def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int]:
+    """Return the positions of levels or labels, and how many rows have an unknown one."""
+    if isinstance(levels, LabelSets):
+        return levels.codes(values)
+    codes = level_codes(values, levels)
+    return codes, int((codes < 0).sum())

@@ -11,7 +11,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.errors import SourceError
 from quadlin.data.feeds import Piece
-from quadlin.data.source import Counts
+from quadlin.data.piece_reader import Counts
 
 REMEDY = Message(
     "Use {drop} or {mean}, or fill it beforehand.",

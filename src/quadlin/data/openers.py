@@ -20,8 +20,8 @@ from quadlin.data.frames import FrameFeed
 from quadlin.data.iterators import open_iterator
 from quadlin.data.numpy_files import load_numpy
 from quadlin.data.options import OpenOptions, TableOptions
+from quadlin.data.piece_reader import PieceReader
 from quadlin.data.schema import TableFeed, table_reader
-from quadlin.data.source import PieceReader
 from quadlin.data.svmlight import open_line_stream, open_lines
 
 Opened = tuple[Feed, PieceReader, int | None]

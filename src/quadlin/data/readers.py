@@ -8,12 +8,14 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from quadlin.core.arrays import canonical
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns import missing_in, values_of
-from quadlin.data.encoder import TableEncoder, codes_of
+from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError, first_line
 from quadlin.data.feeds import Piece
+from quadlin.data.label_sets import codes_of
 from quadlin.data.missing import (
     UncheckedRows,
     cleaned,
@@ -22,7 +24,7 @@ from quadlin.data.missing import (
     settled,
 )
 from quadlin.data.names import shortened
-from quadlin.data.source import Counts
+from quadlin.data.piece_reader import Counts
 
 POLICIES = ("error", "drop", "mean")
 
@@ -39,6 +41,8 @@ class ArrayReader:
     missing: str = "error"
     fill: dict[str, float] | None = None
     encoder: TableEncoder | None = None
+    target: None = None  # no column of a table
+    labels: None = None
 
     @property
     def input_columns(self) -> tuple[Any, ...]:
@@ -53,10 +57,8 @@ class ArrayReader:
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
         X = self.raw(piece)
-        y, weight = (
-            _vector(piece.y, piece, "The target"),
-            _vector(piece.weight, piece, "The weight"),
-        )
+        y = _vector(piece.y, piece, "The target")
+        weight = _vector(piece.weight, piece, "The weight")
         if self.has_target != (y is not None):
             raise SourceError(
                 f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
@@ -72,14 +74,9 @@ class ArrayReader:
                 f"{len(self.names)} features."
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._sparse(piece.X) if self.sparse else _dense(piece.X, self.dtype)
-
-    def _sparse(self, X: Any) -> csr_array:
-        X = csr_array(X, dtype=self.dtype)
-        if not X.has_canonical_format:
-            X = X.copy()  # the rows may be the caller's
-            X.sum_duplicates()
-        return X
+            if self.sparse:
+                return canonical(csr_array(piece.X, dtype=self.dtype))
+            return _dense(piece.X, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from quadlin.data.means import Means, means_unknown
 from quadlin.data.missing import refuse_infinite_entry
 from quadlin.data.names import shortened
 from quadlin.data.options import TableOptions
+from quadlin.data.piece_reader import Counts
 from quadlin.data.readers import TableReader
-from quadlin.data.source import Counts, default_rows
+from quadlin.data.source import default_rows
 
 MANY_LABELS = 1000  # a text with more values is no label
 

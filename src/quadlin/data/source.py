@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import narwhals as nw
 import numpy as np
@@ -13,74 +13,9 @@ from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.errors import SourceError
-from quadlin.data.feeds import Feed, Piece
+from quadlin.data.feeds import Feed
+from quadlin.data.piece_reader import Counts, PieceReader
 from quadlin.data.prefetch import read_ahead
-
-
-class PieceReader(Protocol):
-    """Turns pieces into numbers."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Return the names of the features."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Return the dtype of X."""
-
-    @property
-    def encoder(self) -> TableEncoder | None:
-        """Return the encoder of text columns."""
-
-    @property
-    def fields(self) -> tuple[np.ndarray, ...]:
-        """Return the one-hot groups."""
-
-    @property
-    def sparse(self) -> bool:
-        """Tell whether X is CSR."""
-
-    @property
-    def has_target(self) -> bool:
-        """Tell whether there is a y."""
-
-    @property
-    def missing(self) -> str:
-        """Return what is done with missing values."""
-
-    @property
-    def fill(self) -> dict[str, float] | None:
-        """Return what missing numbers are filled with."""
-
-    @property
-    def input_columns(self) -> tuple[Any, ...]:
-        """Return the columns of a table that are the features; () where rows are arrays."""
-
-    @property
-    def kept_columns(self) -> Any:
-        """Return a frame without rows of the columns that ``keep`` names; None without them."""
-
-    def read(self, piece: Piece, counts: "Counts") -> Chunk:
-        """Return the rows of a piece that are kept, as numbers."""
-
-
-@dataclass
-class Counts:
-    """What a walk has counted."""
-
-    dropped: int = 0
-    unseen: dict[str, int] = field(default_factory=dict)
-
-    def add(self, other: "Counts") -> None:
-        """Add what another walk has counted."""
-        self.dropped += other.dropped
-        for name, count in other.unseen.items():
-            self.unseen[name] = self.unseen.get(name, 0) + count
-
-    def clear(self) -> None:
-        """Start again from zero, before a new walk."""
-        self.dropped = 0
-        self.unseen.clear()
 
 
 @dataclass(frozen=True)
@@ -173,7 +108,12 @@ class Source(BaseRows):
     @property
     def labels(self) -> tuple[str, ...] | None:
         """Return the labels that the targets are positions of; None where they are numbers."""
-        return getattr(self.reader, "labels", None)
+        return self.reader.labels
+
+    @property
+    def target(self) -> str | None:
+        """Return the name of the column that the targets were; None where they were none."""
+        return None if self.reader.target is None else str(self.reader.target)
 
     @property
     def title(self) -> str:

@@ -72,10 +72,7 @@ class Columns:
         """Return the columns of a source."""
         inputs = source.names if source.encoder is None else source.encoder.input_names
         names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
-        target = getattr(source.reader, "target", None)
-        return cls(
-            len(inputs), names, source.encoder, source.fill, None if target is None else str(target)
-        )
+        return cls(len(inputs), names, source.encoder, source.fill, source.target)
 
     def check_source(self, source: Source) -> None:
         """Refuse a source whose columns are not these."""
@@ -255,21 +252,6 @@ def encoded(
     if unseen:
         warn_unseen(unseen, learns)
     return X
-
-
-def warn_outside(count: int) -> None:
-    """Warn of rows whose features are held at a bound, if there are any."""
-    if count:
-        warn(
-            Message(
-                "{count} {rows} far outside the range of the training rows; the features in "
-                "question are held one training range beyond it. `extrapolates` tells which rows, "
-                "and {free} predicts them as they are.",
-                count=count,
-                rows="row lies" if count == 1 else "rows lie",
-                free=Option("extrapolation", "free"),
-            )
-        )
 
 
 def feature_names(estimator: Any) -> list[str]:

@@ -23,7 +23,7 @@ from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.pair_model import Request
+from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_stage import Plan
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status

@@ -24,7 +24,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import WIDEST, fit_logistic
-from quadlin.solve.pair_model import Request
+from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_part import PairTerms, Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_stage import (

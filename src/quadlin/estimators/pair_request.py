@@ -15,7 +15,7 @@ from quadlin.data.encoder import text_columns
 from quadlin.data.names import Name, positions_of
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.parameters import is_auto
-from quadlin.solve.pair_model import Request
+from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs import HIERARCHIES
 

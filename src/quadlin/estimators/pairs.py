@@ -7,7 +7,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.explain.pair_report import PairReport, empty_report, report_of
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_model import Request
+from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_stage import (
     Outcome,
     PairStage,

@@ -8,10 +8,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option, warn
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_collections import lazily
-from quadlin.estimators.columns import blocks_to_predict, warn_outside, warn_unseen
+from quadlin.estimators.columns import blocks_to_predict, warn_unseen
 from quadlin.estimators.explaining import Explaining
 
 
@@ -109,7 +110,7 @@ class Predicting(Explaining):
             inside, changed = self._trusted(rows)
             outside += changed
             yield rows, inside
-        warn_outside(outside)
+        _warn_outside(outside)
 
     def _chunks(self, source: Source) -> Iterator[tuple[Chunk, Array, Array]]:
         """Yield the rows of a source chunk by chunk, as they are and as they are predicted."""
@@ -121,6 +122,21 @@ class Predicting(Explaining):
             inside, changed = self._trusted(rows)
             outside += changed
             yield chunk, rows, inside
-        warn_outside(outside)
+        _warn_outside(outside)
         if source.unseen:
             warn_unseen(source.unseen)
+
+
+def _warn_outside(count: int) -> None:
+    """Warn of rows whose features are held at a bound, if there are any."""
+    if count:
+        warn(
+            Message(
+                "{count} {rows} far outside the range of the training rows; the features in "
+                "question are held one training range beyond it. `extrapolates` tells which rows, "
+                "and {free} predicts them as they are.",
+                count=count,
+                rows="row lies" if count == 1 else "rows lie",
+                free=Option("extrapolation", "free"),
+            )
+        )

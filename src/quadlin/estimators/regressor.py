@@ -1,4 +1,8 @@
-"""The regressor: its parameters, attributes and cost; most of what it does is in `base`."""
+"""The regressor: its parameters, attributes and cost; most of what it does is in `base`.
+
+Long because its docstring is the reference of every parameter and attribute, which the other
+estimators refer to.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,6 +1,5 @@
 """Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
 
-from numbers import Integral
 from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
@@ -11,7 +10,6 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.messages import Message, Option
 from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types, is_auto
 from quadlin.estimators.phase import raise_or_warn, search_effort
@@ -19,6 +17,7 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.sensing_rows import (
     as_pair,
     pair_of_rows,
+    rank_of_pairs,
     refuse_complex,
     warn_of_count,
     warn_of_diagonal,
@@ -277,24 +276,14 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     @unflagged
     def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
         A, B = pair_of_rows(pair)
-        rank = None if is_auto(self.rank) else self.rank
-        if rank is not None and (not isinstance(rank, Integral) or rank < 1):
-            option = Option("rank", rank)
-            raise ValueError(
-                Message('{option} must be a whole number ≥ 1, or "auto".', option=option)
-            )
-        if self.psd:
-            psd = Option("psd", True)
-            raise ValueError(
-                Message("{psd} needs a symmetric matrix: give one array of rows A.", psd=psd)
-            )
+        rank = rank_of_pairs(self.rank, self.psd)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
         if len(y) != A.shape[0]:
             raise ValueError(f"A and B have {A.shape[0]} rows, but y has {len(y)} entries.")
         weight = checked_weight(sample_weight, y)
         weight = np.ones(len(y)) if weight is None else weight
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        result = sense(A, B, y, weight, None if rank is None else int(rank), effort, seed)
+        result = sense(A, B, y, weight, rank, effort, seed)
         self.left_, self.values_, self.right_ = result.U, result.s, result.V
         self.status_, self.history_ = result.status, result.history
         self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]

@@ -1,5 +1,6 @@
 """The vectors that measure a matrix, as rows or pairs of rows, checked before use."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
-from quadlin.estimators.parameters import float_types
+from quadlin.estimators.parameters import float_types, is_auto
 
 
 def refuse_complex(rows: Any) -> None:
@@ -40,6 +41,18 @@ def pair_of_rows(pair: tuple[Any, ...]) -> tuple[Any, Any]:
             "row of each."
         )
     return A, B
+
+
+def rank_of_pairs(rank: Any, psd: bool) -> int | None:
+    """Return the rank that is asked for, None for the best one; refuse what pairs cannot have."""
+    auto = is_auto(rank)
+    if not auto and (not isinstance(rank, Integral) or rank < 1):
+        option = Option("rank", rank)
+        raise ValueError(Message('{option} must be a whole number ≥ 1, or "auto".', option=option))
+    if psd:
+        text = "{psd} needs a symmetric matrix: give one array of rows A."
+        raise ValueError(Message(text, psd=Option("psd", True)))
+    return None if auto else int(rank)
 
 
 def warn_of_count(n: int, rank: int, unknowns: int) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.version import __version__
-from quadlin.estimators.classifier import FactorizationMachineClassifier, SecondOrderClassifier
+from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.coupling import COUPLINGS
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.factorization import FactorizationMachineRegressor
+from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.logistic_model import LogisticModel

@@ -40,12 +40,6 @@ class Sweep(NamedTuple):
     bound: float = np.nan  # of the log evidence, where inference is variational
 
 
-def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
-    """Return +1 where signs do not matter, between two entities, else both signs in turn."""
-    alike = len(rows.entities) == 2 and not rows.loose
-    return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)
-
-
 class FieldMachine:
     """The state of inference: levels, means and precisions of groups, noise."""
 

@@ -191,3 +191,9 @@ def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
             "must have a 1 in exactly one of them."
         )
     return np.asarray(levels.indices, dtype=np.intp)
+
+
+def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
+    """Return +1 where signs do not matter, between two entities, else both signs in turn."""
+    alike = len(rows.entities) == 2 and not rows.loose
+    return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
+from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_predict import PREDICTIONS, Layout, predict_all
-from quadlin.solve.field_rows import field_rows
+from quadlin.solve.field_rows import default_signs, field_rows
 
 BYTES = 2**28  # most memory that the kept draws may take
 BURN_IN = 60  # sweeps before the draws that are kept

@@ -38,6 +38,12 @@ class Joint:
         """Return the products with their coefficients."""
         return PairTerms(self.fit.i, self.fit.j, self.fit.coef)
 
+    @property
+    def cost(self) -> float:
+        """Return what the criterion charges for the products, whatever they explain."""
+        criterion = self.search.criterion
+        return criterion(1.0, self.fit.dof, self.fit.taken) - criterion(1.0, 0, 0)
+
 
 @dataclass(frozen=True)
 class Regression:

@@ -12,78 +12,31 @@ row, and what it costs to have chosen them among all p products.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import MANY_ROWS, Rival, Search
-from quadlin.solve.candidates import BEGIN
-from quadlin.solve.evidence import maximised
-from quadlin.solve.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.pair_choice import SMALLEST, Criterion
+from quadlin.solve.pair_composite import Beside, Composite, Request
+from quadlin.solve.pair_evidence import evidence_beside
 from quadlin.solve.pair_joint import Joint, joined, settled
 from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_screen import WORTH_A_LOOK, Group, Screen
-from quadlin.solve.pair_split import split
+from quadlin.solve.pair_split import absorbed_pairs
 from quadlin.solve.pair_sums import Columns, FirstLook, ProductMoments, first_look
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import MOST_PAIRS, PairSearch
-from quadlin.solve.tangent_gram import tangent_gram
-from quadlin.solve.types import Options, Problem
+from quadlin.solve.types import Options
 
 STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 ROUNDS = 3  # of pairs and what is fitted beside them
-SETTLED = 0.2  # the relative change of penalties that ends them
-
-
-@dataclass(frozen=True)
-class Request:
-    """Which pairs are wanted."""
-
-    most: int | None = None  # at most; None is the search's own limit
-    given: tuple[tuple[int, int], ...] | None = None  # exactly these
-    hierarchy: str | None = None
-    asked: bool = True  # by the user; else the rows are looked at first, and only a little
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What is fitted beside pairs: w and L, with their penalties."""
-
-    model: Model
-    alpha: Alpha
-
-    @property
-    def rank(self) -> int:
-        """Return the rank of L."""
-        return int(self.model.s.shape[0])
-
-
-@dataclass(frozen=True)
-class Composite:
-    """Pairs and what is beside them."""
-
-    joint: Joint
-    alpha: Alpha  # of w and of L
-    value: float  # log evidence
-
-    @property
-    def rank(self) -> int:
-        """Return the rank of L."""
-        return int(self.joint.search.columns.model.U.shape[1])
-
-    @cached_property
-    def left_out(self) -> float:
-        """Return the mean squared error of rows left out, of the standardised target: a walk."""
-        return self.joint.search.left_out_error()
 
 
 @dataclass
@@ -154,8 +107,9 @@ class Composer:
             small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
             return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
-        better = best is not None and best.value > self._evidence(self.rows, start)
-        return best if best is not None and better and self._agree(best, start) else None
+        if best is None or best.value <= self._evidence(self.rows, start):
+            return None
+        return best if self._agree(best, start) else None
 
     def alone(self, ridge: Beside) -> Composite | None:
         """Return pairs beside ridge regression if they leave nothing of low rank, else None.
@@ -240,15 +194,9 @@ class Composer:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
         if not start.rank or self.moments is None:
             return None
-        U, s, free = (
-            to_numpy(a).astype(float) for a in (start.model.U, start.model.s, start.model.free)
-        )
-        M = (U * s) @ U.T
-        M[np.diag_indices(self.d)] *= free
-        C = to_numpy(self.moments.second) / self.moments.weight
         noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
         most = MOST_PAIRS if self.request.most is None else self.request.most
-        return split(M, start.rank, C, float(self.n_rows), noise, most)
+        return absorbed_pairs(start.model, self.moments, float(self.n_rows), noise, most)
 
     def _no_error(self, loss: float) -> bool:
         return loss <= SMALLEST * self.n_rows * self.units.target.power
@@ -257,36 +205,31 @@ class Composer:
         """Return pairs and the rank to fit to what they leave; None is the best one."""
         if not self.choose_rank:
             return joint.terms, start.rank
-        pairs_alone = not joint.search.columns.model.U.shape[1]
-        linear = pairs_alone and not joint.search.looks_low_rank(CLEAR)
-        return joint.terms, 0 if linear else None
+        low_rank = joint.search.columns.model.U.shape[1] or joint.search.looks_low_rank(CLEAR)
+        return joint.terms, None if low_rank else 0
 
     def _search(self, beside: Beside) -> PairSearch:
         third = max(beside.alpha[1] if self.penalise else 0.0, self.least_penalty)
         alpha = (*beside.alpha, third)
-        given, features = self.request.given, None
+        given, hierarchy = self.request.given, self.request.hierarchy
         if self.wide and given is None:
-            hierarchy, fields = self.request.hierarchy, self.fields
-            rows, units, model = self.rows, self.units, beside.model
             return sparse_search(
-                rows,
-                units,
-                model,
+                self.rows,
+                self.units,
+                beside.model,
                 hierarchy=hierarchy,
-                fields=fields,
+                fields=self.fields,
                 alpha=alpha,
                 noise=self.noise,
             )
-        if self.wide:
-            features = np.unique(np.array(given))
         return PairSearch(
             self.rows,
             self.units,
             model=beside.model,
             alpha=alpha,
-            hierarchy=self.request.hierarchy if given is None else None,
+            hierarchy=hierarchy if given is None else None,
             fields=self.fields,
-            features=features,
+            features=np.unique(np.array(given)) if self.wide else None,
             moments=self.moments,
             noise=self.noise,
         )
@@ -322,40 +265,16 @@ class Composer:
 
     def _valued(self, joint: Joint, beside: Beside) -> Composite:
         """Return pairs with their value: the evidence of what they leave, less what they cost."""
-        fit, criterion = joint.fit, joint.search.criterion
-        cost = criterion(1.0, fit.dof, fit.taken) - criterion(1.0, 0, 0)
         rest = less_pairs(self.rows, joint.terms, self.units)
         evidence = self._evidence(rest, replace(beside, model=joint.model))
-        return Composite(joint, beside.alpha, evidence - cost / 2)
+        return Composite(joint, beside.alpha, evidence - joint.cost / 2)
 
     def _evidence(self, rows: Rows, beside: Beside) -> float:
-        """Return the log evidence of a rank, at its best penalties."""
-        k, weight = beside.rank, float(self.n_rows)
-        search = self.search
+        """Return the log evidence of the rank that is fitted to these rows."""
+        n, search = self.n_rows, self.search
         if rows is not self.rows:
-            search = Search(rows, self.units, self.options, self.n_rows, weight, self.seed)
-        dof = degrees_of_freedom(self.d, k, **self.options.parts)
-        if not k:
-            return search.ridge().evidence
-        if dof > EXACT_COLUMNS and k < self.d:
-            ridge = self.refit(rows, 0)
-            before, after = (self._loss(rows, model) for model in (ridge.model, beside.model))
-            more = evidence_of_rank(before, after, weight - self.d - 1, dof - self.d - 1)
-            return search.ridge().evidence + more
-        if k == self.d:
-            candidate = search.candidate(k)
-        else:
-            tangent = tangent_gram(rows, self.units, self.options, beside.model.U)
-            gram = tangent.centred(weight)
-            begin = np.log(np.maximum(beside.alpha, 1e-9 * weight) / gram.weight).tolist()
-            starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
-            candidate = search.noted(k, maximised(gram, starts), beside.model, tangent)
-        assert candidate is not None
-        return candidate.merit
-
-    def _loss(self, rows: Rows, model: Model) -> float:
-        problem = Problem(rows, self.units, self.options, np.random.default_rng(self.seed))
-        return problem.sums(model, squares=False).loss
+            search = Search(rows, self.units, self.options, n, float(n), self.seed)
+        return evidence_beside(search, beside, lambda: self.refit(rows, 0).model)
 
     def _with_given(self, start: Beside) -> Composite:
         """Return exactly the pairs that were given, with the rank and penalties beside them."""
@@ -363,36 +282,14 @@ class Composer:
         beside = start
         for attempt in range(ROUNDS):
             search = self.plain if self.choose_rank and not attempt else self._search(beside)
-            joint = Joint(search, search.tested(i, j))
-            joint = joined(joint, self._options(beside), self.seed)
+            joint = joined(Joint(search, search.tested(i, j)), self._options(beside), self.seed)
             if not (self.choose_rank or self.choose_alpha):
                 break
             last = attempt == ROUNDS - 1
             rest = less_pairs(self.rows, joint.terms, self.units)
             again = beside if last else self.refit(rest, None if self.choose_rank else start.rank)
-            if attempt and (last or _same(again, beside)):
+            if attempt and (last or again.is_like(beside)):
                 break
             beside = again
         fit = joint.search.tested(i, j)  # with the standard errors of the last model
         return Composite(Joint(joint.search, fit), beside.alpha, 0.0)
-
-
-def _same(a: Beside, b: Beside) -> bool:
-    """Tell whether two fits have the same rank and about the same penalties."""
-    return a.rank == b.rank and bool(np.allclose(a.alpha, b.alpha, rtol=SETTLED))
-
-
-def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
-    r"""Return the log of the Bayes factor of `dof` parameters, their prior variance the likeliest.
-
-    .. math:: \max_g\; \tfrac{N - q}{2} \log(1 + g)
-              - \tfrac{N}{2} \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0})
-
-    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), F the gain per parameter in units of the noise.
-    """
-    if dof >= rows - 1 or before <= 0:
-        return 0.0
-    left = min(max(after / before, SMALLEST), 1.0)
-    F = (1 - left) / dof / (left / (rows - dof))
-    g = max(F - 1, 0.0)
-    return ((rows - dof) * log(1 + g) - rows * log(1 + g * left)) / 2

@@ -9,13 +9,26 @@ from math import log
 
 import numpy as np
 
-from quadlin.core.arrays import lead
+from quadlin.core.arrays import lead, to_numpy
+from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_part import PairTerms
+from quadlin.solve.pair_sums import ProductMoments
 
 TURNS = 30
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried
 MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone are tried
+
+
+def absorbed_pairs(
+    model: Model, moments: ProductMoments, rows: float, noise: float, most: int
+) -> tuple[PairTerms, int] | None:
+    """Return the pairs that the L of a model seems to have absorbed; see `split`."""
+    U, s, free = (to_numpy(a).astype(float) for a in (model.U, model.s, model.free))
+    M = (U * s) @ U.T
+    M[np.diag_indices(len(M))] *= free
+    C = to_numpy(moments.second) / moments.weight
+    return split(M, len(s), C, rows, noise, most)
 
 
 def split(

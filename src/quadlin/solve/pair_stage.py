@@ -15,8 +15,9 @@ from quadlin.solve.automatic import Search
 from quadlin.solve.choice import Automatic, fit_choosing, search_of
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
+from quadlin.solve.pair_composite import Beside, Composite, Request
 from quadlin.solve.pair_joint import Joint
-from quadlin.solve.pair_model import Beside, Composer, Composite, Request
+from quadlin.solve.pair_model import Composer
 from quadlin.solve.pair_part import Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_uncertainty import pair_uncertainty

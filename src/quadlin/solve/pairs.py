@@ -19,8 +19,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
-from quadlin.solve.pair_errors import RobustErrors
-from quadlin.solve.pair_fit import Pair, PairFit
+from quadlin.solve.pair_fit import Pair, PairFit, RobustErrors
 from quadlin.solve.pair_projection import Projected
 from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_screen import Group, Screen

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.solve.field_machine import FieldMachine, Sweep, default_signs
+from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_predict import Layout, predict_all
-from quadlin.solve.field_rows import field_rows
+from quadlin.solve.field_rows import default_signs, field_rows
 
 
 @dataclass(frozen=True)
