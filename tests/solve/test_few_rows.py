@@ -17,7 +17,7 @@ from quadlin.solve.few_rows import fit_from_few, sample_sizes
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.restarts import products_of
 from quadlin.solve.sample import sample_of
-from quadlin.solve.types import Options, Status
+from quadlin.solve.types import Options, Problem, Status
 
 D, K = 40, 5
 DOF = degrees_of_freedom(D, K)
@@ -220,6 +220,26 @@ def test_an_interrupt_in_a_sample_leaves_its_model(monkeypatch):
     assert solution.status is Status.interrupted
     assert solution.units is units
     assert solution.history[-1].loss < solution.history[0].loss
+
+
+def test_a_callback_sees_the_steps_on_a_sample_and_can_stop_there():
+    _, rows, surveyed, maker, units = problem(0.0, 60)
+    everything, passes = fit_from_few(rows, units, Options(rank=K), maker, surveyed.tally, 0)[0], []
+    losses = []
+
+    def stop(solution):
+        assert solution.units is units
+        passes.append(solution.history[-1].passes)
+        losses.append(Problem(rows, units, Options(rank=K), None).sums(solution.model).loss)
+        return losses[-1] < 1e-6 * losses[0]  # of all rows, as the model is in their units
+
+    rows = Rows.of(rows.engine.source)
+    solution, _ = fit_from_few(rows, units, Options(rank=K), maker, surveyed.tally, 0, stop)
+    assert solution.status is Status.stopped
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] / losses[0] < 1e-6
+    # What looked at all rows was the test.
+    assert passes[-1] - len(passes) < everything.history[-1].passes
 
 
 def test_few_features_and_many_rows_begin_on_a_sample_as_well(monkeypatch):

@@ -20,6 +20,7 @@ from quadlin.data.names import position_of
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
 SCATTERED = 1000  # most 0/1 columns among which fields are sought that are not side by side
 FIRST_ROWS = 64  # of a chunk, which show cheaply that most columns are not 0/1
+TELLING_ROWS = 256  # of a chunk, which show that most 0/1 columns have no others to make a field of
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,19 @@ class FieldCounts:
     >>> import numpy as np
     >>> rows = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
     >>> both = field_counts(Chunk(rows[:1], None, None)) + field_counts(Chunk(rows[1:], None, None))
-    >>> both.rows, both.ones, both.binary
+    >>> both.rows, both.ones, both.eligible
     (2, array([1, 1, 0]), array([ True,  True, False]))
     """
 
     rows: int
-    binary: np.ndarray  # (d,), whether all entries are 0 or 1
-    ones: np.ndarray  # (d,), ones of each 0/1 column
+    eligible: np.ndarray  # (d,), whether all entries are 0 or 1, and no row rules a field out
+    ones: np.ndarray  # (d,), ones of each such column
     after: np.ndarray  # (d,), the nearest later column that is 1 in a row where this one is
 
     def __add__(self, other: "FieldCounts") -> "FieldCounts":
         return FieldCounts(
             self.rows + other.rows,
-            self.binary & other.binary,
+            self.eligible & other.eligible,
             self.ones + other.ones,
             np.minimum(self.after, other.after),
         )
@@ -59,24 +60,27 @@ class Flags(Additive):
 def field_counts(chunk: Chunk) -> FieldCounts:
     """Count the ones of the 0/1 columns of a chunk, and which of them occur together."""
     d = int(chunk.X.shape[1])
-    binary, after = np.zeros(d, dtype=bool), np.full(d, d)
+    eligible, after = np.zeros(d, dtype=bool), np.full(d, d)
     first = rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
     columns = np.flatnonzero(_zero_or_one(first))
+    if 0 < len(columns) <= SCATTERED and not issparse(chunk.X):
+        some = slice(0, min(TELLING_ROWS, int(chunk.X.shape[0])))
+        columns = columns[_may_have_partners(rows_that_count(chunk, columns, some))]
     if not len(columns):
-        return FieldCounts(_count(chunk), binary, np.zeros(d, dtype=np.int64), after)
+        return FieldCounts(_count(chunk), eligible, np.zeros(d, dtype=np.int64), after)
     B = rows_that_count(chunk, columns)
     # Five times as fast as B.nonzero() where B is dense.
     row, at = B.nonzero() if issparse(B) else np.divmod(np.flatnonzero(B != 0), B.shape[1] or 1)
     value = B.data[B.data != 0] if issparse(B) else B[row, at]
-    binary[columns] = True
-    binary[columns[at[value != 1]]] = False
+    eligible[columns] = True
+    eligible[columns[at[value != 1]]] = False
     order = np.lexsort((at, row)) if issparse(B) and not B.has_sorted_indices else slice(None)
     row, at = row[order], columns[at[order]]
     same = row[1:] == row[:-1]
     p, q = at[:-1][same], at[1:][same]
-    binary[p[p == q]] = False  # an entry stored twice is a two
+    eligible[p[p == q]] = False  # an entry stored twice is a two
     np.minimum.at(after, p, q)
-    return FieldCounts(int(B.shape[0]), binary, np.bincount(at, minlength=d), after)
+    return FieldCounts(int(B.shape[0]), eligible, np.bincount(at, minlength=d), after)
 
 
 def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
@@ -141,7 +145,7 @@ def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
         return ()
     counts: FieldCounts = reduce(field_counts)
     n, ones = counts.rows, counts.ones.copy()
-    ones[~counts.binary] = n + 1  # no group can contain them
+    ones[~counts.eligible] = n + 1  # no group can contain them
     fields = _adjacent(ones, counts.after, n)
     free = (ones > 0) & (ones < n)
     for field in fields:
@@ -243,6 +247,16 @@ def _zero_or_one(B: Any) -> np.ndarray:
     binary = np.ones(B.shape[1], dtype=bool)
     binary[B.indices[(B.data != 0) & (B.data != 1)]] = False
     return binary
+
+
+def _may_have_partners(B: np.ndarray) -> np.ndarray:
+    """Tell which columns may belong to a field, by some rows.
+
+    Every row must be 1 in the column or in one that is never 1 beside it.
+    """
+    B = (B != 0).astype(np.float32)
+    apart = (B.T @ B == 0).astype(np.float32)
+    return np.asarray(((B @ apart + B) > 0).all(axis=0))
 
 
 def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:

@@ -27,9 +27,8 @@ class FitCallbacks:
         self.estimator, self.rows = estimator, {"X": X, "y": y}
         self.root: Any = None
         if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
-            # How many rounds of reweighting there will be is not known in advance.
-            steps = estimator.max_iter if estimator.loss == "squared" else None
-            self.root = estimator._init_callback_context(max_subtasks=steps)
+            # How many samples and rounds of reweighting there will be is not known in advance.
+            self.root = estimator._init_callback_context(max_subtasks=None)
             self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
 
     @property

@@ -47,7 +47,12 @@ class Stage:
 
     def model(self, units: Units) -> Model:
         """Return the model in the units of other rows."""
-        return in_units(self.solution.model, self.solution.units, units)
+        return restated(self.solution, units).model
+
+
+def restated(solution: Solution, units: Units) -> Solution:
+    """Return a solution in the units of other rows; its history is that of its own."""
+    return replace(solution, model=in_units(solution.model, solution.units, units), units=units)
 
 
 def sample_sizes(n: float, d: int, dof: int) -> list[int]:
@@ -76,6 +81,8 @@ def fit_from_few(
 ) -> tuple[Solution, Whitener] | None:
     """Fit samples of growing size and then all rows; None where a sample is of no help.
 
+    `on_step` sees the steps on samples as well, with the sample's own losses.
+
     Passes: two and 80 walks over three rows per parameter without noise; 8 and 25 with it.
     Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
@@ -88,13 +95,14 @@ def fit_from_few(
         return None
     largest = sample_of(rows, sizes[-1] / n, tally.rows)
     stage: Stage | None = None
+    watch = None if on_step is None else lambda solution: on_step(restated(solution, units))
     for size in sizes:
         few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
         first, second = (a * size / n for a in options.alpha)
         scaled = replace(options, alpha=(first, second))
-        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage)
-        if stage.solution.status is Status.interrupted:
-            return replace(stage.solution, model=stage.model(units), units=units), stage.white
+        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage, watch)
+        if stage.solution.status in (Status.interrupted, Status.stopped):
+            return restated(stage.solution, units), stage.white
     del largest, few  # all rows need the memory
     if stage is None or not stage.clear:
         return None
@@ -124,6 +132,7 @@ def _fit_sample(
     error: float,
     seed: int,
     before: Stage | None,
+    on_step: OnStep = None,
 ) -> Stage:
     """Fit a sample to its own error, from the smaller one before where that was clear."""
     surveyed = survey(few)
@@ -132,10 +141,11 @@ def _fit_sample(
     problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
     if before is not None and before.clear:
         white = sharp_whitener(before.white, problem, ridge)
-        solution = follow(problem, polish(problem, white, before.model(units), near=True))
+        method = polish(problem, white, before.model(units), near=True)
     else:
         white = whitener(few, units, options.whiten, ridge, rng)
-        solution = follow(problem, polish(problem, white))
+        method = polish(problem, white)
+    solution = follow(problem, method, on_step)
     return Stage(solution, white, _is_clear(solution, white, options, error))
 
 
