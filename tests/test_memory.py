@@ -8,7 +8,7 @@ import quadlin.stream.anneal as annealing
 import quadlin.stream.beginning as beginning
 import quadlin.stream.start as starts
 import quadlin.stream.stream as streams
-from quadlin import SecondOrderRegressor
+from quadlin import SecondOrderClassifier, SecondOrderRegressor
 from quadlin.stream.memory import NUMBERS
 
 D, K, BATCH = 400, 4, 4000  # the first batch has two rows per parameter at least
@@ -78,15 +78,16 @@ STRICT_D, STRICT_ROWS = 800, 250
 STRICT = rows(STRICT_ROWS, 2, STRICT_D)
 
 
-def keep_no_row(monkeypatch, calls):
+def keep_no_row(monkeypatch, calls, estimator=SecondOrderRegressor):
     """Stream the same rows again and again, through every stage, in batches of few rows."""
     # Batches are counted and not kept, so short ones take as much as long ones.
     monkeypatch.setattr(streams, "degrees_of_freedom", lambda *_, **__: 20)
     monkeypatch.setattr(starts, "SIGNIFICANT", 0.0)  # the power iteration ends after one batch
     monkeypatch.setattr(beginning, "contracts", lambda *_: False)  # and so do steps of full length
-    model = SecondOrderRegressor(rank=K, max_memory="minimal", batch_size=200, random_state=0)
+    model = estimator(rank=K, max_memory="minimal", batch_size=200, random_state=0)
+    named = {"classes": [0, 1]} if estimator is SecondOrderClassifier else {}
     for X, y in calls:
-        model.partial_fit(X, y)
+        model.partial_fit(X, y, **named)
     assert model.fitted_.stream.start is None  # the steps are a mean by now
 
 
@@ -111,3 +112,17 @@ def test_a_strict_stream_of_correlated_features_holds_no_more(monkeypatch):
 def test_a_strict_stream_holds_no_more_when_rows_come_in_tens(monkeypatch):
     cuts = [slice(start, start + 10) for start in range(0, STRICT_ROWS, 10)]
     keep_no_row(monkeypatch, [(STRICT[0][cut], STRICT[1][cut]) for cut in cuts * 5])
+
+
+LABELLED = [(X, (y > 0).astype(np.int64)) for X, y in (STRICT, CORRELATED)]
+
+
+@pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + STRICT[0].nbytes} B")
+def test_a_strict_stream_of_labels_holds_no_more(monkeypatch):
+    keep_no_row(monkeypatch, [LABELLED[0]] * 6, SecondOrderClassifier)
+
+
+@pytest.mark.limit_memory(f"{NUMBERS_OF_A_STRICT_STREAM + CORRELATED[0].nbytes} B")
+def test_a_strict_stream_of_labels_of_correlated_features_holds_no_more(monkeypatch):
+    monkeypatch.setattr(annealing, "STEPS", 2)
+    keep_no_row(monkeypatch, [LABELLED[1]] * 10, SecondOrderClassifier)

@@ -15,11 +15,7 @@ from quadlin.data import Source, SourceError
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.logistic_model import LogisticModel
 
-NOT_OF_CLASSES = (
-    "loss",
-    "polish",
-    "max_memory",
-)  # options that only a regression has
+NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 LABEL = "prediction"  # the column of labels
 ZERO_OR_ONE = (
     "The target has only the values 0 and 1. For probabilities of the two, use --classify."

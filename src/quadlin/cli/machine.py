@@ -10,7 +10,7 @@ from quadlin.data import Source
 from quadlin.estimators.factorization import FactorizationMachineRegressor
 from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
 
-NOT_OF_LABELS = ("loss", "polish", "max_memory", "uncertainty", "pairs", "hierarchy")
+NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
 
 
 @Parameter(name="*", group=MODEL)

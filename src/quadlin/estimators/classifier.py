@@ -58,7 +58,11 @@ class SecondOrderClassifier(LogisticModel):
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it.
     batch_size : int or "auto", default="auto"
-        Number of rows that `partial_fit` gathers for a step.
+        Number of rows of the first batch of `partial_fit`. The steps after it take two rows per
+        parameter, and more as rows go on.
+    max_memory : {"auto", "minimal"} or int, default="auto"
+        As for :class:`SecondOrderRegressor`, for each of the log-odds that are learned: one for two
+        classes, else one per class.
     uncertainty : bool or "robust", default=False
         Whether `fit` also finds how sure it is: `coef_std_`, `intercept_std_`, `interaction_std`,
         ``decision_function(X, return_std=True)``, and z, p and intervals in `summary`. True takes
@@ -135,6 +139,7 @@ class SecondOrderClassifier(LogisticModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
         extrapolation: str = "clip",
         uncertainty: bool | str = False,
         warm_start: bool = False,
@@ -157,6 +162,7 @@ class SecondOrderClassifier(LogisticModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.warm_start = warm_start

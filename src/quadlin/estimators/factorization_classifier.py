@@ -27,8 +27,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     Parameters
     ----------
     rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, pairs, \
-    hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, extrapolation, \
-    uncertainty, warm_start, random_state
+    hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, \
+    max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
@@ -87,6 +87,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         max_iter: int = 50,
         tol: float = 1e-6,
         batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
         extrapolation: str = "clip",
         uncertainty: bool | str = False,
         draws: int | None = None,
@@ -109,6 +110,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
+        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.draws = draws

@@ -41,7 +41,8 @@ class StreamingLabels(PredictingLabels):
         """Learn from rows that are seen once: O(kd) memory per class, one step per batch.
 
         The first batch, of at least two rows per parameter, is fitted as by `fit`; each later
-        batch is one step.
+        batch is one step, and the model is the mean of where they lead. With
+        ``max_memory="minimal"`` no row is kept, not even of a first batch.
 
         Parameters
         ----------

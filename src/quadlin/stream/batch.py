@@ -26,6 +26,7 @@ from quadlin.solve.step_length import family, member
 from quadlin.solve.tangent import averaged_step
 from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
 from quadlin.solve.whitening import Identity, Whitener
+from quadlin.stream.flatness import NOT_ASKED, Flatness, flatness_of, resized
 from quadlin.stream.walk import LENGTH, mean_of, mean_share
 
 SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
@@ -55,6 +56,7 @@ class Pending(Additive):
     before: float = 0.0  # these three as in Rise, where there is a last step
     rise: float = 0.0
     rise_squares: float = 0.0
+    flat: Flatness = NOT_ASKED  # of a walk of log-odds
 
 
 def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str = "squared") -> Rise:
@@ -100,6 +102,8 @@ def gather(
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
     sums = rows.reduce(residual_sums, *watchful(model, units), Q, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
+    if state.walker is not None and loss != "squared":
+        new = replace(new, flat=rows.reduce(flatness_of, model, units, loss))
     if before is not None:
         rise = rows.reduce(rise_of, model, before, units, loss)
         new = replace(new, before=rise.before, rise=rise.total, rise_squares=rise.squares)
@@ -178,6 +182,7 @@ def batch_step(
         share = pace * (LENGTH if walks else sums.weight / (features.weight - since))
         share = share / step_curvature(options.loss, new, sums)
         model = _step(before, sums, share, new, options, state.white)
+        model = resized(model, pending.flat, pace * LENGTH)
     walker: Model | None = None
     if walks:
         share = mean_share(pending.sums.weight, features.weight - since)

@@ -10,6 +10,7 @@ from quadlin.solve.whitening import Identity, covariance
 from quadlin.stream.anneal import anneal_step, first_annealing
 from quadlin.stream.batch import Pending
 from quadlin.stream.correlations import correlation_step, first_probe
+from quadlin.stream.label_start import as_log_odds, as_numbers
 from quadlin.stream.start import (
     POWER_ROWS,
     Stage,
@@ -23,6 +24,7 @@ from quadlin.stream.start import (
 from quadlin.stream.walk import WALK_ROWS
 
 LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
+GROWTH = 0.25  # of the batches of a walk of log-odds, with the root of the rows per parameter
 PROBE_ROWS = 10  # per parameter, of a batch that tells of correlations
 
 
@@ -41,6 +43,11 @@ class Beginning:
     proven: bool
 
     @property
+    def _early(self) -> tuple[Options, UnitsMaker]:
+        """Return the options and units of these stages, in which labels are numbers."""
+        return as_numbers(self.options, self.make_units)
+
+    @property
     def _dof(self) -> int:
         raise NotImplementedError
 
@@ -57,7 +64,7 @@ class Beginning:
     def _begin(self, start: Start, chunk: Chunk) -> None:
         """Learn from rows without keeping any, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
-            self.state = constant_state(self.state, chunk, self.options, self.make_units)
+            self.state = constant_state(self.state, chunk, *self._early)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
             if self._gathered >= self.goal:
                 self._probe()
@@ -73,17 +80,19 @@ class Beginning:
         if start.stage is Stage.correlations:
             self._whiten(start, self.pending)
         elif start.stage is Stage.power:
-            args = (self.options, self.make_units)
-            self.state, self.start = power_step(self.state, self.pending, start, *args)
+            args = (self.state, self.pending, start, *self._early)
+            self.state, self.start = power_step(*args)
             if self.start.stage is Stage.power and self.start.batches == 0:
                 self._lengthen(self.start)
             if self.start.stage is Stage.contraction:
                 self.since = self.state.features.weight
                 if not isinstance(self.state.white, Identity):
                     self._anneal()
+                elif self.options.loss != "squared":
+                    self._walk()
         elif start.stage is Stage.annealing:
-            args = (self.options, self.make_units)
-            self.state, self.start = anneal_step(self.state, self.pending, start, *args)
+            args = (self.state, self.pending, start, *self._early)
+            self.state, self.start = anneal_step(*args)
             if self.start.batches == 0:
                 self._walk()
         else:
@@ -115,7 +124,7 @@ class Beginning:
         always = self.options.whiten == "lowrank"
         self.start, white = correlation_step(start, units, pending.features, always)
         latest = self.state.white if white is None else white
-        self.state = constant_state_of(features, target, self.options, self.make_units, latest)
+        self.state = constant_state_of(features, target, *self._early, latest)
         if white is not None:
             self._find_block()
 
@@ -123,6 +132,9 @@ class Beginning:
         """Begin with the power iteration for M."""
         assert self.state is not None
         self.start = first_block(self.state, self.options, self.seed)
+        if self.start.stage is Stage.contraction and self.options.loss != "squared":
+            self._walk()
+            return
         self.goal = max(self.batch_size, POWER_ROWS * self._dof)
 
     def _anneal(self) -> None:
@@ -134,8 +146,23 @@ class Beginning:
     def _walk(self) -> None:
         """Go on with steps of constant length, whose models have a mean."""
         assert self.state is not None
-        self.state = replace(self.state, walker=self.state.model)
+        if self.options.loss != "squared":
+            self.state = as_log_odds(self.state, self.options, self.make_units)
+        self.state = replace(self.state, walker=self.state.model, before=None)
         self.start, self.since = None, self.state.features.weight
+        self.goal = WALK_ROWS * self._dof
+
+    def _walk_on(self) -> None:
+        """Go on with a walk of log-odds, from the optimum of a first batch or the last step.
+
+        Of another loss than squared errors the mean of a walk is off by what one step is off,
+        squared. So batches grow as the root of the number of rows, and that does as the error.
+        """
+        assert self.state is not None
+        if self.state.walker is None:
+            self.state = replace(self.state, walker=self.state.model)
+        rows = self.state.features.weight - self.since
+        self.goal = int(self._dof * max(WALK_ROWS, GROWTH * (rows / self._dof) ** 0.5))
 
     def _lengthen(self, start: Start) -> None:
         """Go on with batches of twice the length, as noise hides some of M in shorter ones.

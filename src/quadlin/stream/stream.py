@@ -24,6 +24,7 @@ from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.beginning import Beginning
 from quadlin.stream.buffer import Buffer
+from quadlin.stream.label_start import as_log_odds
 from quadlin.stream.start import Stage, Start, above_noise, judged
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
 
@@ -184,9 +185,11 @@ class Stream(Beginning):
         self._current = self._shown(learned)
         self.verdict, self.proven = self._judged(learned), self._proves_steps()
         self.state = learned
-        if learned.walker is None:
-            self.goal = self.batch_size
         self.options, self.automatic = self._chosen, FIXED
+        if self.options.loss != "squared":
+            self._walk_on()
+        elif learned.walker is None:
+            self.goal = self.batch_size
         self.waiting, self.pending = Buffer(), None
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
@@ -197,7 +200,8 @@ class Stream(Beginning):
             model = annealed_model(start, self.state)
         elif start is not None and start.stage is Stage.power:
             Q = self.state.white.apply(start.Q)
-        pending = gather(self.pending, chunk, self.state, self.options.loss, Q, model)
+        loss = self.options.loss if start is None else "squared"
+        pending = gather(self.pending, chunk, self.state, loss, Q, model)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -216,7 +220,10 @@ class Stream(Beginning):
                 raise KeyboardInterrupt(state.status.value)
             return state
         if self.start is not None:  # a step of full length needs a whole batch, and is tried first
-            return judged(self.state, self.pending, self.goal)
+            state = judged(self.state, self.pending, self.goal)
+            if self.options.loss == "squared":
+                return state
+            return as_log_odds(state, self.options, self.make_units)
         if self.pending is None or self.pending.sums.weight == 0:
             return self.state
         if self.state.walker is not None and self.pending.rows < self.goal:
