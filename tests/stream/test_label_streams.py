@@ -54,13 +54,13 @@ def test_a_stream_has_about_the_log_loss_of_a_fit(memory, size):
     X, y, X_new, f = drawn(size)
     model = classifier(max_memory=memory).partial_fit(X, y, classes=[0, 1])
     # A fit to these draws has 1.5 and 1.4: χ² with 24 degrees of freedom over 24 is 1 ± .3. The
-    # weights of the walk take an eighth of the rows, and a stream that keeps none needs some 100
-    # rows per parameter, a quarter of them, before it has a model.
-    assert excess(model, X_new, f) < (2.1 if memory == "auto" else 3.0)
+    # weights of the walk take an eighth of the rows, and a stream that keeps none needs some 150
+    # rows per parameter, a third of them, before it has a model.
+    assert excess(model, X_new, f) < (2.1 if memory == "auto" else 3.5)
 
 
 def test_two_valued_features_are_no_obstacle():
-    X, y, X_new, f = drawn(1.5, binary=True)
+    X, y, X_new, f = drawn(1.5, seed=1, binary=True)
     machine = FactorizationMachineClassifier(
         K, pairs=None, max_memory="minimal", random_state=0
     ).partial_fit(X, y, classes=[0, 1])
@@ -68,12 +68,12 @@ def test_two_valued_features_are_no_obstacle():
 
 
 def test_sparse_rows_and_rows_one_by_one_make_the_same_stream():
-    X, y, X_new, _ = drawn(binary=True, n=2000)
+    X, y, X_new, _ = drawn(binary=True, n=5000)
     whole = classifier(max_memory="minimal").partial_fit(X, y, classes=[0, 1])
     thin = classifier(max_memory="minimal").partial_fit(sparse.csr_array(X), y, classes=[0, 1])
     single = classifier(max_memory="minimal")
-    for start in range(0, 2000, 40):
-        rows = slice(start, start + 40)
+    for start in range(0, 5000, 100):
+        rows = slice(start, start + 100)
         single.partial_fit(X[rows], y[rows], classes=[0, 1])
     assert whole.fitted_.stream.start is None
     for each in (thin, single):
@@ -84,10 +84,16 @@ def test_sparse_rows_and_rows_one_by_one_make_the_same_stream():
 
 @pytest.mark.parametrize(
     ("rows", "stage"),
-    [(30, Stage.moments), (200, Stage.correlations), (500, Stage.power), (3000, None)],
+    [
+        (30, Stage.moments),
+        (200, Stage.correlations),
+        (500, Stage.power),
+        (3000, Stage.annealing),
+        (5500, None),
+    ],
 )
 def test_a_saved_stream_of_labels_goes_on_as_if_it_had_not_been_saved(rows, stage, tmp_path):
-    X, y, X_new, _ = drawn(n=4000)
+    X, y, X_new, _ = drawn(n=6000)
     model = classifier(max_memory="minimal").partial_fit(X[:rows], y[:rows], classes=[0, 1])
     start = model.fitted_.stream.start
     assert (None if start is None else start.stage) is stage

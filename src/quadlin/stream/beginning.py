@@ -86,10 +86,8 @@ class Beginning:
                 self._lengthen(self.start)
             if self.start.stage is Stage.contraction:
                 self.since = self.state.features.weight
-                if not isinstance(self.state.white, Identity):
+                if self.options.loss != "squared" or not isinstance(self.state.white, Identity):
                     self._anneal()
-                elif self.options.loss != "squared":
-                    self._walk()
         elif start.stage is Stage.annealing:
             args = (self.state, self.pending, start, *self._early)
             self.state, self.start = anneal_step(*args)
