@@ -120,3 +120,23 @@ def test_an_axis_of_less_than_a_decade_has_several_ticks():
             if low <= t <= high and text.get_text()
         ]
         assert len(shown) >= 3
+
+
+def test_a_legend_is_below_the_picture_and_hides_nothing():
+    points = {"a": ([1, 2], [1.0, 2.0]), "b": ([1, 2], [2.0, 1.0])}
+    for display in (ConvergenceDisplay(points), ScalingDisplay.from_points(points)):
+        display.plot().figure_.canvas.draw()
+        legend = display.ax_.get_legend().get_window_extent()
+        assert legend.y1 < display.ax_.get_window_extent().y0
+        assert legend.y0 >= 0
+
+
+def test_a_measured_place_is_ticked_with_its_own_number():
+    display = LevelDisplay({"s": ([64_000, 256_000], [1.0, 0.5])}, log_x=True).plot()
+    display.figure_.canvas.draw()
+    assert [text.get_text() for text in display.ax_.get_xticklabels()] == ["64000", "256000"]
+
+
+def test_a_curve_does_not_go_back_where_slow_trials_end():
+    trials = {"ours": [([0, 9, 10], [1, 0.5, 0.1]), ([0, 20], [1, 0.5])]}
+    assert ConvergenceDisplay.from_trials(trials).curves["ours"][0].tolist() == [0, 14.5, 14.5]

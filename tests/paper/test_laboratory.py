@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from quadlin.paper.__main__ import main
+from quadlin.paper.page import results_as_markdown
 from quadlin.paper.report import under_settings
 from quadlin.paper.results import FolderError
 from quadlin.paper.runner import TaskFailedError, reproduce
@@ -165,3 +166,11 @@ def test_more_solvers_leave_the_paper_its_verdict():
     verdict = Verdict("measured", "yes", "words")
     assert under_settings(verdict, {"solvers": ["mine.py"]}) is verdict
     assert under_settings(verdict, {"noise": 1.0}).holds == "not judged"
+
+
+def test_the_table_of_other_settings_judges_nothing_and_shows_the_users_solver(files):
+    tiny(files / "own", noise=0.5, solvers=(str(files / "mine.py"),))
+    header, _, row = results_as_markdown(files / "own").splitlines()
+    assert "linear |" in header
+    assert "not judged" in row
+    assert "–" not in row.split("not judged")[0].split("|", 4)[4]  # every solver has a number

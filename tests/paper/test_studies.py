@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.image import imread
 
 from quadlin.explain.displays import LevelDisplay
-from quadlin.paper import results, runner
+from quadlin.paper import report, results, runner
 from quadlin.paper.__main__ import main
 from quadlin.paper.laws import law
 from quadlin.paper.overview import OverviewDisplay
@@ -264,7 +265,15 @@ def test_the_report_stands_alone(whole, tmp_path):
     assert set(re.findall(r'href="#([^"]*)"', page)) <= targets
     assert set(reported) <= targets
     pictures = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"a-passes-noise0.png", "a-passes-noise0.svg", "panels-together.png"} <= pictures
+    assert {"a-passes-noise0.png", "a-passes-noise0.svg"} <= pictures
+    assert {"panels-together.png", "panels-by-passes.png"} <= pictures
+    # On a phone, 390 pixels wide, letters of 10 points on 6.4 inches are 8 pixels high.
+    sizes = {
+        name: imread(tmp_path / "figures" / name).shape[:2]
+        for name in pictures
+        if name.endswith(".png")
+    }
+    assert {width for _, width in sizes.values()} == {round(6.4 * report.DPI)}
 
 
 def test_the_report_escapes_words(toy, tmp_path):
@@ -374,6 +383,8 @@ def test_the_report_changes_no_result(toy, tmp_path):
 
 def test_the_eight_panels_are_one_figure_too(whole):
     frames = {name: pd.read_parquet(whole / f"{name}.parquet") for name in panels.PANELS}
-    display = OverviewDisplay(frames).plot()
-    titles = [ax.get_title() for ax in display.figure_.axes]
-    assert [title[:3] for title in titles] == [f"({name})" for name in "abcdefgh"]
+    for x in ("iteration", "passes"):
+        display = OverviewDisplay(frames, x).plot()
+        titles = [ax.get_title() for ax in display.figure_.axes]
+        assert [title[:3] for title in titles] == [f"({name})" for name in "abcdefgh"]
+        assert display.figure_.axes[-1].get_xlabel() == panels.VIEWS[x]

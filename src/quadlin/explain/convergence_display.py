@@ -94,7 +94,8 @@ class ConvergenceDisplay:
                 x[row, : len(xs)] = xs
                 y[row, : len(ys)], y[row, len(ys) :] = ys, ys[-1]
             logs = np.log(np.clip(y, TINY, 1 / TINY))
-            curves[name] = (np.nanmedian(x, axis=0), np.exp(logs.mean(axis=0)))
+            places = np.maximum.accumulate(np.nanmedian(x, axis=0))  # trials end, time does not
+            curves[name] = (places, np.exp(logs.mean(axis=0)))
             bands[name] = (y.min(axis=0), y.max(axis=0))
         return cls(
             curves,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,8 @@ from quadlin.explain.drawing import (
 )
 
 __all__ = ["ConvergenceDisplay", "LevelDisplay", "PhaseTransitionDisplay", "ScalingDisplay"]
+
+WORDS_WIDTH = 50  # letters under an axis, of all its words together
 
 
 @dataclass
@@ -64,13 +67,7 @@ class PhaseTransitionDisplay:
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the table as a heat map with its shares written in it."""
-        ax = new_axes(
-            ax,
-            (
-                max(4.8 if self.y_names is None else 6.4, 1.6 + 0.62 * len(self.x)),
-                max(2.4, 1.4 + 0.5 * len(self.y)),
-            ),
-        )
+        ax = new_axes(ax, (6.4, max(2.4, 1.4 + 0.5 * len(self.y))))
         image = ax.imshow(
             np.ma.masked_invalid(self.success),
             origin="lower",
@@ -82,7 +79,7 @@ class PhaseTransitionDisplay:
         for (i, j), share in np.ndenumerate(self.success):
             if np.isfinite(share):
                 ink = "black" if share > 0.55 else "white"
-                ax.text(j, i, f"{share:.0%}", ha="center", va="center", color=ink, fontsize=7)
+                ax.text(j, i, f"{share:.0%}", ha="center", va="center", color=ink, fontsize="small")
         ax.set_xticks(range(len(self.x)), [f"{v:g}" for v in self.x])
         numbers = [f"{v:g}" for v in self.y]
         ax.set_yticks(range(len(self.y)), numbers if self.y_names is None else self.y_names)
@@ -196,7 +193,10 @@ class LevelDisplay:
         entries = [key for x, _ in self.points.values() for key in np.asarray(x).tolist()]
         words = list(dict.fromkeys(key for key in entries if isinstance(key, str)))
         if words:
-            ax.set_xticks(range(len(words)), words)
+            width = max(8, WORDS_WIDTH // len(words))
+            ax.set_xticks(
+                range(len(words)), [fill(word, width, break_long_words=False) for word in words]
+            )
         for number, (name, (x, y)) in enumerate(self.points.items()):
             keys, mean, low, high = grouped(x, y, self.log_y)
             style = hollow(style_of(number, name, self.styles))

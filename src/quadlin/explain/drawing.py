@@ -16,6 +16,7 @@ MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
 MAX_TICKS = 7  # distinct x values that each get a tick of their own
+LEGEND_WIDTH = 57  # letters in a line of a legend, all columns together
 Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
 Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
@@ -59,16 +60,16 @@ def finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool 
     if not legend:
         return
     labels = ax.get_legend_handles_labels()[1]
-    if len(labels) > 4:  # below the picture, where they hide nothing
-        columns = max(1, min(3, 70 // max(map(len, labels))))
+    if labels:  # below the picture, where they hide nothing
+        from matplotlib import rcParams
         from matplotlib.transforms import ScaledTranslation
 
-        below = ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)  # inches: under the label
+        columns = max(1, min(3, LEGEND_WIDTH // max(map(len, labels))))
+        under = -0.05 * rcParams["font.size"]  # inches: under the label of the axis
+        below = ScaledTranslation(0, under, ax.figure.dpi_scale_trans)
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
         place["bbox_transform"] = ax.transAxes + below
         ax.legend(frameon=False, fontsize="small", **place)
-    elif labels:
-        ax.legend(frameon=False, fontsize="small")
 
 
 def _tick(axis: Any) -> None:
@@ -104,7 +105,7 @@ def _short(value: float, first: str = "123456789") -> str:
     """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
     if f"{value:.0e}"[0] not in first:
         return ""
-    if 0.01 <= value < 100_000:
+    if 0.01 <= value < 1_000_000:
         return f"{value:g}"
     digits, power = f"{value:.0e}".split("e")
     return f"{digits}e{int(power)}"

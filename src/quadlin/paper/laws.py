@@ -71,6 +71,17 @@ def law(name: str, parameter: float | None = None) -> Law:
     return make(default if parameter is None else parameter)
 
 
+def law_name(name: str) -> str:
+    """Return the name of a law as words write it.
+
+    Examples
+    --------
+    >>> law_name("gaussian"), law_name("truncated")
+    ('Gaussian', 'truncated')
+    """
+    return name.capitalize() if name in ("gaussian", "bernoulli") else name
+
+
 def law_of(text: str) -> Law:
     """Return the law that a text names: ``gaussian``, ``truncated:0.1`` or a file, ``mine.py``.
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from quadlin.paper.descent import descend
+from quadlin.paper.laws import law_name
 from quadlin.paper.library import panel_fit
 from quadlin.paper.printed import literal
 from quadlin.paper.solver import Solver
@@ -95,7 +96,7 @@ def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
     """Return a style for each "method, law": the method's colour, the law's marker and line."""
     laws = list(laws)
     return {
-        f"{METHODS[key].name}, {law}": {**LAW_STYLES[law], "color": METHODS[key].colour}
+        f"{METHODS[key].name}, {law_name(law)}": {**LAW_STYLES[law], "color": METHODS[key].colour}
         for key in keys
         for law in laws
     }

@@ -1,15 +1,15 @@
 """The tables of docs/reproduction.md, written from a folder of results."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import SOLVERS, name_of
-from quadlin.paper.report import read_results
-from quadlin.paper.results import FolderError, write_text
+from quadlin.paper.report import read_results, under_settings
+from quadlin.paper.results import FolderError, settings_of, write_text
 from quadlin.paper.studies import studies
+from quadlin.paper.studies.panel_verdicts import final_errors
 from quadlin.paper.studies.panels import PANELS
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
@@ -26,39 +26,41 @@ def write_page(page: Path, folder: Path) -> None:
 
 
 def results_as_markdown(folder: Path) -> str:
-    """Return the table of the panels and that of the claims."""
-    frames = {}
+    """Return the table of the panels and that of the claims.
+
+    Under other settings than the paper's nothing is judged, and users' solvers have columns too.
+    """
+    frames, settings = {}, settings_of(folder)
     for study in studies().values():
         path = folder / f"{study.name}.parquet"
         if path.exists():
             frames[study.name] = read_results(path)[1]
-    panels = [_panel_rows(name, frames[name]) for name in PANELS if name in frames]
-    header = ["panel", "features", "noise", *(name_of(key) for key in SOLVERS), "holds?"]
+    run = [key for name in PANELS if name in frames for key in frames[name]["solver"]]
+    keys = list(dict.fromkeys([*SOLVERS, *run]))
+    panels = [_panel_rows(name, frames[name], keys, settings) for name in PANELS if name in frames]
+    header = ["panel", "features", "noise", *(name_of(key) for key in keys), "holds?"]
     claims = [
         [study.title, verdict.measured, verdict.holds]
         for study in studies().values()
         if study.name in frames and study.name not in PANELS
-        for verdict in [study.verdict(frames[study.name])]
+        for verdict in [under_settings(study.verdict(frames[study.name]), settings)]
     ]
-    lines = _table(header, [row for rows in panels for row in rows])
-    lines += ["", *_table(["claim", "measured", "holds?"], claims)]
-    return "\n".join(lines)
+    tables = [_table(header, [row for rows in panels for row in rows])] if panels else []
+    tables += [_table(["claim", "measured", "holds?"], claims)] if claims else []
+    return "\n\n".join("\n".join(lines) for lines in tables)
 
 
-def final_errors(frame: Any) -> dict[str, float]:
-    """Return the geometric mean over the trials of each solver's last test NMSE."""
-    last = frame.sort_values("iteration").groupby(["solver", "trial"])["nmse_clean"].last()
-    return {str(key): float(np.exp(np.log(e).mean())) for key, e in last.groupby(level="solver")}
-
-
-def _panel_rows(name: str, frame: Any) -> list[list[str]]:
+def _panel_rows(
+    name: str, frame: Any, keys: list[str], settings: Mapping[str, Any]
+) -> list[list[str]]:
     study = studies()[name]
     rows = []
     for noise, part in frame.groupby("noise"):
         errors = final_errors(part)
         words = law_of(part["distribution"].iloc[0]).words.replace(", x̂ standard normal", "")
-        cells = [f"{errors[key]:.1e}" if key in errors else "–" for key in SOLVERS]
-        rows.append([name, words, f"{noise:g}", *cells, study.verdict(part).holds])
+        cells = [f"{errors[key]:.1e}" if key in errors else "–" for key in keys]
+        holds = under_settings(study.verdict(part), settings).holds
+        rows.append([name, words, f"{noise:g}", *cells, holds])
     return rows
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from quadlin.core.moments import Moments
 from quadlin.explain.displays import ScalingDisplay
-from quadlin.paper.laws import coefficients, law
+from quadlin.paper.laws import coefficients, law, law_name
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, power, verdict_of
 from quadlin.paper.truth import random_truth
@@ -130,7 +130,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
                 points,
                 x_label="rows n",
                 y_label="deviation from the mean",
-                title=f"{GROUP_TITLES[group]}, {name} features",
+                title=f"{GROUP_TITLES[group]}, {law_name(name)} features",
             )
     return pictures
 
@@ -139,7 +139,9 @@ def verdict(frame: Frame) -> Verdict:
     """Count the statistics whose deviation falls as n^(−1/2), on the laws of each lemma."""
     fits = exponents(frame)
     # Lemmas 6 and 8 are stated for τ-MIP laws, but their means need no inversion of moments.
-    checks = {f"{PARTS[p]} on {name}": fit.near(-0.5, SLACK) for (p, name), fit in fits.items()}
+    checks = {
+        f"{PARTS[p]} on {law_name(name)}": fit.near(-0.5, SLACK) for (p, name), fit in fits.items()
+    }
     values = np.array([fit.exponent for fit in fits.values()])
     measured = (
         f"{sum(checks.values())} of {len(checks)} deviations fall as n^(−1/2), within {SLACK} and "

@@ -78,7 +78,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             level=1.0,
             level_label="no progress",
             x_label=label,
-            y_label="share of the error that a step leaves",
+            y_label="share of error left by a step",
             title=f"Fresh rows, n = {int(frame['n'].iloc[0]):,} per step",
             log_x=True,
             log_y=True,

@@ -11,14 +11,22 @@ from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
+from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, powers, verdict_of
+from quadlin.stream.memory import NUMBERS, strict_bytes
 
 CHUNK = 8  # rows given to the stream at a time: what it makes of them is the caller's choice
 CHUNKS = 12  # of them while the stream is watched, the last of which completes a batch
 FIRST = 4  # rows of the first batch for each of the (k + 1)d parameters
 FLOAT = 8  # bytes
+OBJECTS = 1 << 17  # bytes of Python's own objects, whatever d and k
+CALL = 256  # rows given at a time to a stream that keeps none
+# Rows per parameter that such a stream is given for each of `batches`: two of them reach from its
+# first row beyond the first batch of the power iteration.
+STRICT = 12
 PARTS = {
+    "bytes_strict": 'partial_fit, max_memory="minimal"',
     "bytes_stream": "partial_fit, from the second batch on",
     "bytes_first": "partial_fit, first batch",
     "bytes_fit": "fit(polish=False)",
@@ -62,8 +70,25 @@ def run(task: Task, device: str) -> list[Row]:
         SecondOrderRegressor(**few, random_state=0).fit(X, y)
         whole = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+        _strict_peak(X[:50, :5], y[:50], 1, task["batches"])  # for what is loaded on first use
+        strict = _strict_peak(X, y, k, task["batches"])
     sizes = {"factor": FLOAT * k * d, "square": FLOAT * d * d, "table": X.nbytes}
-    return [{"bytes_first": first, "bytes_stream": stream, "bytes_fit": whole} | sizes]
+    peaks = {"bytes_strict": strict, "bytes_stream": stream, "bytes_first": first}
+    return [peaks | {"bytes_fit": whole} | sizes]
+
+
+def _strict_peak(X: np.ndarray, y: np.ndarray, k: int, batches: int) -> int:
+    """Return the peak of a stream that keeps no row, from its first row on; rows come again."""
+    model = SecondOrderRegressor(rank=k, alpha=0.0, max_memory="minimal", random_state=0)
+    calls = STRICT * batches * degrees_of_freedom(X.shape[1], k) // CALL + 1
+    tracemalloc.start()
+    try:
+        for call in range(calls):
+            start = call * CALL % len(y)
+            model.partial_fit(X[start : start + CALL], y[start : start + CALL])
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def _peaks(
@@ -112,55 +137,56 @@ def figures(frame: Frame) -> Mapping[str, Any]:
 
 
 def verdict(frame: Frame) -> Verdict:
-    """Compare the growth with kd."""
+    """Compare the growth with kd, of a stream that keeps no row and of one past its first batch."""
     fits = exponents(frame)
     base = frame[frame["batches"] == frame["batches"].min()]
     longer = frame[frame["batches"] == frame["batches"].max()].iloc[0]
     same = base[(base["d"] == longer["d"]) & (base["k"] == longer["k"])].iloc[0]
     growth = float(longer["bytes_stream"] / same["bytes_stream"])
-    stream = fits["bytes_stream"]
     widest = base.loc[base["d"].idxmax()]
-    multiple = float(widest["bytes_stream"] / widest["factor"])
-    checks = {
-        "stream in d": stream["d"].at_most(1.0, SLACK),
-        "stream in k": stream["k"].at_most(1.0, SLACK),
-        "no growth with rows": growth < 1.1,
-    }
+    limits = [
+        strict_bytes(int(d), int(k)) + FLOAT * CALL * d + OBJECTS
+        for d, k in zip(frame["d"], frame["k"], strict=True)
+    ]
+    within = bool((frame["bytes_strict"] <= limits).all())
+    checks = {"bound of a strict stream": within, "no growth with the rows": growth < 1.1}
+    for part in ("bytes_strict", "bytes_stream"):
+        checks[f"{part} in d"] = fits[part]["d"].at_most(1.0, SLACK)
+        checks[f"{part} in k"] = fits[part]["k"].at_most(1.0, SLACK)
     measured = (
         "Memory grows as "
         + joined(
             f"d^({fits[part]['d']}) k^({fits[part]['k']}) for {label}"
             for part, label in PARTS.items()
         )
-        + f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream holds {multiple:.0f} "
-        f"times U, or {widest['bytes_stream'] / widest['square']:.2g} of a d×d matrix."
-    )
-    ratio = longer["batches"] / same["batches"]
-    words = (
-        f"From the second batch on a stream holds {'' if all(checks.values()) else 'more than '}"
-        f"O(kd) and what it makes of the {CHUNK} rows it is given: {ratio:g} times as many batches "
-        f"take {growth:.2f} times the memory. "
+        + f"; at d = {int(widest['d'])}, k = {int(widest['k'])} a stream that keeps no row holds "
+        f"{widest['bytes_strict'] / widest['factor']:.0f} times U, or "
+        f"{widest['bytes_strict'] / widest['square']:.2g} of a d×d matrix, from its first row on, "
+        f"its work on the {CALL} rows of one call included."
     )
     first = float(widest["bytes_first"] / widest["table"])
-    words += (
-        f"But the first batch is kept and fitted as a table: {first:.1f} times its own size, "
-        f"{FIRST}(k + 1)d rows here, so O(kd²) numbers until it is complete. "
+    words = (
+        f'With max_memory="minimal" a stream holds {"at most" if within else "more than"} '
+        f"{NUMBERS}kd numbers and as much as the rows of one call ({CALL} here). "
+        "By default the first batch is kept and fitted as a table: "
+        f"{first:.1f} times its own size, {FIRST}(k + 1)d rows here, so O(kd²) numbers until it is "
+        f"complete, and O(kd) afterwards: {longer['batches'] / same['batches']:g} times as many "
+        f"batches take {growth:.2f} times the memory. "
         "`fit` holds a block of at most 2¹⁹ entries with its temporaries: "
         f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, for any n."
     )
-    holds = verdict_of(checks)
-    if holds == "yes" and not fits["bytes_first"]["d"].at_most(1.0, SLACK):
-        holds = "in part"
-    return Verdict(measured, holds, words)
+    return Verdict(measured, verdict_of(checks), words)
 
 
 STUDY = Study(
     name="memory",
     title="Memory",
     claim="Section 1: one pass of the data in O(kd) memory.",
-    setting="Peak of what Python and numpy allocate (tracemalloc) beyond the rows given, for "
-    f"partial_fit on {CHUNK} rows at a time (a step included) and for "
-    "fit(polish=False), no whitening.",
+    setting="Peak of what Python and numpy allocate (tracemalloc) beyond the rows given: for "
+    f'partial_fit with max_memory="minimal" on {CALL} rows at a time, from the first row through '
+    "units, correlations and the start of the power iteration; for partial_fit with a first batch "
+    f"on {CHUNK} rows at a time (a step included) and for fit(polish=False), both without "
+    "whitening.",
     tasks=tasks,
     run=run,
     figures=figures,

@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
 from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.problems import sample
@@ -86,7 +87,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             level_label="σ²·dof/n",
             x_label="rows n",
             y_label="excess risk / (σ²·dof/n)",
-            title=f"Noise 1, {name} features",
+            title=f"Noise 1, {law_name(name)} features",
             log_x=True,
             log_y=True,
             styles=styles(OPTIONS),
@@ -134,7 +135,11 @@ def verdict(frame: Frame) -> Verdict:
         + joined(f"{falls[m]}" for m in OPTIONS)
         + "."
     )
-    above = [f"{METHODS[m].name} on {name}" for (m, name), r in floors.items() if r > NEAR]
+    above = [
+        f"{METHODS[m].name} on {law_name(name)} features"
+        for (m, name), r in floors.items()
+        if r > NEAR
+    ]
     words = (
         "Without noise the share of fits that end in rounding errors is "
         + joined(f"{exact[m]:.0%} for {METHODS[m].name}" for m in OPTIONS)

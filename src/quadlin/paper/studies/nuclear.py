@@ -19,7 +19,7 @@ from quadlin.paper.trend import joined
 SETTINGS = {
     "tiny": {"d": 8, "k": 1, "test": 500, "trials": 1, "ratios": (4, 30)},
     "quick": {"d": 20, "k": 2, "test": 2_000, "trials": 2, "ratios": (2, 3, 5, 10, 30)},
-    "full": {"d": 30, "k": 3, "test": 10_000, "trials": 10, "ratios": (2, 3, 4, 5, 7, 10, 20, 30)},
+    "full": {"d": 30, "k": 3, "test": 10_000, "trials": 2, "ratios": (2, 3, 4, 5, 7, 10, 20, 30)},
 }
 ITERATIONS = 50
 PENALTY = 1e-6  # λ/n, for y of variance one: without noise as good as an equality

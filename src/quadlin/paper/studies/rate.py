@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay, ScalingDisplay
-from quadlin.paper.laws import law
+from quadlin.paper.laws import law, law_name
 from quadlin.paper.library import moment_steps
 from quadlin.paper.methods import METHODS, styles_by_law
 from quadlin.paper.problems import sample
@@ -89,18 +89,18 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         for step in STEPS:
             for name in LAWS:
                 part = _of(factors, name, step, rows)
-                label = f"{METHODS[step].name}, {name}"
+                label = f"{METHODS[step].name}, {law_name(name)}"
                 points[label] = ([e["n"] for e in part], [e["delta"] for e in part])
         pictures[f"rate_{rows}"] = ScalingDisplay.from_points(
             points,
             x_label="rows n",
-            y_label="share of the error that a step leaves",
+            y_label="share of error left by a step",
             title=f"Contraction of a step on {rows} rows",
             styles=look,
         )
     most = frame[(frame["n"] == frame["n"].max()) & (frame["rows"] == "fresh")]
     trials = {
-        f"{METHODS[step].name}, {name}": [
+        f"{METHODS[step].name}, {law_name(name)}": [
             (run["t"].to_numpy(), run["error"].to_numpy()) for _, run in part.groupby("seed")
         ]
         for (step, name), part in most.groupby(["step", "law"])
@@ -154,7 +154,9 @@ def verdict(frame: Frame) -> Verdict:
     linear = bool(0.8 <= drift <= 1.25)
     measured = (
         "With fresh rows the authors' iteration contracts as n to the power "
-        + joined(f"{exponents[name, 'plain', 'fresh']} on {name} features" for name in inside)
+        + joined(
+            f"{exponents[name, 'plain', 'fresh']} on {law_name(name)} features" for name in inside
+        )
         + f"; the steps are {'' if linear else 'not '}equally effective from first to last."
     )
     outside = [name for name in LAWS if name not in inside]
@@ -165,7 +167,7 @@ def verdict(frame: Frame) -> Verdict:
     )
     for name in outside:
         words += (
-            f"On {name} features, which are outside the theorem, the exponent is "
+            f"On {law_name(name)} features, which are outside the theorem, the exponent is "
             f"{exponents[name, 'plain', 'fresh']} for the authors' iteration and "
             f"{exponents[name, 'guarded', 'fresh']} for ours: without a modelled diagonal the "
             "former imputes one, with a contraction that no number of rows removes; ours solves "

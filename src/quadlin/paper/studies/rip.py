@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import ScalingDisplay
-from quadlin.paper.laws import law
+from quadlin.paper.laws import law, law_name
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, powers, verdict_of
 from quadlin.paper.truth import random_truth
@@ -101,7 +101,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         )
         pictures[f"rip_{varied}"] = ScalingDisplay.from_points(
             {
-                PARTS[part] if varied == "n" else f"{PARTS[part]}, {name}": (
+                PARTS[part] if varied == "n" else f"{PARTS[part]}, {law_name(name)}": (
                     p[varied].to_numpy(),
                     p["deviation"].to_numpy(),
                 )
@@ -122,9 +122,9 @@ def verdict(frame: Frame) -> Verdict:
     for name in inside:
         for sign in ("positive", "signed"):
             fit = fits["operator", name, sign]
-            checks[f"n, {name}, {sign} M"] = fit["n"].near(-0.5, SLACK)
-            checks[f"d, {name}, {sign} M"] = fit["d"].at_most(0.5, SLACK)
-            checks[f"k, {name}, {sign} M"] = fit["k"].at_most(1.0, SLACK)
+            checks[f"n, {law_name(name)}, {sign} M"] = fit["n"].near(-0.5, SLACK)
+            checks[f"d, {law_name(name)}, {sign} M"] = fit["d"].at_most(0.5, SLACK)
+            checks[f"k, {law_name(name)}, {sign} M"] = fit["k"].at_most(1.0, SLACK)
 
     def mean(part: str, sign: str, factor: str, names: list[str] = inside) -> float:
         return float(np.mean([fits[part, name, sign][factor].exponent for name in names]))
@@ -144,7 +144,7 @@ def verdict(frame: Frame) -> Verdict:
         + (", so kd rows are enough there" if centred < 0.75 else "")
         + ". The extra k comes from tr(M), which the mean carries. With signs that cancel in the "
         f"trace the operator as printed grows as k^{mean('operator', 'signed', 'k'):.2f}. On "
-        f"{joined(outside)} features, which are not τ-MIP, the exponents are "
+        f"{joined(map(law_name, outside))} features, which are not τ-MIP, the exponents are "
         + " ".join(f"{f}^({mean('operator', 'positive', f, outside):+.2f})" for f in "ndk")
         + "."
     ).replace("(-", "(−")

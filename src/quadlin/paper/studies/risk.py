@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.laws import law_name
 from quadlin.paper.methods import LAW_STYLES
 from quadlin.paper.problems import fitted, sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
@@ -62,7 +63,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     return {
         f"risk_{mode}": LevelDisplay(
             {
-                name: (part["n"].to_numpy(), part["ratio"].to_numpy())
+                law_name(name): (part["n"].to_numpy(), part["ratio"].to_numpy())
                 for name, part in rows.groupby("law", sort=False)
             }
             | {
@@ -77,7 +78,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             y_label="excess risk / (σ²·dof/n)",
             title=NAMES[mode],
             log_x=True,
-            styles=LAW_STYLES,
+            styles={law_name(name): style for name, style in LAW_STYLES.items()},
         )
         for mode, rows in frame.groupby("mode", sort=False)
     }
@@ -98,7 +99,7 @@ def verdict(frame: Frame) -> Verdict:
         checks |= {f"{mode} {name}": bool(r.mean() <= NEAR) for name, r in ratios.items()}
         lines.append(
             f"{NAMES[mode]} over n = {int(rows['n'].max()):,} rows has an excess risk of "
-            + joined(f"{r.mean():.2f}{_spread(r)} ({name})" for name, r in ratios.items())
+            + joined(f"{r.mean():.2f}{_spread(r)} ({law_name(name)})" for name, r in ratios.items())
             + " times σ²·dof/n."
         )
         few = rows[rows["n"] == rows["n"].min()]
@@ -120,7 +121,8 @@ STUDY = Study(
     claim="Beyond the paper: the polished fit, and one pass of a stream, reach the least possible "
     "error σ²·dof/n.",
     setting="Signed M of rank k, noise 1, features standardised by their law; mean squared error "
-    f"on {TEST_ROWS} new noiseless rows over σ²·dof/n, everything at its defaults.",
+    f"on {TEST_ROWS} new noiseless rows over σ²·dof/n; rank=k and alpha=0, all else at its "
+    "defaults.",
     tasks=tasks,
     run=run,
     figures=figures,

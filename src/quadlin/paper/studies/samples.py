@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import LevelDisplay, ScalingDisplay
+from quadlin.paper.laws import law_name
 from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
@@ -93,7 +94,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             level_label="as many rows as parameters",
             x_label="rank k",
             y_label="rows needed / parameters",
-            title=f"Rows per parameter, {name} features",
+            title=f"Rows per parameter, {law_name(name)} features",
             log_x=True,
             log_y=True,
             styles=look,
@@ -140,7 +141,7 @@ def verdict(frame: Frame) -> Verdict:
             )
         )
     others = [
-        f"k^({fit['k']}) for {METHODS[m].name} on {name} features"
+        f"k^({fit['k']}) for {METHODS[m].name} on {law_name(name)} features"
         for (name, m, sign), fit in fits.items()
         if name in OTHER_LAWS and sign == "positive" and np.isfinite(fit["k"].exponent)
     ]
@@ -159,8 +160,8 @@ STUDY = Study(
     claim="Theorem 2: on τ-MIP features of the order k²d rows are enough (and kd are necessary).",
     setting="No noise, eigenvalues of M all +1 (positive) or of alternating sign, w and b unknown; "
     f"exact is a test NMSE of {EXACT:g} within 100 steps. For each table the fewest rows are found "
-    f"by bisection (within {PRECISION['full'] - 1:.0%} in the full run). “Residual not centred” "
-    "is the authors' iteration with the mean of the residual left in the products.",
+    f"by bisection (within {PRECISION['full'] - 1:.0%} in the full run). "
+    "“Uncentred MES” is the authors' iteration with the mean of the residual left in the products.",
     tasks=tasks,
     run=run,
     figures=figures,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay
+from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
 from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.problems import sample
@@ -75,7 +76,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
                 for method, part in rows.groupby("method", sort=False)
             },
             x_label="passes over the rows",
-            title=f"M of both signs, {name} features",
+            title=f"M of both signs, {law_name(name)} features",
             styles=styles(OPTIONS),
             stepwise=True,
         )
