@@ -137,7 +137,18 @@ def psd():
     return f"{medians['polished', 'yes'] / medians['psd', 'yes']:.2f}"
 
 
+def enough(method):
+    """The fewest rows over k(p + q) from which on every error of A is below 1e-6."""
+    frame = rows("asymmetric")
+    worst = frame[frame["method"] == method].groupby("ratio")["error"].max()
+    return f"{worst.index[worst[::-1].cummax()[::-1] <= 1e-6].min():g}"
+
+
 PHRASES = {
+    "from {}k(p + q) rows with the guarded step and from {}k(p + q) with": lambda: (
+        enough("guarded"),
+        enough("plain"),
+    ),
     "multiplies the error by {} per iteration and ends between {} and {} after {} to {} iterations "
     "({} to {} passes), when": lambda: (
         factors("plain"),

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from quadlin.paper.methods import METHODS
 from quadlin.paper.page import BEGIN, END, results_as_markdown
+from quadlin.paper.results import read_about, slug
 from quadlin.paper.runner import reproduce
 from quadlin.paper.settings import Settings
+from quadlin.paper.studies import studies
 
 DOCS = Path(__file__).parents[2] / "docs"
-RESULTS = DOCS / "reproduction"
+RESULTS = DOCS / "reproduction" / "full"
 
 
 def page():
@@ -40,17 +41,12 @@ def cell(panel, noise, solver):
     return float(rows[0][column])
 
 
-def test_the_table_of_the_papers_sizes_is_that_of_its_results():
-    keys = {method.name: key for key, method in METHODS.items()}
-    section = page().split("## At the paper's sizes")[1]
-    header, _, *rows = [line for line in section.splitlines() if line.startswith("|")]
-    names = [name.strip() for name in header.split("|")[4:-1]]
-    assert len(rows) == 12
-    for row in rows:
-        panel, _, noise, *cells = [cell.strip() for cell in row.split("|")[1:-1]]
-        for name, stated in zip(names, cells, strict=True):
-            error = last_error(f"full/{panel}", keys[name], float(noise))
-            assert stated == f"{error:.1e}"
+def test_every_study_of_the_page_has_full_size_and_its_tasks():
+    about = {path.stem: read_about(path) for path in RESULTS.glob("*.parquet")}
+    assert set(about) == set(studies())
+    for name, study in studies().items():
+        assert about[name]["size"] == "full"
+        assert set(about[name]["tasks"]) == {slug(task) for task in study.tasks("full")}, name
 
 
 def test_five_numbers_of_the_page_are_those_of_the_results():
@@ -80,7 +76,7 @@ def test_the_tables_are_written_from_the_results():
 
 def test_pictures_of_the_page_are_there():
     pictures = re.findall(r"\]\((reproduction/[^)]*\.png)\)", page())
-    assert len(pictures) >= 5
+    assert len(pictures) >= 10
     assert all((DOCS / picture).is_file() for picture in pictures)
 
 
