@@ -281,7 +281,12 @@ def same_objective(case, a, b, text):
 def comparable(case):
     """Tell whether fits of the same rows given in another way have one objective to compare."""
     held_out = case.options["rank"] == "auto" and case.options["alpha"] != "auto"
-    return promised_descent(case) and case.options["loss"] == "squared" and not held_out
+    rank = 1 if case.options["rank"] == "auto" else case.options["rank"]
+    # The moment estimation sequence alone is for many rows: of few, it ends where a step no longer
+    # helps, which rounding decides.
+    few = not case.options["polish"] and len(case.y) < 10 * (rank + 1) * case.X.shape[1]
+    squared = case.options["loss"] == "squared"
+    return promised_descent(case) and squared and not held_out and not few
 
 
 def the_same_seed_gives_the_same_bits(case, model):
@@ -355,9 +360,8 @@ def a_stream_is_no_worse_than_a_constant(case, model):
     numbers_are_finite(case, stream)
     error = case.error(stream)
     text = f"error {error:.6g} after {len(case.y)} rows, variance {case.spread:.6g}"
-    # No row is kept to look at again: new rows judge, and a row beyond all others counts less.
-    most = 2.0 if "log-normal" in case.kinds else 1.05
-    require(error <= most * case.spread + case.tolerance, text)
+    # So few rows are all in the sample by which a stream judges what it shows.
+    require(error <= case.spread * (1 + 1e-6) + case.tolerance, text)
 
 
 def files_are_arrays(case, model):

@@ -4,7 +4,6 @@ A case returns nothing, raises `BrokenPromiseError` where a promise is not kept,
 errors in words. What a family needs may be missing; then `SkippedError` says what.
 """
 
-import importlib
 import tempfile
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,17 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+from campaign_families.checks import (
+    BrokenPromiseError,
+    SkippedError,
+    in_sample,
+    needed,
+    require,
+    same_after_a_file,
+    seed_of,
+    table,
+)
+from campaign_families.everyday import EVERYDAY
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
@@ -26,51 +36,6 @@ from quadlin import (
     save,
     to_onnx,
 )
-
-
-class BrokenPromiseError(AssertionError):
-    """A promise that was not kept."""
-
-
-class SkippedError(Exception):
-    """What a family needs is not here."""
-
-
-def require(good, text):
-    if not good:
-        raise BrokenPromiseError(text)
-
-
-def needed(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SkippedError(f"{name} is not installed") from error
-
-
-def table(rng, n=None, d=None):
-    """Return (X, f): features of some kinds, and a quadratic function of them."""
-    n = n or int(rng.integers(30, 200))
-    d = d or int(rng.integers(1, 7))
-    X = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-3, 4, d) + rng.choice([0, 0, 5], d)
-    binary = rng.uniform(size=d) < 0.3
-    X[:, binary] = X[:, binary] > np.median(X[:, binary], axis=0)
-    Z = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-    U = rng.standard_normal((d, rng.integers(0, 3)))
-    f = Z @ rng.standard_normal(d) + (Z @ U) ** 2 @ rng.choice([-1.0, 1.0], U.shape[1])
-    return X, f
-
-
-def seed_of(rng):
-    return int(rng.integers(1000))
-
-
-def same_after_a_file(model, predict):
-    with tempfile.TemporaryDirectory() as folder:
-        save(model, Path(folder) / "model")
-        loaded = load(Path(folder) / "model")
-    require(np.array_equal(predict(model), predict(loaded)), "saved and loaded: other predictions")
-    return loaded
 
 
 def classifiers(rng):
@@ -113,15 +78,6 @@ def classifiers(rng):
             part = slice(start, start + 37)
             stream.partial_fit(X[part], y[part], classes=np.unique(y))
         require(np.isfinite(stream.predict_proba(X)).all(), "a stream's probability is no number")
-
-
-def in_sample(model, X, y, weight, text):
-    r = model.predict(X) - y
-    omega = np.ones(len(y)) if weight is None else weight
-    spread = np.average((y - np.average(y, weights=omega)) ** 2, weights=omega)
-    error = np.average(r**2, weights=omega)
-    require(np.isfinite(error), f"{text}: a prediction is not finite")
-    require(error <= spread * (1 + 1e-6) + 1e-12, f"{text}: {error:.4g}, variance {spread:.4g}")
 
 
 def cross_validation(rng):
@@ -330,4 +286,7 @@ FAMILIES = {
     "large": (0.005, large_files),
     "threads": (0.01, threads),
     "onnx": (0.02, onnx),
+    **EVERYDAY,
 }
+
+__all__ = ["FAMILIES", "BrokenPromiseError", "SkippedError", "require"]

@@ -60,17 +60,26 @@ def fit_choosing(
     surveyed = survey(rows) if surveyed is None else surveyed
     units = make_units(surveyed.features, surveyed.target)
     given = None if automatic.rank else options.rank
-    if surveyed.features.weight < FEWEST:
-        # Nothing can be chosen: the mean, or what was given with a penalty that leaves little else.
+    n_rows, by_evidence = surveyed.tally.counting, False
+    if n_rows >= FEWEST and automatic.alpha and options.polish and fits(units, options, given):
+        # Each different row counts once on average, however often it stands in the table and
+        # whatever the scale of the weights: repeated noise is not known any better.
+        search = search_of(rows, units, options, surveyed, seed) if search is None else search
+        n_rows, by_evidence = search.n_rows, True
+    if n_rows < FEWEST:
+        # Nothing can be chosen: the mean, or what was given with a penalty that leaves little else,
+        # unless these few rows stand there many times.
         weight = surveyed.features.weight
+        penalty = min(weight, 4 / weight)
         options = replace(
             options,
             rank=0 if automatic.rank else options.rank,
-            alpha=(weight, weight) if automatic.alpha and options.polish else options.alpha,
+            alpha=(penalty, penalty) if automatic.alpha and options.polish else options.alpha,
         )
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     choice: Choice | None = None
-    if automatic.alpha and options.polish and fits(units, options, given):
+    if by_evidence:
+        assert search is not None
 
         def hook(solution: Solution) -> bool:
             assert on_step is not None
@@ -79,11 +88,7 @@ def fit_choosing(
         def state(solution: Solution, options: Options, white: Whitener) -> FitState:
             return fit_state(solution, surveyed, options, make_units, white)
 
-        # Each different row counts once on average, however often it stands in the table and
-        # whatever the scale of the weights: repeated noise is not known any better.
-        if search is None:
-            search = search_of(rows, units, options, surveyed, seed)
-        n_rows, share = search.n_rows, search.n_rows / surveyed.features.weight
+        share = n_rows / surveyed.features.weight
         watched, args = None if on_step is None else hook, (n_rows, float(n_rows), seed, given)
         choice = choose(search.rows, units, options, *args, watched, search)
         first, second = choice.options.alpha

@@ -39,6 +39,7 @@ LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above not
 FLAT = 0.2  # the slope of the log evidence, in log α, that ends the search
 STEEP, STEP = 3.0, 3.0  # log(α/N) where there still is a slope, and how far one search goes
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
+ROUNDING = 1e-13  # of a column's power, that sums over rows may have lost
 DRAWS = 4096  # for `log_volume`
 
 
@@ -70,6 +71,21 @@ class Linear(Protocol):
         """Return the evidence at some penalties."""
 
 
+def factored(A: np.ndarray) -> np.ndarray | None:
+    """Return L with A = LLᵀ up to rounding, or None if A is not positive.
+
+    Columns of very large power, such as that of a feature far from zero where there is no
+    intercept, leave rounding in A that only adding as much again makes up for.
+    """
+    for rounding in (0.0, ROUNDING):
+        try:
+            L = cholesky(A + np.diag(rounding * np.diag(A)), lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(L)
+    return None
+
+
 @dataclass(frozen=True)
 class Gram:
     """Known by the products of centred columns: p×p, for fewer parameters than rows."""
@@ -85,9 +101,8 @@ class Gram:
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties: O(p³)."""
         R = np.repeat(np.exp(log_alpha), self.sizes) * self.unit
-        try:
-            L = cholesky(self.products + np.diag(R), lower=True, check_finite=False)
-        except np.linalg.LinAlgError:  # no penalty, and columns that depend on each other
+        L = factored(self.products + np.diag(R))
+        if L is None:  # no penalty, and columns that depend on each other
             return NOTHING
         theta = cho_solve((L, True), self.right, check_finite=False)
         S = max(self.power - float(self.right @ theta), EXACT * self.power)

@@ -16,11 +16,12 @@ def conjugate_gradients(
     cap: int,
     precondition: Callable[[V], V] | None = None,
     damping: float = 0.0,
+    least: float = 0.0,
 ) -> tuple[V, bool]:
     """Solve (A + damping·P⁻¹) x = b; tell whether `tol` was met within `cap` products with A.
 
     A is positive semi-definite in the inner product, P the preconditioner. The residual is measured
-    in the norm of P. Stops at a direction in which A does not grow.
+    in the norm of P. Stops at a direction x in which A does not grow, or xᵀAx ≤ `least`·xᵀx.
     """
     x: Any = 0.0 * b
     h = b
@@ -35,7 +36,7 @@ def conjugate_gradients(
         if damping:
             product = product + damping * undone
         growth = inner(direction, product)
-        if not growth > 0:
+        if not growth > (least * inner(direction, direction) if least else 0.0):
             return x, False
         x, h = x + (size / growth) * direction, h - (size / growth) * product
         z = h if precondition is None else precondition(h)

@@ -21,6 +21,7 @@ KRYLOV_BLOCKS = 4
 OVERSAMPLING = 4
 CG_STEPS = 30
 CG_TOLERANCE = 1e-3
+CG_LEAST = 1e-9  # of the size of a direction: a smaller product with it is rounding
 
 
 def centred(sums: Sums, Q: Array) -> tuple[Array, Array, Array]:
@@ -111,4 +112,5 @@ def _solve_on_tangent(g: Array, b: Array, U: Array) -> Array:
     def apply(Y: Array) -> Array:
         return Y + (g * tangent_diagonal(Y, U))[:, None] * U
 
-    return conjugate_gradients(apply, b, inner, CG_TOLERANCE, CG_STEPS)[0]
+    # A feature that is a column of U by itself has a diagonal that nothing tells from the others.
+    return conjugate_gradients(apply, b, inner, CG_TOLERANCE, CG_STEPS, least=CG_LEAST)[0]

@@ -2,6 +2,7 @@ r"""The joint fit of w, L and given products: Gauss–Newton on their Gram matri
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,20 +24,35 @@ CHOICES = 4  # of pairs beside L, each after a joint fit
 
 @dataclass(frozen=True)
 class Joint:
-    """PairTerms chosen or given beside a model, and the regression that they are part of."""
+    """PairTerms chosen or given beside a model, and the regression that they are part of.
+
+    The regression's tangent of L tells how sure its parts are. The model has L where it is: where
+    features explain each other, a step along the tangent may be of any length.
+    """
 
     search: PairSearch
     fit: PairFit
 
+    @cached_property
+    def regression(self) -> "Regression":
+        """Return the regression beside L as it is: a walk, unless its matrix is there."""
+        return Regression.of(self.search, self.fit)
+
     @property
     def model(self) -> Model:
         """Return the model beside the products."""
-        return stepped(self.search.columns, self.fit.beta)
+        return stepped(self.search.columns, self.regression.still, 0.0)
 
     @property
     def terms(self) -> PairTerms:
         """Return the products with their coefficients."""
-        return PairTerms(self.fit.i, self.fit.j, self.fit.coef)
+        coef = self.regression.still[self.search.columns.base :]
+        return PairTerms(self.fit.i, self.fit.j, coef)
+
+    @property
+    def loss(self) -> float:
+        """Return Σω r² and the penalties."""
+        return self.regression.objective
 
     @property
     def cost(self) -> float:
@@ -50,6 +66,7 @@ class Regression:
     """The regression with some products, beside an L that stays and one that moves."""
 
     beta: np.ndarray  # of all columns
+    still: np.ndarray  # the same where L stays
     promised: float  # the objective, were L to move along its tangent space
     objective: float  # with L as it is: Σω r² and the penalties
 
@@ -62,7 +79,8 @@ class Regression:
         if columns.tangent:
             stays[1 + len(columns.features) : columns.base] = False
         promised, beta = _solved(G, np.ones_like(stays))
-        return cls(beta, promised, _solved(G, stays)[0])
+        objective, still = _solved(G, stays)
+        return cls(beta, still, promised, objective)
 
 
 def _solved(G: np.ndarray, kept: np.ndarray) -> tuple[float, np.ndarray]:
@@ -111,7 +129,7 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
     every = len(search.columns.features) == search.units.scale.shape[0]
     if every and not search.columns.model.U.shape[1]:
         return joint  # linear in all its parameters
-    at = Regression.of(search, joint.fit)
+    at = joint.regression
     for _ in range(STEPS):
         if search.columns.tangent and at.objective - at.promised <= TOL * at.objective:
             break

@@ -170,12 +170,14 @@ class PairStage:
         joint, fields = composite.joint, self.plan.make_units.fields
         model = settled(whole(joint.model, joint.terms), self.units, fields)
         low_rank = settled(joint.model, self.units, fields)
-        loss = joint.fit.loss / joint.search.weight * self.units.target.scale**2
-        record = Record(state.history[-1].step + 1, self.rows.walks, loss)
+        loss = joint.loss / joint.search.weight * self.units.target.scale**2
+        # What fits more closely by more parameters was rejected, and is not on the way here.
+        way = [record for record in state.history if record.loss >= loss]
+        record = Record(way[-1].step + 1 if way else 0, self.rows.walks, loss)
         state = replace(
             state,
             model=model,
-            history=(*state.history, record),
+            history=(*way, record),
             status=Status.converged,
             parts=Parts(low_rank.U, low_rank.s, joint.terms),
         )

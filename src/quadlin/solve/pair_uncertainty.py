@@ -25,7 +25,7 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     if q < d or (k and not columns.tangent):
         return None
     gram, ridge = search.normal(fit.i, fit.j)
-    error = np.append(-fit.beta, 1.0)
+    error = np.append(-joint.regression.still, 1.0)
     loss = float(error @ gram @ error) / share
     A, H = gram[:-1, :-1] / share, (gram + ridge)[:-1, :-1] / share
     size = np.sqrt(np.maximum(np.diag(H), 1e-300))

@@ -7,13 +7,14 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.arrays import Array, moved, namespace
-from quadlin.core.engine import height
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.exact import Alpha
 from quadlin.solve.moment_sequence import smallest_loss
 from quadlin.solve.path import Path, squared_errors
+from quadlin.solve.row_hash import row_hash
+from quadlin.solve.sample import row_content
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
 
@@ -94,8 +95,11 @@ class HeldOut:
         rng: np.random.Generator,
     ) -> None:
         self.units, self.options = units, options
-        n_rows = sum(rows.collect(height))
-        mask = rng.permutation(n_rows) < int(HELD_OUT * n_rows)
+        # By what the rows hold, so that their order does not matter.
+        keys = row_hash(np.concatenate(rows.collect(row_content)), int(rng.integers(2**31)))
+        n_rows, order = len(keys), np.argsort(keys, kind="stable")
+        mask = np.zeros(n_rows, dtype=bool)
+        mask[order[: int(HELD_OUT * n_rows)]] = True
         self.kept, self.test = (
             rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
         )

@@ -80,7 +80,7 @@ class SampleSource(BaseRows):
             chunks = [_drawn((whole, range(source.rows)), *params)]
         self.all_rows.counter.count = before  # counted when it was asked for
         X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
-        return MemorySource(*(_stacked(parts) for parts in (X, y, weight)))
+        return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
 
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self.table)
@@ -117,14 +117,14 @@ class SampleSource(BaseRows):
 def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
     """Return the rows of a chunk that are in the sample."""
     chunk, places = numbered
-    keys = _content(chunk) if by_content else np.arange(places.start, places.stop)
+    keys = row_content(chunk) if by_content else np.arange(places.start, places.stop)
     chosen = row_hash(keys, SALT + salt) < limit
     if chunk.weight is not None:
         chosen &= to_numpy(chunk.weight) > 0
     return rows_of(chunk, np.nonzero(chosen)[0])
 
 
-def _content(chunk: Chunk) -> np.ndarray:
+def row_content(chunk: Chunk) -> np.ndarray:
     """Return a number for what each row holds in its target and some columns, to the last bit."""
     d = chunk.X.shape[1]
     some = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
@@ -144,7 +144,8 @@ def _content(chunk: Chunk) -> np.ndarray:
     return keys
 
 
-def _stacked(parts: tuple[Array, ...]) -> Array:
+def stacked(parts: tuple[Array, ...]) -> Array:
+    """Return pieces of one array, dense or sparse, as one; None where there are none."""
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
     return vstack(parts, format="csr") if issparse(parts[0]) else namespace(parts[0]).concat(parts)

@@ -7,7 +7,7 @@ Nothing here needs rows: what a pass says becomes a gradient, and a direction be
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from quadlin.core.arrays import Array, lead, namespace
+from quadlin.core.arrays import Array, lead, namespace, unflagged
 from quadlin.core.model import Model, tied
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
@@ -28,6 +28,7 @@ class Tangent:
     v: Array  # (d, m)
     G: Array  # (d, m, k)
 
+    @unflagged  # float32 may overflow, which ends conjugate gradients
     def dot(self, other: "Tangent") -> float:
         """Return the inner product, summed over the changes."""
         xp = namespace(self.v)

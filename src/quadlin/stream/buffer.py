@@ -29,7 +29,7 @@ class Buffer:
         self.weight = self._room(self.weight, chunk.y, capacity)
         self.y[start:stop] = chunk.y
         self.weight[start:stop] = 1.0 if chunk.weight is None else chunk.weight
-        X = _alike(chunk.X, chunk.X if self.X is None else self.X)
+        X = alike(chunk.X, chunk.X if self.X is None else self.X)
         if issparse(X):
             self.X = [*(self.X or []), X.copy()]
         else:
@@ -60,7 +60,7 @@ class Buffer:
         return new
 
 
-def _alike(X: Array, kept: Array) -> Array:
+def alike(X: Array, kept: Array) -> Array:
     """Return rows as dense or sparse as those that are kept."""
     wanted = issparse(kept) or isinstance(kept, list)
     if issparse(X) == wanted:

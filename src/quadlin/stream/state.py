@@ -118,7 +118,7 @@ def stream_of(
         state.automatic,
         state.strict,
     )
-    stream.start, stream.since = state.start, state.since
+    stream.start, stream.since, stream.sample = state.start, state.since, None
     stream.verdict, stream.proven = state.verdict, state.proven
     stream.goal, stream.pending = state.goal, state.pending
     stream._current = state.state if state.current is None else state.current

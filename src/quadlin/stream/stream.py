@@ -25,6 +25,7 @@ from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.beginning import Beginning
 from quadlin.stream.buffer import Buffer
 from quadlin.stream.label_start import as_log_odds
+from quadlin.stream.row_sample import RowSample, capacity
 from quadlin.stream.start import Stage, Start, above_noise, judged
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
 
@@ -51,11 +52,13 @@ class Stream(Beginning):
     M in it, it is doubled until M stands out, at most to `first_limit` rows.
 
     Rows judge the model before they are learned. Where they find it worse than a constant, what
-    `current` shows is shortened towards the constant; the steps go on from the model as it is.
+    `current` shows is shortened towards the constant; the steps go on from the model as it is. So
+    it is where the constant is better on a sample of all rows, which a saved stream leaves behind.
 
     A stream does not change: `fed` returns the one that has learned more.
 
-    Memory: O(kd), and the rows of the first batch until it is complete.
+    Memory: O(kd), the rows of the first batch until it is complete, and a sample of all rows of 256
+    KiB or, with more than 500 features, of 64 rows.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class Stream(Beginning):
         self.verdict: Verdict | None = None  # of rows before they were learned, on the steps so far
         self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
+        most = capacity(len(make_units.names))
+        self.sample = None if strict or state is not None or not most else RowSample(most)
         self._current: FitState | None = state
         self._chosen = options
 
@@ -119,6 +124,8 @@ class Stream(Beginning):
 
     def _feed(self, chunk: Chunk) -> None:
         n, start = chunk.X.shape[0], 0
+        if self.sample is not None and n:
+            self.sample = self.sample.fed(chunk)
         piece = max(2 * self.options.rank + 2, n // PIECES) if self.strict else n
         while start < n:
             stop = min(n, start + self.goal - self._gathered, start + piece)
@@ -240,7 +247,9 @@ class Stream(Beginning):
             return learned
         if not self._proves_steps() and learned.before is not None and learned.walker is None:
             learned = replace(learned, model=learned.before, before=None)
-        return trusted(learned, self._judged(learned), self.options.loss)
+        learned = trusted(learned, self._judged(learned), self.options.loss)
+        sample = self.sample
+        return learned if sample is None else sample.not_worse(learned, self.options.loss)
 
     def _proves_steps(self) -> bool:
         """Tell whether rows have judged steps by now, those that wait included, and undid none."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import namespace
 from quadlin.core.losses import constant_deviance
+from quadlin.core.model import Model
 from quadlin.core.moments import Moments
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
@@ -96,6 +97,9 @@ def trusted(state: FitState, verdict: Verdict | None, loss: str) -> FitState:
     theta = 1.0 if verdict is None else verdict.theta
     if theta == 1:
         return state
-    model, c = state.model, constant_of(state.units, loss)
-    shorter = replace(model, s=theta * model.s, w=theta * model.w, c=c + theta * (model.c - c))
-    return replace(state, model=shorter)
+    return replace(state, model=shortened(state.model, constant_of(state.units, loss), theta))
+
+
+def shortened(model: Model, c: float, theta: float) -> Model:
+    """Return the constant c and a share θ of what the model says beyond it."""
+    return replace(model, s=theta * model.s, w=theta * model.w, c=c + theta * (model.c - c))
