@@ -375,14 +375,6 @@ def test_a_stream_goes_on_with_m_as_a_whole():
     assert model.score(X, y) > before - 0.01
 
 
-def test_pairs_are_not_searched_in_streams_and_said_so_where_they_are_asked_for():
-    X, y = few_pairs()
-    model = SecondOrderRegressor(random_state=0).partial_fit(X, y)
-    assert model.pairs_ is None
-    with pytest.raises(ValueError, match="a stream sees them once"):
-        SecondOrderRegressor(pairs=3).partial_fit(X, y)
-
-
 def test_a_factorization_machine_has_pairs_but_no_squares():
     X, y = few_pairs()
     model = FactorizationMachineRegressor(random_state=0).fit(X, y + X[:, 5] ** 2)

@@ -85,6 +85,12 @@ def target_of_counts(moments: Moments, fit_intercept: bool) -> Target:
     return Target(0.0, 1.0, centre, float(moments.var[0]) / mean if varies else 0.0)
 
 
+def watchful_scale(units: Units) -> Array:
+    """Return the scale, with one for features that were constant so far: they may begin to vary."""
+    xp = namespace(units.scale)
+    return xp.where(units.scale == 0, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
+
+
 def units_of(
     features: Moments, free: Array, target: Target, dtype: Any, one_hot: Array | None = None
 ) -> Units:

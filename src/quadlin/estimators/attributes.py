@@ -104,7 +104,7 @@ class FittedAttributes:
     @property
     def pairs_(self) -> PairReport | None:
         """Return the pairs of features beside the low-rank part; None if none were looked for."""
-        return self._fitted("pairs_").pairs
+        return self._fitted("pairs_").pair_report
 
     @property
     def alpha_(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from quadlin.core.rows import Rows
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
-from quadlin.explain.pair_report import PairReport
+from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fit_state import FitState, is_exact
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
@@ -55,6 +55,13 @@ class Fitted:
     def names(self) -> list[str]:
         """Return the names of the features, text columns by their levels."""
         return self.columns.names
+
+    @property
+    def pair_report(self) -> PairReport | None:
+        """Return what a search for pairs says; None if there was none, or its pairs are gone."""
+        if self.pairs is not None:
+            return self.pairs
+        return stream_report(self.names, self.state, self.stream.n_rows)
 
     @property
     def fill(self) -> dict[str, float]:

@@ -24,11 +24,18 @@ from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_regression import MOST_TANGENT
 from quadlin.solve.pair_stage import Plan
+from quadlin.solve.pairs import MOST_PAIRS
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty, made_robust, uncertainty_of
-from quadlin.stream.memory import refuse_with_strict, rows_within
+from quadlin.stream.memory import (
+    pair_numbers,
+    refuse_pairs_with_strict,
+    refuse_with_strict,
+    rows_within,
+)
 from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
@@ -70,16 +77,29 @@ class Task:
         else:
             size = most = int(self.batch_size)
         automatic, strict = (self.automatic if state is None else FIXED), False
+        pairs = self.pairs if state is None and options.loss == "squared" else None
         if state is None and self.max_memory != "auto":
-            room = rows_within(self.max_memory, options, d, bool(automatic))
-            strict = room < FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            room = self._room(options, pairs)
+            if pairs is not None and room < least:
+                refuse_pairs_with_strict(pairs)
+                room, pairs = self._room(options, None), None
+            strict = room < least
             if strict:
                 refuse_with_strict(options)
                 automatic = FIXED  # the rank is a provisional one, and there is no penalty
             else:
                 size, most = min(size, room), min(most, room)
         make_units, seed = self.make_units, self.seed
-        return Stream(options, size, most, make_units, seed, state, automatic, strict)
+        return Stream(options, size, most, make_units, seed, state, automatic, strict, pairs)
+
+    def _room(self, options: Options, pairs: Request | None) -> int:
+        """Return how many rows of a first batch `max_memory` has room for."""
+        d, more = len(self.make_units.names), 0
+        if pairs is not None:
+            rank = min(options.rank, MOST_TANGENT // d)
+            more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
+        return rows_within(self.max_memory, options, d, bool(self.automatic), more)
 
 
 def fit(

@@ -116,12 +116,12 @@ def _positions(
 
 
 def refuse_in_stream(estimator: Any) -> None:
-    """Refuse to look for pairs in rows that are seen once."""
+    """Refuse to look for pairs of log-odds in rows that are seen once."""
     if is_asked_for(estimator.pairs):
         raise ValueError(
             Message(
-                "{pairs} needs rows that can be read several times, and a stream sees them once. "
-                "Use `fit` on rows in memory or in a file, or leave the option out.",
+                "{pairs} needs rows that can be read several times for labels, and a stream sees "
+                "them once. Use `fit` on rows in memory or in a file, or leave the option out.",
                 pairs=Option("pairs", estimator.pairs),
             )
         )

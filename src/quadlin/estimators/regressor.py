@@ -83,7 +83,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         its levels. "auto" searches where
         ``rank="auto"`` and there are at most 1,000 features, and takes what has the largest
         evidence: more rank, pairs (at most 32), both or neither. Not with ``psd=True``,
-        ``polish=False``, or without w or b. Streams do not search. See `pairs_`.
+        ``polish=False``, or without w or b. A stream searches its first batch. See `pairs_`.
     hierarchy : None, "weak" or "strong", default=None
         Whether one ("weak") or both ("strong") features of a pair that is searched must have an
         effect of their own, |t| > 2 in the linear model.
@@ -121,7 +121,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         that memory is O(kd) from the first row on: without penalty, with a rank of 5 for
         ``rank="auto"``, and some 50 rows per parameter later (150 if features are correlated). A
         number of bytes is "auto" with a first batch that fits into them, and "minimal" where that
-        batch would be too short.
+        batch would be too short. A search for pairs and their regression take O(d²) numbers, or
+        O((kd)²) beside a low-rank part: where they do not fit, there is no search.
     extrapolation : {"clip", "free"}, default="clip"
         What `predict` does with rows far outside the training rows, where squares and products
         grow without bound: "clip" holds each feature at one training range beyond its training
@@ -157,8 +158,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         the coefficient of each product, robust standard error, t, p, share of the variance of y
         and order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on
         the same rows, so weak ones look stronger than they are. They are part of `interactions_`
-        and of every prediction. None where pairs were not looked for, and after `partial_fit`,
-        which goes on with M as a whole.
+        and of every prediction. None where pairs were not looked for. After `partial_fit` alone
+        they are those of the first batch of the stream, and their coefficients, standard errors
+        (which take the noise as equal in all rows) and tests are of all its rows. A stream that
+        goes on from `fit` goes on with M as a whole, and has None.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)

@@ -15,7 +15,7 @@ from quadlin.data import Source, is_dask
 from quadlin.data.fields import given_fields
 from quadlin.estimators.columns import Columns, check_weights, opened, warn_unseen
 from quadlin.estimators.fitted import Fitted, Learned, at_home
-from quadlin.estimators.pair_request import check_pairs, refuse_in_stream
+from quadlin.estimators.pair_request import check_pairs, is_asked_for, request_of
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.predicting import Predicting
 from quadlin.estimators.tasks import fields_of, options_of, seed_of, task_of, units_maker_of
@@ -39,6 +39,7 @@ class Streaming(Predicting):
     alpha: Any
     fields: Any
     loss: Any
+    pairs: Any
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
     @unflagged
@@ -67,8 +68,6 @@ class Streaming(Predicting):
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
         check_pairs(self)
-        if fitted is None:
-            refuse_in_stream(self)
         if self.loss == "huber":
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs rows that can be walked '
@@ -142,6 +141,8 @@ class Streaming(Predicting):
         with_pairs = fitted.state.parts is not None
         changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
+        if is_asked_for(self.pairs) and fitted.stream.pairs is not None:
+            changed["pairs"] = request_of(self, fitted.columns, True) != fitted.stream.pairs
         before = fitted.stream.make_units.diagonal
         changed["diagonal"] = list(maker.diagonal) != list(before)
         if not isinstance(self.fields, str) and fitted.columns.encoder is None:

@@ -8,9 +8,11 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import printable
+from quadlin.core.units import Units
 from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.tables import frame_of, p_value
-from quadlin.solve.pair_fit import PairFit
+from quadlin.solve.fit_state import FitState
+from quadlin.solve.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
 from quadlin.solve.pairs import PairSearch
 
 VARIANCE, DEVIANCE = "R²", "D²"
@@ -75,6 +77,8 @@ class PairReport:
         (D² = 1 − deviance/deviance of the constant).
     validated : list of float or None
         With `cv`: R² of rows left out, with the first 0, 1, … of the pairs found on the others.
+    n_rows_fitted : int or None
+        Of a stream: the rows that coefficients and tests are of, while `n_rows` were searched.
     """
 
     pairs: list[Pair]
@@ -88,6 +92,7 @@ class PairReport:
     test_on: str | None
     measure: str = VARIANCE
     validated: list[float] | None = None
+    n_rows_fitted: int | None = None
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
@@ -137,6 +142,11 @@ class PairReport:
         if self.validated is not None:
             words = f"On rows left out: {self.measure} {self.validated[0]:.3f} without pairs"
             notes.append(words + f", {self.validated[-1]:.3f} with them" * bool(self.pairs))
+        if self.n_rows_fitted is not None:
+            notes.append(
+                f"Of a stream: a search sees its first {self.n_rows:,} rows; "
+                f"coefficients and tests are of {self.n_rows_fitted:,}."
+            )
         if self.test_on == "half":
             notes.append("Coefficients and tests are of the half of the rows not searched.")
         for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:
@@ -175,8 +185,10 @@ def report_of(
     def named(pair: tuple[int, int]) -> tuple[str, str]:
         return names[pair[0]], names[pair[1]]
 
+    shown, of = tested or (search, fit)
+    values = (of.i, of.j, of.coef, of.errors)
     return PairReport(
-        _pairs(names, *(tested or (search, fit)), fit.entry),
+        _pairs(names, shown.units, shown.power, *values, fit.entry),
         [Exchange(named(a), named(b), cost) for a, b, cost in fit.exchangeable],
         path,
         search.looks_low_rank() if low_rank is None else low_rank,
@@ -194,16 +206,65 @@ def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> 
     return PairReport([], [], path, False, n_rows, n_features, n_candidates, False, None)
 
 
-def _pairs(names: Sequence[str], search: PairSearch, fit: PairFit, entry: np.ndarray) -> list[Pair]:
+def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairReport | None:
+    """Return what a stream says of its pairs: sought in its first batch, and fitted to all rows.
+
+    None if there was no search, or if the stream went on with M as a whole. Standard errors take
+    the noise as equal in all rows.
+    """
+    notes, running = state.notes, state.running
+    if notes is None or (running is None and len(notes.path) > 1):
+        return None
+    path = [PathStep(m, value, r2) for m, (value, r2) in enumerate(notes.path)]
+    counts = (notes.n_rows, len(names), notes.candidates)
+    if running is None:
+        return PairReport([], [], path, False, *counts, False, None)
+
+    def named(pair: tuple[int, int]) -> tuple[str, str]:
+        return names[pair[0]], names[pair[1]]
+
+    solved, units = running.solved, running.units
+    std = solved.std(running.weight)
+    errors = RobustErrors(
+        np.maximum(std, 1e-150),
+        np.full(len(std), max(running.weight - solved.dof, LEAST_FREEDOM)),
+        solved.unit_variance,
+    )
+    power = running.weight * float(state.target.var[0]) / units.target.scale**2
+    coef = solved.beta[running.columns.base :]
+    args = (running.columns.i, running.columns.j, coef, errors)
+    return PairReport(
+        _pairs(names, units, power, *args, to_numpy(running.order)),
+        [Exchange(named(a), named(b), cost) for a, b, cost in notes.exchangeable],
+        path,
+        False,
+        *counts,
+        notes.at_limit,
+        None,
+        n_rows_fitted=n_rows,
+    )
+
+
+def _pairs(
+    names: Sequence[str],
+    units: Units,
+    power: float,
+    i: np.ndarray,
+    j: np.ndarray,
+    coef: np.ndarray,
+    errors: RobustErrors,
+    entry: np.ndarray,
+) -> list[Pair]:
     """Return pairs in the user's units; NaN where the rows say nothing of a product."""
-    scale, errors = to_numpy(search.units.scale).astype(float), fit.errors
-    factor = search.units.target.scale * scale[fit.i] * scale[fit.j]
+    scale = to_numpy(units.scale).astype(float)
+    factor = units.target.scale * scale[i] * scale[j]
     says = (factor > 0) & (errors.unit_variance > NOTHING)
-    coef, std = (np.where(says, factor * a, np.nan) for a in (fit.coef, errors.std))
-    p = np.where(says, 2 * np.exp(errors.log_tail(fit.coef)), np.nan)
-    share = np.where(says, fit.coef**2 / errors.unit_variance / search.power, np.nan)
-    numbers = np.stack([coef, std, coef / std, p, share], axis=1).tolist()
-    places = zip(fit.i.tolist(), fit.j.tolist(), numbers, entry.tolist(), strict=True)
+    coefficient, std = (np.where(says, factor * a, np.nan) for a in (coef, errors.std))
+    p = np.where(says, 2 * np.exp(errors.log_tail(coef)), np.nan)
+    variance = np.where(says, errors.unit_variance, np.nan)
+    share = coef**2 / variance / power
+    numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
+    places = zip(i.tolist(), j.tolist(), numbers, entry.tolist(), strict=True)
     return [
         Pair(names[i], names[j], a, e, t, p_value, part, int(order))
         for i, j, (a, e, t, p_value, part), order in places

@@ -17,6 +17,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled
 from quadlin.solve.pair_part import Parts
+from quadlin.solve.pair_running import PairNotes, RunningPairs
 from quadlin.solve.penalised import fit_penalised
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.types import NO_NOISE, Options, Record, Solution, Status
@@ -38,6 +39,8 @@ class FitState:
     before: Model | None = None  # the model before the last step of a stream, to go back to
     walker: Model | None = None  # where steps go on from, where `model` is the mean of them
     parts: Parts | None = None  # of M, where it is more than a low-rank part
+    running: RunningPairs | None = None  # what a stream goes on with where it has pairs
+    notes: PairNotes | None = None  # of the search in the first batch of a stream
 
     @property
     def stepping(self) -> Model:

@@ -19,7 +19,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import MANY_ROWS, Rival, Search
+from quadlin.solve.automatic import FIRST_RANK, MANY_ROWS, Rival, Search
 from quadlin.solve.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pair_composite import Beside, Composite, Request
 from quadlin.solve.pair_evidence import evidence_beside
@@ -133,8 +133,19 @@ class Composer:
         best = self._valued(joint, ridge)
         if best.value <= self._evidence(self.rows, self.start):
             return None
-        self.refused = not (self._in_any_case(best) or self.search.prefers(self._rival(best)))
+        self.refused = not (self._in_any_case(best) or self._preferred(best))
         return None if self.refused else best
+
+    def _preferred(self, best: Composite) -> bool:
+        """Tell whether pairs are better than ridge regression, ranks and all products.
+
+        Ranks and all products are not tried where the pairs leave nothing for them to explain.
+        """
+        few = self.search.sample_size(FIRST_RANK) >= self.n_rows  # else they are not tried either
+        if few and best.joint.search.leaves_nothing():
+            ridge = self.search.sized(self.search.ridge())
+            return best.left_out <= self.search.left_out(ridge)
+        return self.search.prefers(self._rival(best))
 
     def _in_any_case(self, best: Composite) -> bool:
         """Tell whether pairs are taken without a look at rows left out."""

@@ -86,10 +86,23 @@ class Screen:
         """
         if not self._whitener.shape[1]:
             return 0.0
+        divided = np.where(self.allowed, to_numpy(moments), 0.0) / np.sqrt(noise * self.left)
+        both = (divided, self._whitened(moments, noise))
+        return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in both))
+
+    def energy(self, moments: Array, noise: float) -> tuple[int, float]:
+        """Return the number of products in whitened coordinates, and the sum of their squared t.
+
+        The variance of z_i² is 2 there, if features are about normal.
+        """
+        whitened = self._whitened(moments, noise)
+        d = len(whitened)
+        return d * (d + 1) // 2, float(np.sum(whitened**2)) / 2
+
+    def _whitened(self, moments: Array, noise: float) -> np.ndarray:
         G = np.where(self.allowed, to_numpy(moments), 0.0)
-        whitened = self._whitener.T @ G @ self._whitener / sqrt(noise * self.weight)
-        divided = G / np.sqrt(noise * self.left)
-        return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in (divided, whitened)))
+        whitened: np.ndarray = self._whitener.T @ G @ self._whitener / sqrt(noise * self.weight)
+        return whitened
 
     @cached_property
     def _whitener(self) -> np.ndarray:

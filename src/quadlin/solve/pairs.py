@@ -7,7 +7,7 @@ standard errors that do not trust a few rows. Repeated until nothing changes: th
 where nothing interacts, two a round else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf, sqrt
 
 import numpy as np
@@ -163,16 +163,34 @@ class PairSearch(PairRegression):
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
             return False
-        n_rows, largest = sum(self.rows.collect(height)), 0.0
-        for salt in range(FLIPS):
-            args = (*self.regression, salt)
-            flipped = self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
+        largest = 0.0
+        for salt, flipped in enumerate(self._flipped(FLIPS)):
             largest = max(largest, self.screen.spectral_size(flipped, noise))
             if size <= largest:
                 return False
             if salt + 1 >= FEW_FLIPS and size > clear * largest:
                 return True
         return True
+
+    def leaves_nothing(self) -> bool:
+        """Tell whether the last residual says no more of all products than noise: a few walks.
+
+        In whitened coordinates the sum of their squared t is about their number p then, with a
+        variance of 2p if features are about normal, and else what residuals with random signs
+        have. What all products could still explain is less than √(2p) parameters would.
+        """
+        noise = self.criterion.noise or max(self.score.loss / self.freedom, 1e-300)
+        products, energy = self.screen.energy(self.score.moments, noise)
+        if energy <= products + sqrt(2 * products):
+            return True
+        return any(energy <= self.screen.energy(G, noise)[1] for G in self._flipped(FEW_FLIPS))
+
+    def _flipped(self, times: int) -> Iterator[np.ndarray]:
+        """Yield the moments of the last residual with random signs, a walk each."""
+        n_rows = sum(self.rows.collect(height))
+        for salt in range(times):
+            args = (*self.regression, salt)
+            yield self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
 
     def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.

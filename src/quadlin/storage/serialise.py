@@ -30,6 +30,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_part import PairTerms, Parts
+from quadlin.solve.pair_running import RunningPairs
 from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
@@ -38,6 +39,7 @@ from quadlin.solve.uncertainty import Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
+from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.start import Start
 from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
 
@@ -72,6 +74,8 @@ SHAPES: dict[type, dict[str, str]] = {
     Normal: {"gram": "pp"},
     PairTerms: {"i": "e", "j": "e", "coef": "e"},
     Parts: {"U": "dh", "s": "h"},
+    PairPending: {"gram": "yy", "target": "1"},
+    RunningPairs: {"U": "dh", "s": "h", "i": "e", "j": "e", "order": "e", "gram": "yy"},
     Pending: {"target": "1"},
     ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},
     Products: {"gram": "pp"},

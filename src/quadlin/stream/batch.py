@@ -18,7 +18,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.survey import moments_of
-from quadlin.core.units import Units
+from quadlin.core.units import Units, watchful_scale
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
@@ -79,10 +79,7 @@ def without(left_out: Array, model: Model) -> Model:
 
 def watchful(model: Model, units: Units) -> tuple[Model, Units]:
     """Give features that were constant so far a scale, to see them should they begin to vary."""
-    xp = namespace(units.scale)
-    constant = units.scale == 0
-    scale = xp.where(constant, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
-    return without(constant, model), replace(units, scale=scale)
+    return without(units.scale == 0, model), replace(units, scale=watchful_scale(units))
 
 
 def gather(
@@ -189,13 +186,19 @@ def batch_step(
         mean, walker = in_units(without(wider, state.model), units, new), model
         model = mean_of(mean, walker, 0.0 if back is not None else share, new, options)
     loss = pending.sums.loss / pending.sums.weight * loss_unit(options.loss, units)
-    # The first record is the constant model's; of the others the last ones are kept.
-    recent = state.history[1:][2 - LONGEST_HISTORY :]
-    history = (state.history[0], *recent, Record(last.step + 1, last.passes, loss))
+    history = lengthened(state.history, Record(last.step + 1, last.passes, loss))
     if options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)
     learned = FitState(model, new, features, target, history, state.status, state.white)
-    return replace(learned, pace=pace, before=before, walker=walker)
+    return replace(learned, pace=pace, before=before, walker=walker, notes=state.notes)
+
+
+def lengthened(history: tuple[Record, ...], record: Record) -> tuple[Record, ...]:
+    """Return the history with one more record, the last ones kept.
+
+    The first is the constant model's.
+    """
+    return (history[0], *history[1:][2 - LONGEST_HISTORY :], record)
 
 
 def step_curvature(loss: str, units: Units, sums: Sums) -> float:

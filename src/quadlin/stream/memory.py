@@ -2,6 +2,7 @@
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.messages import Message, Option
+from quadlin.solve.pair_composite import Request
 from quadlin.solve.types import Options
 
 NUMBERS = (
@@ -17,15 +18,24 @@ def strict_bytes(d: int, rank: int) -> int:
     return BYTES * NUMBERS * max(rank, 4) * d
 
 
-def rows_within(limit: int | str, options: Options, d: int, chooses: bool) -> int:
+def pair_numbers(d: int, rank: int, most: int) -> int:
+    """Return how many numbers a search for pairs takes, and the regression that goes on."""
+    columns = 2 + d + d * rank + most
+    return 8 * d * d + 4 * columns * columns
+
+
+def rows_within(
+    limit: int | str, options: Options, d: int, chooses: bool, more_numbers: int = 0
+) -> int:
     """Return how many rows of a first batch can be kept and fitted within so many bytes.
 
     Sparse rows count as dense ones. The fit takes a block of rows and its products, three d×d
-    matrices where features may be whitened by one, and four p×p matrices where it has to choose.
+    matrices where features may be whitened by one, four p×p matrices where it has to choose, and
+    as many more numbers as a search for pairs asks for.
     """
     if isinstance(limit, str):
         return 0
-    work = strict_bytes(d, options.rank) + 3 * BYTES * BLOCK_ELEMENTS
+    work = strict_bytes(d, options.rank) + 3 * BYTES * BLOCK_ELEMENTS + BYTES * more_numbers
     if options.whiten == "full" or (options.whiten == "auto" and d <= WIDEST):
         work += 3 * BYTES * d * d
     if chooses:
@@ -49,3 +59,16 @@ def refuse_with_strict(options: Options) -> None:
                     memory=Option("max_memory"),
                 )
             )
+
+
+def refuse_pairs_with_strict(pairs: Request) -> None:
+    """Refuse pairs that were asked for where there is no room for their matrix."""
+    if pairs.asked:
+        raise ValueError(
+            Message(
+                "{pairs} needs a first batch of rows and the matrix of a regression in memory, "
+                "which {memory} has no room for. Raise {memory}, or leave {pairs} out.",
+                pairs=Option("pairs"),
+                memory=Option("max_memory"),
+            )
+        )

@@ -12,9 +12,12 @@ from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
+from quadlin.solve.pair_composite import Request
+from quadlin.solve.pairs import HIERARCHIES
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
 from quadlin.stream.buffer import Buffer
+from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
 from quadlin.stream.verdict import Verdict
@@ -67,6 +70,8 @@ class StreamState:
     since: float = 0.0
     verdict: Verdict | None = None
     proven: bool = False
+    pairs: Request | None = None
+    pair_pending: PairPending | None = None
 
 
 def state_of(stream: Stream) -> StreamState:
@@ -100,6 +105,8 @@ def state_of(stream: Stream) -> StreamState:
         stream.since,
         stream.verdict,
         stream.proven,
+        stream.pairs,
+        stream.pair_pending,
     )
 
 
@@ -117,7 +124,9 @@ def stream_of(
         state.state,
         state.automatic,
         state.strict,
+        state.pairs,
     )
+    stream.pair_pending = state.pair_pending
     stream.start, stream.since, stream.sample = state.start, state.since, None
     stream.verdict, stream.proven = state.verdict, state.proven
     stream.goal, stream.pending = state.goal, state.pending
@@ -154,6 +163,7 @@ def _check_state(state: StreamState, d: int) -> None:
     _require(bool(states), "a state without a model")
     _require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
     _require(pending is None or fitted is not None, "the sums of the incomplete batch")
+    _check_pairs(state, states, d)
     _check_start(state)
     _require(0 <= state.seed < 2**31, "the seed")
     _require(
@@ -167,9 +177,9 @@ def _check_state(state: StreamState, d: int) -> None:
         floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
         _require(floats, "the type of the rows of the incomplete batch")
         gathered = len(waiting.y)
-    elif pending is not None:
-        gathered = pending.rows
-    least = 0 if waiting is None and pending is None else 1
+    elif (sums := state.pair_pending or pending) is not None:
+        gathered = sums.rows
+    least = 0 if waiting is None and pending is None and state.pair_pending is None else 1
     _require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
     _require(not len(state.make_units.fields), "the fields of a state")
     for options in (state.options, state.chosen or state.options):
@@ -180,6 +190,24 @@ def _check_state(state: StreamState, d: int) -> None:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         _require(options.rank == each.model.s.shape[0] <= d, "the rank")
         _check_fit(each)
+
+
+def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None:
+    """Refuse pairs that no stream can have."""
+    asked, sums = state.pairs, state.pair_pending
+    if asked is not None:
+        _require(asked.hierarchy in (None, *HIERARCHIES), "the hierarchy of pairs")
+        _require(asked.most is None or asked.most >= 0, "the number of pairs")
+        _require(all(0 <= i <= j < d for i, j in asked.given or ()), "the pairs")
+    goes_on = state.state is not None and state.state.running is not None
+    _require(sums is None or (goes_on and state.pending is None), "the sums of the pairs")
+    for running in (each.running for each in states if each.running is not None):
+        i, j, order = running.i, running.j, running.order
+        _require(all(a.dtype.kind == "i" for a in (i, j, order)), "the pairs")
+        _require(bool((i >= 0).all() and (i <= j).all() and (j < d).all()), "the pairs")
+        size = 2 + d + d * running.U.shape[1] + len(i)
+        _require(running.gram.shape[0] == size and bool(order.min(initial=1) > 0), "the pairs")
+        _require(min(running.alpha) >= 0 and running.weight > 0, "the penalty of the pairs")
 
 
 def _check_start(state: StreamState) -> None:

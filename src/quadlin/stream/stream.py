@@ -19,12 +19,15 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
+from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
 from quadlin.solve.types import Options, Status, usual_curvature
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.beginning import Beginning
 from quadlin.stream.buffer import Buffer
 from quadlin.stream.label_start import as_log_odds
+from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import RowSample, capacity
 from quadlin.stream.start import Stage, Start, above_noise, judged
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
@@ -35,12 +38,12 @@ FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the ste
 
 
 def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
-    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows."""
+    """Tell whether every eigenvalue of L is above what noise alone makes of this many rows."""
     if loss == "squared":
         sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     else:  # slopes have variance p(1 − p), and are divided by it
         sd = usual_curvature(loss, state.units) ** -0.5
-    return above_noise(state.model.s, sd, state.model.U.shape[0], rows)
+    return above_noise(state.low_rank.s, sd, state.model.U.shape[0], rows)
 
 
 class Stream(Beginning):
@@ -51,6 +54,9 @@ class Stream(Beginning):
     the batch; so the first batch has at least two rows per parameter. Where noise hides some of
     M in it, it is doubled until M stands out, at most to `first_limit` rows.
 
+    With `pairs` the first batch is searched for some. Those that it has are then columns of a
+    regression on all rows so far, whose Gram matrix is kept in place of the steps.
+
     Rows judge the model before they are learned. Where they find it worse than a constant, what
     `current` shows is shortened towards the constant; the steps go on from the model as it is. So
     it is where the constant is better on a sample of all rows, which a saved stream leaves behind.
@@ -58,7 +64,7 @@ class Stream(Beginning):
     A stream does not change: `fed` returns the one that has learned more.
 
     Memory: O(kd), the rows of the first batch until it is complete, and a sample of all rows of 256
-    KiB or, with more than 500 features, of 64 rows.
+    KiB or, with more than 500 features, of 64 rows; with pairs O(p²) for p parameters.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Stream(Beginning):
         state: FitState | None = None,
         automatic: Automatic = FIXED,
         strict: bool = False,
+        pairs: Request | None = None,
     ) -> None:
         self.options = options  # with what was chosen, once the first batch is complete
         self.automatic = automatic  # what the first batch has to choose
@@ -78,6 +85,7 @@ class Stream(Beginning):
         self.first_limit = first_limit
         self.make_units = make_units
         self.seed = seed
+        self.pairs = pairs  # to look for in the first batch
         self.strict = strict  # whether rows are never kept, not even those of a first batch
         self.start = Start() if strict and state is None else None
         self.since = 0.0  # weight of the rows before those that the steps are a mean of
@@ -85,6 +93,7 @@ class Stream(Beginning):
         self.goal = self._first_goal() if state is None else batch_size
         self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
+        self.pair_pending: PairPending | None = None  # the same of a stream with pairs
         self.verdict: Verdict | None = None  # of rows before they were learned, on the steps so far
         self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
@@ -94,7 +103,12 @@ class Stream(Beginning):
         self._chosen = options
 
     def _first_goal(self) -> int:
-        least = FIRST_ROWS * self._dof
+        pairs = self.pairs
+        if pairs is None:
+            least = FIRST_ROWS * self._dof
+        else:
+            wanted = len(pairs.given) if pairs.given is not None else pairs.most or 0
+            least = max(FIRST_ROWS * (self._dof + wanted), FEWEST_ROWS)
         return least if self.strict else max(self.batch_size, least)
 
     @property
@@ -169,7 +183,8 @@ class Stream(Beginning):
             return self.start.rows
         if self.state is None:
             return self.waiting.rows
-        return 0 if self.pending is None else self.pending.rows
+        pending = self.pair_pending or self.pending
+        return 0 if pending is None else pending.rows
 
     def _take(self, chunk: Chunk) -> None:
         self._current = None
@@ -178,6 +193,8 @@ class Stream(Beginning):
             return
         if self.state is None:
             self.waiting.append(chunk, self.goal)
+        elif self.state.running is not None:
+            self.pair_pending = gather_pairs(self.pair_pending, chunk, self.state.running)
         else:
             self.pending = self._with_sums_of(chunk)
         rows = self._gathered
@@ -197,7 +214,7 @@ class Stream(Beginning):
             self._walk_on()
         elif learned.walker is None:
             self.goal = self.batch_size
-        self.waiting, self.pending = Buffer(), None
+        self.waiting, self.pending, self.pair_pending = Buffer(), None, None
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return what waits with these rows, unless they are too large to be squared."""
@@ -220,12 +237,14 @@ class Stream(Beginning):
     def _learn_pending(self) -> FitState:
         if self.state is None:
             rows = Rows.of(self.waiting.source())
-            choices = (self.options, self.make_units, self.seed, self.automatic)
-            fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
-            state, self._chosen = fit(rows, *choices)
+            state, self._chosen = self._first_fit(rows)
             if state.status is Status.interrupted:  # half a fit is no state to go on from
                 raise KeyboardInterrupt(state.status.value)
             return state
+        if self.state.running is not None:
+            if self.pair_pending is None:
+                return self.state
+            return pair_step(self.state, self.pair_pending, self.make_units)
         if self.start is not None:  # a step of full length needs a whole batch, and is tried first
             state = judged(self.state, self.pending, self.goal)
             if self.options.loss == "squared":
@@ -236,6 +255,13 @@ class Stream(Beginning):
         if self.state.walker is not None and self.pending.rows < self.goal:
             return self.state  # a walk goes by whole batches
         return self._step(self.pending)
+
+    def _first_fit(self, rows: Rows) -> tuple[FitState, Options]:
+        choices = (self.options, self.make_units, self.seed, self.automatic)
+        if self.pairs is not None:
+            return first_with_pairs(rows, Plan(*choices), self.pairs)
+        fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
+        return fit(rows, *choices)
 
     def _shown(self, learned: FitState) -> FitState:
         """Return what has been learned as far as new rows trust it.

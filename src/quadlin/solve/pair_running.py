@@ -1,0 +1,135 @@
+r"""A regression with given products that goes on with new rows: its Gram matrix is a sum over rows.
+
+Beside a low-rank part its columns are those of L's tangent space where the regression began, so
+that one solution is a Gauss–Newton step from there with all rows so far.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.model import Model, with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units, watchful_scale
+from quadlin.solve.levels import Fields, settled
+from quadlin.solve.pair_joint import Joint, stepped
+from quadlin.solve.pair_part import PairTerms, Parts, whole
+from quadlin.solve.pair_projection import Penalty
+from quadlin.solve.pair_sums import Columns, joint_gram
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PairNotes:
+    """What a search has looked at, and its way to the pairs that it took."""
+
+    n_rows: int
+    candidates: int
+    path: tuple[tuple[float, float], ...]  # the criterion and R², with the first 0, 1, … of them
+    exchangeable: tuple[tuple[Pair, Pair, float], ...] = ()
+    at_limit: bool = False
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The solution of a regression, and how sure the rows are of its products."""
+
+    beta: np.ndarray  # of all columns
+    unit_variance: np.ndarray  # (m,), of the coefficients of products for noise of variance 1
+    loss: float  # Σω r²
+    dof: float  # parameters, less what the penalties take off
+
+    def std(self, weight: float) -> np.ndarray:
+        """Return the standard errors of the products, the noise equal in all rows."""
+        left = weight - self.dof
+        noise = self.loss / left if left > 0 else np.nan
+        std: np.ndarray = np.sqrt(noise * self.unit_variance)
+        return std
+
+
+@dataclass(frozen=True)
+class RunningPairs:
+    """The regression of all rows so far on features, a low-rank part that moves, and products."""
+
+    units: Units  # that stay the same
+    U: Array  # (d, h), of L where the regression began
+    s: Array  # (h,)
+    w: Array  # (d,)
+    c: float
+    free: Array  # (d,)
+    i: np.ndarray  # (m,), i ≤ j
+    j: np.ndarray  # (m,)
+    order: np.ndarray  # (m,), of entry, from 1
+    gram: Array  # (p + 1, p + 1), of all columns and the response
+    alpha: tuple[float, float, float]  # ridge on w, on L and on the products
+
+    @classmethod
+    def of(cls, joint: Joint, share: float) -> "RunningPairs | None":
+        """Return a regression that can go on; None where not all parameters are in its matrix.
+
+        The weights of its rows were multiplied by `share`.
+        """
+        search, fit = joint.search, joint.fit
+        columns, model = fit.columns, search.columns.model
+        d, k = model.U.shape
+        if len(columns.features) < d or (k and not columns.tangent):
+            return None
+        gram = search.normal(fit.i, fit.j)[0] / share
+        first, second, third = (a / share for a in search.penalty.alpha)
+        scale = watchful_scale(columns.units)  # features that are constant so far may vary
+        units = replace(columns.units, scale=scale)
+        parts = (model.U, model.s, model.w, float(model.c), model.free)
+        return cls(units, *parts, fit.i, fit.j, fit.entry, gram, (first, second, third))
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Return the columns of the regression."""
+        model = Model(self.U, self.s, self.w, self.c, self.free)
+        features, i, j = np.arange(self.U.shape[0]), to_numpy(self.i), to_numpy(self.j)
+        return Columns(self.units, model, features, bool(self.U.shape[1]), i, j)
+
+    def sums(self, rows: Rows) -> Array:
+        """Return the Gram matrix of new rows: a walk."""
+        return to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+
+    def with_sums(self, gram: Array) -> "RunningPairs":
+        """Return the regression with the rows of another Gram matrix."""
+        return replace(self, gram=to_numpy(self.gram) + gram)
+
+    @property
+    def weight(self) -> float:
+        """Return the weight of the rows."""
+        return float(self.gram[0, 0])
+
+    @cached_property
+    def solved(self) -> Solved:
+        """Solve it."""
+        columns, gram = self.columns, to_numpy(self.gram)
+        U, s, w = (to_numpy(a).astype(float) for a in (self.U, self.s, self.w))
+        scale = to_numpy(self.units.penalty_scale).astype(float) ** 2
+        penalty = Penalty(self.alpha, scale, w, U, s)
+        projected = penalty.projected(gram, columns.base, columns.i, columns.j)
+        beta, inverse = projected.beta(np.arange(len(columns.i)))
+        dof = float(np.sum(inverse * gram[:-1, :-1]))
+        variance = np.diag(inverse)[columns.base :]
+        return Solved(beta, variance, self.loss_of(gram, beta), dof)
+
+    def loss_of(self, gram: Array, beta: np.ndarray) -> float:
+        """Return Σω r² of the rows of a Gram matrix."""
+        error = np.append(-beta, 1.0)
+        return max(float(error @ gram @ error), 0.0)
+
+    def model(self, fields: Fields) -> tuple[Model, Parts]:
+        """Return the model of all rows so far, always of the same rank, and its parts."""
+        columns, beta = self.columns, self.solved.beta
+        low_rank = stepped(columns, beta)
+        terms = PairTerms(columns.i, columns.j, beta[columns.base :])
+        (d, k), m = self.U.shape, len(terms.i)
+        most = min(2 * m, len(np.union1d(terms.i, terms.j)))
+        together = settled(whole(low_rank, terms), self.units, fields)
+        low_rank = settled(low_rank, self.units, fields)
+        parts = Parts(low_rank.U, low_rank.s, terms)
+        return with_rank(together, min(d, k + most)), parts
