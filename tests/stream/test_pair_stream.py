@@ -51,9 +51,9 @@ def test_given_pairs_end_in_the_least_squares_of_all_rows_however_the_stream_is_
     for cuts in ([700, 701, 702, 1400], list(range(30, 1500, 97))):
         model = streamed(X, y, cuts, **GIVEN)
         np.testing.assert_allclose(model.predict(X), expected, atol=1e-8)
-        found = model.pairs_.pairs
-        np.testing.assert_allclose([p.coefficient for p in found], coef, atol=1e-8)
-        np.testing.assert_allclose([p.std_error for p in found], std, rtol=1e-8)
+        pairs = model.pairs_.pairs
+        np.testing.assert_allclose([p.coefficient for p in pairs], coef, atol=1e-8)
+        np.testing.assert_allclose([p.std_error for p in pairs], std, rtol=1e-8)
         assert model.pairs_.n_rows_fitted == 1500
         assert "coefficients and tests are of 1,500" in str(model.pairs_)
         assert model.rank_ == 0

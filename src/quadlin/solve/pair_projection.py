@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh
 
 JITTER = 1e-11  # of a column's power: columns that others explain are as good as left out
+UNSEEN = 1e-10  # of the largest eigenvalue: directions that no row has a part in
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Projected:
 
     rest: np.ndarray  # (m + 1, m + 1)
     onto: np.ndarray  # (base, m + 1), the coefficients of the projection
-    inverse: np.ndarray  # (base, base)
+    inverse: np.ndarray  # (base, base), on the space that its columns span
 
     def beta(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients with these products, base first, and the inverse Gram matrix."""
@@ -24,6 +26,25 @@ class Projected:
         corner = -P @ S
         inverse = np.block([[self.inverse + P @ S @ P.T, corner], [corner.T, S]])
         return np.concatenate([self.onto[:, -1] - P @ gamma, gamma]), inverse
+
+
+def inverse_of(gram: np.ndarray) -> np.ndarray:
+    """Return the inverse of a Gram matrix of columns of unit power, on the space that they span.
+
+    Columns that others explain, such as the levels of a field or turns of U among its directions,
+    leave directions that no row has a part in; what is fitted along them is zero.
+    """
+    try:
+        root = cholesky(gram, lower=True)
+        if np.diag(root).min(initial=1.0) ** 2 > UNSEEN:
+            inverse = cho_solve((root, True), np.eye(len(gram)))
+            return np.asarray((inverse + inverse.T) / 2)
+    except LinAlgError:
+        pass
+    values, V = eigh(gram)
+    seen = values > UNSEEN * values.max(initial=0.0)
+    W = V[:, seen] / np.sqrt(values[seen])
+    return np.asarray(W @ W.T)
 
 
 @dataclass(frozen=True)
@@ -46,13 +67,10 @@ class Penalty:
         gram = gram + self.matrix(len(gram), base, i, j)
         power = np.diag(gram)[:base]
         size = np.sqrt(np.where(power > 0, power, 1.0))
-        scaled = gram[:base, :base] / np.outer(size, size) + JITTER * np.eye(base)
-        inverse = np.linalg.inv(scaled) / np.outer(size, size)
-        # Solved, not by the inverse: where columns explain each other, the inverse has entries of
-        # 1/JITTER, whose rounding would tell products apart that explain the same.
-        onto = np.linalg.solve(scaled, gram[:base, base:] / size[:, None]) / size[:, None]
+        inverse = inverse_of(gram[:base, :base] / np.outer(size, size)) / np.outer(size, size)
+        onto = inverse @ gram[:base, base:]
         rest = gram[base:, base:] - gram[:base, base:].T @ onto
-        return Projected((rest + rest.T) / 2, onto, (inverse + inverse.T) / 2)
+        return Projected((rest + rest.T) / 2, onto, inverse)
 
     def matrix(self, size: int, base: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return the ridge as a quadratic form of β, H and products, and of the response's 1.

@@ -8,9 +8,8 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.steps import Steps
 from quadlin.solve.levels import Fields, settled_steps
 from quadlin.solve.pair_joint import Joint
+from quadlin.solve.pair_projection import UNSEEN
 from quadlin.solve.uncertainty import Uncertainty
-
-UNSEEN = 1e-10  # of the largest eigenvalue: turns of U among each other, and collinear columns
 
 
 def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
