@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.arrays import namespace
+from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
@@ -16,7 +16,7 @@ from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.label_pairs import LabelPairs
 from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
-from quadlin.explain.diagnosis import listed
+from quadlin.estimators.survey_checks import check_counts, warn_of_extremes, warn_of_target
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Search
 from quadlin.solve.choice import Automatic, fit_choosing
@@ -41,7 +41,6 @@ from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_ALPHA = 0.02  # of the weight
-MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def fit(
     check_weights(surveyed.tally, task.make_units.dtype)
     check_counts(surveyed, task.options)
     warn_of_target(surveyed, task.options)
-    warn_of_extremes(surveyed, task)
+    warn_of_extremes(surveyed, task.make_units.names, task.options, task.robust)
 
     def fitted(state: FitState, options: Options) -> Fitted:
         return task.fitted(task.stream(options, state).counted(surveyed.tally))
@@ -214,65 +213,6 @@ def _tight(task: Task, surveyed: Survey) -> Options:
     """Return the options of a reweighted fit."""
     eps = float(namespace(surveyed.features.mean).finfo(task.make_units.dtype).eps)
     return replace(task.options, tol=tighter(task.options.tol, eps))
-
-
-def warn_of_target(surveyed: Survey, options: Options) -> None:
-    """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
-    target, mean = surveyed.target, float(surveyed.target.mean[0])
-    if not bool(target.varies(target.mean.dtype)[0]):
-        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
-    if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
-        warn(
-            Message(
-                "The targets are negative on average ({mean:.4g}), but the model predicts no "
-                "negative numbers with {psd} and neither a linear term nor an intercept. Leave "
-                "out {psd}, or change the sign of the targets.",
-                mean=mean,
-                psd=Option("psd", True),
-            )
-        )
-
-
-def check_counts(surveyed: Survey, options: Options) -> None:
-    """Refuse negative targets where they are to be counts."""
-    low = surveyed.target.low
-    if options.loss == "poisson" and low is not None and float(low[0]) < 0:
-        raise ValueError(
-            Message(
-                "The targets go down to {low:.4g}, but {loss} is for counts and other targets ≥ 0. "
-                "Leave those rows out, or use {other}.",
-                low=float(low[0]),
-                loss=Option("loss", "poisson"),
-                other=Option("loss", "squared"),
-            )
-        )
-
-
-def warn_of_extremes(surveyed: Survey, task: Task) -> None:
-    """Warn where a handful of rows carry the fourth moment of the target or of features.
-
-    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
-    """
-    n = surveyed.features.weight
-    if n < MANY_ROWS:
-        return
-    features, target = surveyed.features, surveyed.target
-    few = to_numpy((features.phi > n / HANDFUL) & ~features.two_valued & (features.var > 0))
-    names = [name for name, extreme in zip(task.make_units.names, few, strict=True) if extreme]
-    if names:
-        warn(
-            f"A handful of rows have extreme values in {listed(names)}, and dominate squares and "
-            "products. Check these values, or transform the columns, such as by a logarithm."
-        )
-    linked = task.options.loss != "squared"
-    if float(target.phi[0]) > n / HANDFUL and not task.robust and not linked:
-        warn(
-            Message(
-                "A handful of rows have extreme targets, and dominate a fit by squared errors. "
-                "Check them, or use {huber}.",
-                huber=Option("loss", "huber"),
-            )
-        )
 
 
 def law_of(

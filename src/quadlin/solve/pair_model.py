@@ -223,26 +223,20 @@ class Composer:
         third = max(beside.alpha[1] if self.penalise else 0.0, self.least_penalty)
         alpha = (*beside.alpha, third)
         given, hierarchy = self.request.given, self.request.hierarchy
+        fields, noise, model = self.fields, self.noise, beside.model
         if self.wide and given is None:
-            return sparse_search(
-                self.rows,
-                self.units,
-                beside.model,
-                hierarchy=hierarchy,
-                fields=self.fields,
-                alpha=alpha,
-                noise=self.noise,
-            )
+            args = (hierarchy, fields, alpha, noise)
+            return sparse_search(self.rows, self.units, model, *args)
         return PairSearch(
             self.rows,
             self.units,
-            model=beside.model,
-            alpha=alpha,
+            model=model,
             hierarchy=hierarchy if given is None else None,
-            fields=self.fields,
             features=np.unique(np.array(given)) if self.wide else None,
             moments=self.moments,
-            noise=self.noise,
+            alpha=alpha,
+            fields=fields,
+            noise=noise,
         )
 
     def _options(self, beside: Beside) -> Options:

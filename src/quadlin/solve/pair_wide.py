@@ -87,7 +87,6 @@ def sparse_search(
     rows: Rows,
     units: Units,
     model: Model,
-    *,
     hierarchy: str | None = None,
     fields: Sequence[np.ndarray] = (),
     alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),

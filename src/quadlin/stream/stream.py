@@ -8,9 +8,8 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import issparse
 
-from quadlin.core.arrays import Array, namespace
+from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
@@ -23,7 +22,7 @@ from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
 from quadlin.solve.types import Options, Status, usual_curvature
 from quadlin.stream.anneal import annealed_model
-from quadlin.stream.batch import Pending, batch_step, gather, undone
+from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.beginning import Beginning
 from quadlin.stream.buffer import Buffer
 from quadlin.stream.label_start import as_log_odds
@@ -305,15 +304,3 @@ class Stream(Beginning):
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None
         return batch_step(self.state, pending, self.options, self.make_units, self.since)
-
-
-def without_zero_weights(chunk: Chunk) -> Chunk:
-    """Leave out the rows of weight zero."""
-    if chunk.weight is None:
-        return chunk
-    xp = namespace(chunk.weight)
-    kept = xp.nonzero(chunk.weight > 0)[0]
-    if kept.shape[0] == chunk.weight.shape[0]:
-        return chunk
-    X = chunk.X[kept, :] if issparse(chunk.X) else xp.take(chunk.X, kept, axis=0)
-    return Chunk(X, xp.take(chunk.y, kept), xp.take(chunk.weight, kept))
