@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.sparse import csr_array
+from scipy.stats import f as fisher
 from scipy.stats import kstest
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
@@ -361,3 +362,26 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     assert "Pairs of features" in page
     assert "The way to the pairs" in page
     assert "coefficient of the pair alone" in page
+
+
+def test_products_of_whole_text_columns_are_tested_as_one():
+    rng = np.random.default_rng(0)
+    n = 800
+    city, kind = rng.integers(4, size=n), rng.integers(3, size=n)
+    table = 0.5 * rng.standard_normal((4, 3))
+    x = rng.standard_normal(n)
+    y = x + table[city, kind] + 0.5 * rng.standard_normal(n)
+    frame = pd.DataFrame({"x": x, "city": city.astype(str), "kind": kind.astype(str)})
+    report = find_pairs(frame, y)
+    (block,) = report.blocks
+    assert {block.first, block.second} == {"city", "kind"}
+    assert f"{block.n_products} products together: F = {block.F:.1f}" in str(report)
+
+    # The F test of the six contrasts of the table, by two dense regressions.
+    base = np.column_stack([x, *(city == a for a in range(4)), *(kind == b for b in range(1, 3))])
+    cells = [(city == a) & (kind == b) for a in range(4) for b in range(3)]
+    fits = (np.linalg.lstsq(A, y, rcond=None) for A in (base, np.column_stack([x, *cells])))
+    without, within = (float(fit[1][0]) for fit in fits)
+    expected = (without - within) / 6 / (within / (n - 13))
+    np.testing.assert_allclose(block.F, expected, rtol=1e-6)
+    np.testing.assert_allclose(block.p, fisher.sf(expected, 6, n - 13), rtol=1e-4)

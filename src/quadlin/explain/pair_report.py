@@ -1,7 +1,7 @@
 """What a search for pairs reports: the pairs, how sure the rows are of them, and the way there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
+from quadlin.explain.pair_blocks import PairBlock, blocks_of
 from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.tables import frame_of, p_value
 from quadlin.solve.fit_state import FitState
@@ -79,6 +80,10 @@ class PairReport:
         With `cv`: R² of rows left out, with the first 0, 1, … of the pairs found on the others.
     n_rows_fitted : int or None
         Of a stream: the rows that coefficients and tests are of, while `n_rows` were searched.
+    blocks : list of PairBlock
+        Products of whole text columns that entered together: `first`, `second`, `n_products`, `F`,
+        `p`, `order`. The F test is Wald's, of all their coefficients, and takes the noise as equal
+        in all rows.
     """
 
     pairs: list[Pair]
@@ -93,6 +98,7 @@ class PairReport:
     measure: str = VARIANCE
     validated: list[float] | None = None
     n_rows_fitted: int | None = None
+    blocks: list[PairBlock] = field(default_factory=list)
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
@@ -131,6 +137,7 @@ class PairReport:
             )
         if len(self.pairs) > SHOWN:
             lines.append(f"    and {len(self.pairs) - SHOWN} more")
+        lines += map(str, self.blocks)
         return lines
 
     def _notes(self) -> list[str]:
@@ -197,6 +204,7 @@ def report_of(
         search.criterion.candidates,
         fit.at_limit,
         None if tested is None else "half",
+        blocks=blocks_of(names, of.i, of.j, of.coef, of.inverse, fit.entry, of.noise, of.left),
     )
 
 
@@ -224,17 +232,18 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         return names[pair[0]], names[pair[1]]
 
     solved, units = running.solved, running.units
-    std = solved.std(running.weight)
+    variance, order = np.diag(solved.inverse), to_numpy(running.order)
     errors = RobustErrors(
-        np.maximum(std, 1e-150),
-        np.full(len(std), max(running.weight - solved.dof, LEAST_FREEDOM)),
-        solved.unit_variance,
+        np.maximum(np.sqrt(solved.noise * variance), 1e-150),
+        np.full(len(variance), max(solved.left, LEAST_FREEDOM)),
+        variance,
     )
     power = running.weight * float(state.target.var[0]) / units.target.scale**2
     coef = solved.beta[running.columns.base :]
-    args = (running.columns.i, running.columns.j, coef, errors)
+    i, j = running.columns.i, running.columns.j
+    tests = (coef, solved.inverse, order, solved.noise, solved.left)
     return PairReport(
-        _pairs(names, units, power, *args, to_numpy(running.order)),
+        _pairs(names, units, power, i, j, coef, errors, order),
         [Exchange(named(a), named(b), cost) for a, b, cost in notes.exchangeable],
         path,
         False,
@@ -242,6 +251,7 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         notes.at_limit,
         None,
         n_rows_fitted=n_rows,
+        blocks=blocks_of(names, i, j, *tests),
     )
 
 

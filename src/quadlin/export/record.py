@@ -10,6 +10,7 @@ import numpy as np
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.label_sets import LabelSets
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.explain.pair_blocks import PairBlock
 from quadlin.explain.pair_report import (
     DEVIANCE,
     VARIANCE,
@@ -135,6 +136,7 @@ class PairsRecord:
     n_candidates: int
     at_limit: bool
     measure: str = VARIANCE
+    blocks: AnyJSON | None = None  # of files of earlier versions
 
     @classmethod
     def of(cls, report: PairReport | None) -> "PairsRecord | None":
@@ -155,6 +157,7 @@ class PairsRecord:
             n_candidates=int(report.n_candidates),
             at_limit=bool(report.at_limit),
             measure=report.measure,
+            blocks=table(report.blocks),
         )
 
     def report(self, names: Sequence[str]) -> PairReport:
@@ -175,6 +178,13 @@ class PairsRecord:
             [[nan if v is None else v for v in row] for row in table] for table, _ in kinds
         ]
         pairs, exchangeable, path = tables
+        blocks: Any = self.blocks or []
+        require(isinstance(blocks, list), "the blocks of pairs")
+        block: Any = (str, str, int, number, number, int)
+        for row in blocks:
+            good = isinstance(row, list) and len(row) == len(block)
+            require(good and all(map(isinstance, row, block)), "the blocks of pairs")
+        blocks = [[nan if v is None else v for v in row] for row in blocks]
         require(path, "the path of the pairs")
         require(self.measure in (VARIANCE, DEVIANCE), "the measure of the pairs")
         return PairReport(
@@ -188,6 +198,7 @@ class PairsRecord:
             self.at_limit,
             None,
             self.measure,
+            blocks=[PairBlock(*row) for row in blocks],
         )
 
 

@@ -59,3 +59,6 @@ class PairFit:
     at_limit: bool  # whether no more could be taken
     path: tuple[Choice, ...]  # with the first 0, 1, … of what was taken
     exchangeable: tuple[tuple[Pair, Pair, float], ...]  # a pair, one as good, what that costs
+    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
+    noise: float  # variance of that of a row of weight 1
+    left: float  # rows beyond the parameters

@@ -38,16 +38,9 @@ class Solved:
     """The solution of a regression, and how sure the rows are of its products."""
 
     beta: np.ndarray  # of all columns
-    unit_variance: np.ndarray  # (m,), of the coefficients of products for noise of variance 1
-    loss: float  # Σω r²
-    dof: float  # parameters, less what the penalties take off
-
-    def std(self, weight: float) -> np.ndarray:
-        """Return the standard errors of the products, the noise equal in all rows."""
-        left = weight - self.dof
-        noise = self.loss / left if left > 0 else np.nan
-        std: np.ndarray = np.sqrt(noise * self.unit_variance)
-        return std
+    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
+    noise: float  # variance of that of a row of weight 1
+    left: float  # rows beyond the parameters, less what the penalties take off those
 
 
 @dataclass(frozen=True)
@@ -114,8 +107,9 @@ class RunningPairs:
         projected = penalty.projected(gram, columns.base, columns.i, columns.j)
         beta, inverse = projected.beta(np.arange(len(columns.i)))
         dof = float(np.sum(inverse * gram[:-1, :-1]))
-        variance = np.diag(inverse)[columns.base :]
-        return Solved(beta, variance, self.loss_of(gram, beta), dof)
+        left = self.weight - dof
+        noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
+        return Solved(beta, inverse[columns.base :, columns.base :], noise, left)
 
     def loss_of(self, gram: Array, beta: np.ndarray) -> float:
         """Return Σω r² of the rows of a Gram matrix."""

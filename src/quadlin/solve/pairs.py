@@ -120,7 +120,7 @@ class PairSearch(PairRegression):
         self.regression, self.shortlist = (columns, beta), shortlist
         self.inverse = inverse
         errors = RobustErrors.of(self.score, self.criterion.noise)
-        return self._fit(columns, beta, errors, step, choice, shortlist, most)
+        return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
 
     def left_out_error(self) -> float:
         """Return the mean squared error of rows left out of the last regression: a walk."""
@@ -144,7 +144,7 @@ class PairSearch(PairRegression):
         if errors is None:
             score = self.rows.reduce(scores, columns, beta, inverse)
             errors = RobustErrors.of(score, self.criterion.noise)
-        return self._fit(columns, beta, errors, step, choice, shortlist)
+        return self._fit(columns, beta, inverse, errors, step, choice, shortlist)
 
     def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
         """Return products, by the positions of their features, as groups of one."""
@@ -214,6 +214,7 @@ class PairSearch(PairRegression):
         self,
         columns: Columns,
         beta: np.ndarray,
+        inverse: np.ndarray,
         errors: RobustErrors,
         step: Stepwise,
         choice: Choice,
@@ -251,6 +252,9 @@ class PairSearch(PairRegression):
             0 < most <= k,
             path,
             exchangeable,
+            inverse[columns.base :, columns.base :],
+            self.criterion.noise or choice.loss / max(self.freedom - choice.dof, 1.0),
+            self.freedom - choice.dof,
         )
 
     def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> Columns:
