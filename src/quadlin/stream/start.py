@@ -23,7 +23,7 @@ from quadlin.solve import moment_estimates as mes
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.tangent import Coordinates, orthonormalised
-from quadlin.solve.types import Options, Record, Status
+from quadlin.solve.types import Options, Record, Status, usual_curvature
 from quadlin.solve.whitening import Covariance, Identity, Whitener
 from quadlin.stream.batch import Pending, undone, watchful, without
 
@@ -57,6 +57,15 @@ class Start:
     Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration, whitened
     s: Array | None = None  # (q,), of the higher rank, where Q is standardised
     spread: Covariance | None = None  # sums of the covariance's power iteration
+
+
+def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
+    """Tell whether every eigenvalue of L is above what noise alone makes of this many rows."""
+    if loss == "squared":
+        sd = state.history[-1].loss ** 0.5 / state.units.target.scale
+    else:  # slopes have variance p(1 − p), and are divided by it
+        sd = usual_curvature(loss, state.units) ** -0.5
+    return above_noise(state.low_rank.s, sd, state.model.U.shape[0], rows)
 
 
 def above_noise(s: Array, sd: float, d: int, rows: int) -> bool:
@@ -137,7 +146,7 @@ def power_step(
     B = ratio[:, None] * B  # in the new units; of whitened features as good as that
     B = orthonormal(B)  # one at a time: these are the largest arrays of a stream
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
-    stands_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
+    stand_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
     s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
     # The block moves on in any case; the model only if new rows prefer it to the one before.
     back = state.before if pending.rise > 0 else None
@@ -153,7 +162,7 @@ def power_step(
     moved = in_units(model, units, new)
     if options.levels_are_ambiguous:
         moved = settled(moved, new, make_units.fields)
-    done = stands_out and back is None
+    done = stand_out and back is None
     status = Status.converged if done else state.status
     learned = FitState(moved, new, features, target, history, status, state.white, before=before)
     if done:

@@ -20,7 +20,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_composite import Request
 from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
-from quadlin.solve.types import Options, Status, usual_curvature
+from quadlin.solve.types import Options, Status
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.beginning import Beginning
@@ -28,21 +28,12 @@ from quadlin.stream.buffer import Buffer
 from quadlin.stream.label_start import as_log_odds
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import RowSample, capacity
-from quadlin.stream.start import Stage, Start, above_noise, judged
+from quadlin.stream.start import Stage, Start, judged, stands_out
 from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
 
 FIXED = Automatic()  # nothing is left to choose
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
-
-
-def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
-    """Tell whether every eigenvalue of L is above what noise alone makes of this many rows."""
-    if loss == "squared":
-        sd = state.history[-1].loss ** 0.5 / state.units.target.scale
-    else:  # slopes have variance p(1 − p), and are divided by it
-        sd = usual_curvature(loss, state.units) ** -0.5
-    return above_noise(state.low_rank.s, sd, state.model.U.shape[0], rows)
 
 
 class Stream(Beginning):
