@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from quadlin import (
@@ -13,6 +14,7 @@ from quadlin import (
     open_source,
 )
 from quadlin.cli.app import run
+from quadlin.cli.prediction_files import _cells
 
 USERS, FILMS = 20, 15
 
@@ -104,3 +106,10 @@ def test_what_is_no_machine_is_said(folder, capsys):
     capsys.readouterr()
     assert run(["recommend", plain, ratings, ratings, "-o", "-"]) == 2
     assert "fit it with --fm" in capsys.readouterr().err
+
+
+def test_whole_numbers_beside_predictions_are_written_as_such():
+    table = pa.table({"year": [1999.0, None, 2001.5, 1e300], "title": ["a", "b", "c", "d"]})
+    assert _cells(table["year"]) == [1999, None, 2001.5, 1e300]
+    assert [type(v) for v in _cells(table["year"])] == [int, type(None), float, float]
+    assert _cells(table["title"]) == ["a", "b", "c", "d"]

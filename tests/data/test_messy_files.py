@@ -6,9 +6,11 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
+from quadlin import SecondOrderRegressor
 from quadlin.data import SourceError, open_source
 from quadlin.data.encoder import TableEncoder
 
@@ -153,7 +155,9 @@ def test_dates_as_text_are_refused(tmp_path, date):
 
 def test_dates_that_the_reader_recognises_are_refused(tmp_path):
     path = written(tmp_path, "when,y\n2024-06-15,1\n2024-06-16,2\n")
-    with pytest.raises(SourceError, match=r"'when' has dtype Date.*days since a start"):
+    with pytest.raises(
+        SourceError, match=r"'when' holds dates or times \(Date\).*days since a start"
+    ):
         open_source(path, target="y")
 
 
@@ -196,3 +200,43 @@ def test_a_row_of_another_length_is_counted_as_all_rows_are(
     (tmp_path / "t.csv").write_text(header + "1.5,2\n1,2,3\n3,4\n")
     with pytest.raises(SourceError, match=rf"row {row} \(counted from 0\): Expected 2 columns"):
         list(open_source(tmp_path / "t.csv", header=bool(header)))
+
+
+WRITTEN = {
+    "currency": ["$1164.34", "-$3", "$1,200.50", "$.5"],
+    "symbol behind": ["12 €", "3,50 €", "1.200 €", "7 €"],
+    "code": ["USD 12", "USD 1,000", "EUR 5.5", "CHF 1'000"],
+    "percent": ["12%", "3.5 %", "-1%", "0"],
+    "accounting": ["(300)", "(1,200)", "45.5", "12"],
+    "unit": [f"{i / 2} kg" for i in range(24)],
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_numbers_with_a_currency_a_percent_sign_or_a_unit_are_refused(kind, tmp_path):
+    cells = WRITTEN[kind] * (24 // len(WRITTEN[kind]))
+    frame = pd.DataFrame({"amount": cells, "y": np.arange(24.0)})
+    with pytest.raises(ValueError, match=r"'amount' holds numbers with .*categorical_features="):
+        SecondOrderRegressor().fit(frame[["amount"]], frame["y"])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(SourceError, match="'amount' holds numbers with"):
+        open_source(tmp_path / "t.csv", target="y", delimiter=",", decimal=".")
+    with pytest.raises(SourceError, match="target 'amount' holds numbers with"):
+        open_source(frame, target="amount", labels="learn")
+    open_source(frame, target="y", categorical_features=["amount"])  # so they are categories
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["A1", "B2", "C3"], ["1st", "2nd", "3rd"], ["500 ml", "750 ml"], ["4WD", "2WD"], ["%", "$"]],
+)
+def test_codes_that_only_resemble_amounts_are_levels(cells):
+    frame = pd.DataFrame({"code": cells * 10, "y": np.arange(10.0 * len(cells))})
+    assert open_source(frame, target="y").encoder.levels[0] is not None
+
+
+def test_dates_with_missing_ones_among_them_are_refused_too(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("d,y\n" + "".join(f"{i % 3 + 1:02d}/06/2024,{i}\n,{i}\n" for i in range(20)))
+    with pytest.raises(SourceError, match="'d' holds dates as text, such as '01/06/2024'"):
+        open_source(path, target="y", missing="mean")

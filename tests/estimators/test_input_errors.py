@@ -88,3 +88,28 @@ def test_marks_of_missing_values_in_frames_are_noticed(frame):
     city[5] = "?"
     with pytest.warns(UserWarning, match=r"'city' has '\?'.*taken for a level"):
         SecondOrderRegressor(1, alpha=1.0).fit(frame({"city": city, "x": y**2}), y)
+
+
+DAYS = pd.date_range("2024-01-01", periods=20)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pd.DataFrame({"when": DAYS, "a": np.arange(20.0)}),
+        pd.DataFrame({"when": DAYS.tz_localize("UTC"), "a": ["x", "y"] * 10}),
+        pd.DataFrame({"when": DAYS - DAYS[0]}),
+        pl.DataFrame({"when": DAYS.to_numpy(), "a": np.arange(20.0)}),
+        DAYS.to_numpy()[:, None],
+    ],
+    ids=["pandas", "with text", "durations", "polars", "array"],
+)
+def test_dates_are_not_taken_for_numbers(rows):
+    y = np.arange(20.0)
+    with pytest.raises(ValueError, match=r"holds dates or times .*days since a start"):
+        SecondOrderRegressor().fit(rows, y)
+    with pytest.raises(ValueError, match=r"y holds dates or times"):
+        SecondOrderRegressor().fit(y[:, None], DAYS)
+    model = SecondOrderRegressor(1).fit(np.column_stack([y, y**2])[:, : np.shape(rows)[1]], y)
+    with pytest.raises(ValueError, match=r"holds dates or times"):
+        model.predict(rows)

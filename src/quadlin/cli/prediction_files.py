@@ -18,6 +18,7 @@ from quadlin.storage.atomic import atomic_write
 Write = Callable[[np.ndarray, Any], None]
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
 ROW_GROUP = 1 << 17  # rows of a Parquet row group: a chunk alone would be too small
+WHOLE = 2**53  # numbers below it that are whole are written so
 GROUP_BYTES = 1 << 26  # or bytes, where long texts are kept
 
 
@@ -86,10 +87,13 @@ def _print(write: Callable[[str], Any], block: np.ndarray, beside: Any) -> None:
 
 
 def _cells(column: Any) -> list[Any]:
-    """Return a column as Python prints it; dates and truths as Arrow does."""
+    """Return a column as Python prints it; dates and truths as Arrow does, 1999.0 as 1999."""
     if str(column.type).startswith(("date", "time", "duration", "bool")):
         column = column.cast("string")
-    return list(column.to_pylist())
+    return [
+        int(v) if isinstance(v, float) and v.is_integer() and abs(v) < WHOLE else v
+        for v in column.to_pylist()
+    ]
 
 
 def _lines(rows: Any) -> str:

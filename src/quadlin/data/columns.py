@@ -19,11 +19,15 @@ MARKERS = (
     *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
     *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
 )
+TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
 
 def check_frame(rows: Any) -> None:
-    """Refuse a frame that is lazy, or has two columns with the same name."""
+    """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
+
+    Dates are refused in arrays, too: as numbers they would be nanoseconds, or whatever their unit.
+    """
     try:
         table = nw.from_native(rows, pass_through=True)
     except nw.exceptions.DuplicateError:
@@ -35,6 +39,22 @@ def check_frame(rows: Any) -> None:
             f"A {type(rows).__name__} is a query, not a table. Collect it, or read it in pieces: "
             "quadlin.open_source(frame, target=...)."
         )
+    if isinstance(table, nw.DataFrame):
+        for name, dtype in table.schema.items():
+            if dtype in TIMES:
+                raise ColumnError(str(name), dates_in(f"Column {name!r}", str(dtype)))
+    elif isinstance(rows, np.ndarray) and rows.dtype.kind in "mM":
+        raise ValueError(dates_in("X", str(rows.dtype)))
+
+
+def dates_in(what: str, dtype: str) -> str:
+    """Say what to do with dates."""
+    kind = dtype.partition("(")[0]
+    return (
+        f"{what} holds dates or times ({kind}), which mean nothing as the numbers that they are "
+        "stored as. Turn them into numbers, such as the days since a start, the month or the "
+        "weekday, or drop them."
+    )
 
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
@@ -54,6 +74,8 @@ def is_text(column: nw.Series[Any]) -> bool:
         types = set(map(type, values)) if values.dtype.kind == "O" else {values.dtype.type}
         if all(issubclass(t, Real | np.bool_ | Decimal) for t in types):
             return False
+    if dtype in TIMES:
+        raise ColumnError(str(column.name), dates_in(f"Column {column.name!r}", str(dtype)))
     raise ColumnError(
         str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "

@@ -21,6 +21,7 @@ from quadlin.data.errors import ColumnError, IdentifierWarning
 from quadlin.data.label_sets import LabelSets, labels_in, warn_of_lists, warn_of_no_list
 from quadlin.data.level_codes import MISSING_LEVEL, Levels, filtered, label_of
 from quadlin.data.names import shortened
+from quadlin.data.written_numbers import written_numbers
 
 Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
 MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
@@ -142,7 +143,8 @@ class LevelLearner:
             " If it is a category, give {categorical}.",
             categorical=Option("categorical_features", [str(name)]),
         )
-        if labels and all(DATE.fullmatch(label.strip()) for label in labels):
+        told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        if told and all(DATE.fullmatch(label.strip()) for label in told):
             raise ColumnError(
                 str(name),
                 Message(
@@ -150,11 +152,23 @@ class LevelLearner:
                     "numbers, such as the days since a start, the month or the weekday, or drop "
                     "the column.{text}",
                     name=str(name),
-                    label=labels[0],
+                    label=told[0],
                     text=is_category,
                 ),
             )
-        told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        example = written_numbers(told)
+        if example is not None:
+            raise ColumnError(
+                str(name),
+                Message(
+                    "Column {name!r} holds numbers with a currency, a percent sign or a unit, such "
+                    "as {label!r}. Take it off, so that they are numbers, or drop the column."
+                    "{text}",
+                    name=str(name),
+                    label=example,
+                    text=is_category,
+                ),
+            )
         marks = _marks(told) if self.notices_marks else []
         if marks:
             _warn_of_marks(name, told, marks)

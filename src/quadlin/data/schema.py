@@ -28,6 +28,7 @@ from quadlin.data.options import TableOptions
 from quadlin.data.piece_reader import Counts
 from quadlin.data.readers import TableReader
 from quadlin.data.source import default_rows
+from quadlin.data.written_numbers import written_numbers
 
 MANY_LABELS = 1000  # a text with more values is no label
 
@@ -120,6 +121,12 @@ def _labels(
                 f"{title}: the target {options.target!r} is text with more than {MANY_LABELS} "
                 "different values. Choose a column of fewer labels, or of numbers."
             )
+    example = written_numbers(sorted(labels))
+    if example is not None:
+        raise SourceError(
+            f"{title}: the target {options.target!r} holds numbers with a currency, a percent sign "
+            f"or a unit, such as {example!r}. Take it off, so that they are numbers."
+        )
     return tuple(sorted(labels))
 
 

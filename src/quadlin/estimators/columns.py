@@ -28,9 +28,9 @@ from quadlin.estimators.categories import (
 )
 from quadlin.estimators.input_errors import (
     clear_errors,
-    refuse_complex_targets,
     refuse_masked,
     refuse_missing_targets,
+    refuse_other_targets,
     refuse_text_targets,
 )
 from quadlin.estimators.parameters import checked_weight, float_types
@@ -174,7 +174,7 @@ def checked(
     for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
         refuse_masked(values, name)
     refuse_text_targets(y)
-    refuse_complex_targets(y)
+    refuse_other_targets(y)
     refuse_missing_targets(y)
     first, fills = columns is None, estimator.missing == "mean"
     encoder = learned_encoder(estimator, X) if columns is None else columns.encoder

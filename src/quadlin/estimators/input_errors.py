@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns import dates_in
 
 COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
@@ -81,10 +82,13 @@ def refuse_missing_targets(y: Any) -> None:
     )
 
 
-def refuse_complex_targets(y: Any) -> None:
-    """Refuse targets that are complex numbers."""
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+def refuse_other_targets(y: Any) -> None:
+    """Refuse targets that are complex numbers or dates."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind == "c":
         raise ValueError(COMPLEX_TARGETS)
+    if kind in ("m", "M"):
+        raise ValueError(dates_in("y", str(y.dtype)))
 
 
 def refuse_masked(values: Any, name: str) -> None:
