@@ -161,8 +161,8 @@ class LevelLearner:
             raise ColumnError(
                 str(name),
                 Message(
-                    "Column {name!r} holds numbers with a currency, a percent sign or a unit, such "
-                    "as {label!r}. Take it off, so that they are numbers, or drop the column."
+                    "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
+                    "unit, such as {label!r}. Take it off, so that they are numbers, or drop the column."
                     "{text}",
                     name=str(name),
                     label=example,
