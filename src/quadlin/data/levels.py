@@ -162,8 +162,8 @@ class LevelLearner:
                 str(name),
                 Message(
                     "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
-                    "unit, such as {label!r}. Take it off, so that they are numbers, or drop the column."
-                    "{text}",
+                    "unit, such as {label!r}. Take it off, so that they are numbers, or drop the "
+                    "column.{text}",
                     name=str(name),
                     label=example,
                     text=is_category,

@@ -124,8 +124,8 @@ def _labels(
     example = written_numbers(sorted(labels))
     if example is not None:
         raise SourceError(
-            f"{title}: the target {options.target!r} holds numbers with a currency, a percent sign, "
-            f"brackets or a unit, such as {example!r}. Take it off, so that they are numbers."
+            f"{title}: the target {options.target!r} holds numbers with a currency, a percent "
+            f"sign, brackets or a unit, such as {example!r}. Take it off, so that they are numbers."
         )
     return tuple(sorted(labels))
 
