@@ -35,8 +35,13 @@ def search(evidence, left_out):
     for k in evidence:
         candidate = replace(told.candidate(k), evidence=evidence[k] + MARGIN * (k > 0))
         told.tried[k] = candidate
-        told.errors[k, candidate.alpha] = left_out[k]
+        told.errors[k, candidate.alpha] = np.mean(left_out[k])
+        told.squares[k, candidate.alpha] = np.broadcast_to(left_out[k], N)
     return told
+
+
+ONE_ROW = np.ones(N)  # errors of which a single row is to lose most
+ONE_ROW[7] = 41.0
 
 
 CASES = {
@@ -44,6 +49,8 @@ CASES = {
     "ridge regression predicts best": ({0: 0.0, D: 9.0}, {0: 0.8, D: 1.0}, 0),
     "products by chance": ({0: 0, D: -1}, {0: 1, D: 1 - 0.9 * AGAINST / N}, 0),
     "products by both": ({0: 0, D: 1}, {0: 1, D: 1 - 0.1 * AGAINST / N}, D),
+    "products by a single row": ({0: 0, D: 9}, {0: ONE_ROW, D: 1.0}, 0),
+    "a rank by a single row": ({0: 0, 1: 50, D: 0}, {0: ONE_ROW, 1: 1.0, D: 2.0}, 0),
     "a rank is clearly better": ({0: 0, 1: CLEARLY + 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, 1),
     "a rank is a little better": ({0: 0, 1: CLEARLY - 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, D),
     "rows left out disagree": ({0: 0.0, 1: 50.0, D: 0.0}, {0: 1.0, 1: 0.9, D: 0.8}, D),
@@ -65,10 +72,10 @@ def test_many_rows_need_no_check():
 
 
 RIVALS = {
-    "clearly better": (Rival(CLEARLY + 0.1, 0.7, 6), True),
-    "a little better": (Rival(CLEARLY - 0.1, 0.7, 6), False),
-    "worse for rows left out": (Rival(50.0, 0.9, 6), False),
-    "with so many rows that they need no check": (Rival(50.0, 0.9, 0), True),
+    "clearly better": (Rival(CLEARLY + 0.1, np.full(N, 0.7), 6), True),
+    "a little better": (Rival(CLEARLY - 0.1, np.full(N, 0.7), 6), False),
+    "worse for rows left out": (Rival(50.0, np.full(N, 0.9), 6), False),
+    "with so many rows that they need no check": (Rival(50.0, np.full(N, 0.9), 0), True),
 }
 
 
@@ -80,11 +87,25 @@ def test_pairs_must_be_clearly_better_than_all_products(case, monkeypatch):
     assert told.prefers(rival) == taken
 
 
+def test_pairs_that_a_single_row_asks_for_are_not_taken(monkeypatch):
+    told = search({0: 0.0, D: 0.0}, {0: ONE_ROW, D: 2.0})
+    monkeypatch.setattr(told, "best", told.decided)
+    assert not told.prefers(Rival(50.0, np.ones(N), 6))
+
+
+def test_pairs_pay_for_having_been_looked_for(monkeypatch):
+    told = search({0: 0.0, D: 0.0}, {0: 1.0 + np.arange(N) % 2, D: 2.0})
+    monkeypatch.setattr(told, "best", told.decided)
+    squares = np.ones(N)  # 30 rows save the same each: √30 standard errors, log odds of 60
+    assert told.prefers(Rival(50.0, squares, 6, looked=50.0))
+    assert not told.prefers(Rival(50.0, squares, 6, looked=60.0))
+
+
 def test_pairs_must_be_no_worse_than_a_rank(monkeypatch):
     told = search({0: 0.0, 1: 20.0, D: 0.0}, {0: 1.0, 1: 0.7, D: 0.8})
     monkeypatch.setattr(told, "best", told.decided)
-    assert not told.prefers(Rival(19.0, 0.6, 6))
-    assert told.prefers(Rival(21.0, 0.6, 6))
+    assert not told.prefers(Rival(19.0, np.full(N, 0.6), 6))
+    assert told.prefers(Rival(21.0, np.full(N, 0.6), 6))
 
 
 def test_ridge_regression_alone_takes_one_walk_without_products():

@@ -2,12 +2,11 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import UndefinedMetricWarning
@@ -19,11 +18,11 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
-from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.together import Together
 from quadlin.core.units import Units
+from quadlin.estimators.cv_folds import Fold
 from quadlin.estimators.fitting import Task
 from quadlin.estimators.folds import Split
 from quadlin.estimators.regressor import SecondOrderRegressor
@@ -34,16 +33,6 @@ from quadlin.solve.whitening import Identity
 
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
-
-
-@dataclass(frozen=True)
-class Fold:
-    """The training rows of a split, which count by their weight, and its test rows outright."""
-
-    number: int  # among the splits
-    cells: Cells
-    index: np.ndarray  # of the test rows
-    test: Chunk
 
 
 class Scores:
@@ -94,10 +83,8 @@ class Scores:
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
             cells = self._cells(self.together.view(times), len(kept), self._fold_units)
-            test = rows_of(self.chunk, held)
-            if self.params["extrapolation"] == "clip":
-                test = replace(test, X=_trusted(test.X, cells.surveyed.features))
-            yield Fold(number, cells, held, test)
+            clips = self.params["extrapolation"] == "clip"
+            yield Fold(number, cells, held, rows_of(self.chunk, held), clips)
 
     def _cells(
         self,
@@ -247,18 +234,6 @@ class Predicted(RegressorMixin, BaseEstimator):
         return self.f
 
 
-def _trusted(X: Array, features: Moments) -> Array:
-    """Return test rows as `predict` takes them: at most one training range beyond that range."""
-    low, high = features.low, features.high
-    if low is None or high is None:
-        return X
-    xp, width = namespace(X), high - low
-    low, high = (xp.astype(bound, X.dtype) for bound in (low - width, high + width))
-    if issparse(X):
-        return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
-    return xp.minimum(xp.maximum(X, low), high)
-
-
 def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
     """Return a function that solves some points of a fold, for `Together.run`."""
 
@@ -273,7 +248,7 @@ def predicted(fold: Fold, point: Point) -> Array:
     """Return the predictions of the test rows of a fold."""
     units, xp = fold.cells.units, namespace(fold.test.y)
     model = fold.cells.solution(*point).model
-    f = xp.astype(predict(model, Block(fold.test.X, units)), xp.float64)
+    f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
     return units.target.mean + units.target.scale * f
 
 

@@ -16,7 +16,7 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
-from quadlin.solve.fit_state import FitState, is_exact
+from quadlin.solve.fit_state import FitState, is_exact, trusted_range
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
@@ -89,14 +89,11 @@ class Fitted:
 
     @property
     def bounds(self) -> tuple[Array, Array] | None:
-        """Return how far features are trusted: one training range beyond the training range.
-
-        None for a model of an old file, which does not know its range.
-        """
-        low, high = self.state.features.low, self.state.features.high
-        if low is None or high is None:
-            return None
-        return low - (high - low), high + (high - low)
+        """Return how far features are trusted; None for a model of an old file."""
+        state, stream = self.state, self.stream
+        parameters = state.n_parameters(stream.options)
+        rank = int(state.model.s.shape[0])
+        return trusted_range(state.features, rank, stream.n_rows / max(1, parameters))
 
     @unflagged
     def outside(self, X: Array) -> Array:

@@ -38,6 +38,11 @@ class FittedClasses:
         return max(self.parts, key=lambda part: part.state.history[-1].step)
 
     @property
+    def curved(self) -> Fitted:
+        """Return the part of the highest rank, whose features are held where they are trusted."""
+        return max(self.parts, key=lambda part: int(part.state.model.s.shape[0]))
+
+    @property
     def state(self) -> FitState:
         """Return the state of the part that took the most steps."""
         return self.last.state
@@ -53,11 +58,11 @@ class FittedClasses:
 
     def outside(self, X: Array) -> Array:
         """Tell which rows lie far outside the training rows."""
-        return self.parts[0].outside(X)
+        return self.curved.outside(X)
 
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows had to be changed."""
-        return self.parts[0].clipped(X)
+        return self.curved.clipped(X)
 
     def log_odds(self, X: Array) -> Array:
         """Return the log-odds of rows as `at_home` returns them, (n,) or (n, K)."""

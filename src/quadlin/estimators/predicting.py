@@ -87,7 +87,8 @@ class Predicting(Explaining):
         Returns
         -------
         array of bool (n_samples,)
-            Whether some feature is further from its training range than that range is wide. Those
+            Whether some feature is further from its training range than that range is wide: less
+            with fewer than 20 rows per parameter, and ten times as far for a linear model. Those
             are the rows that ``extrapolation="clip"`` changes before it predicts them, unless the
             model is exact.
         """
@@ -133,8 +134,8 @@ def _warn_outside(count: int) -> None:
         warn(
             Message(
                 "{count} {rows} far outside the range of the training rows; the features in "
-                "question are held one training range beyond it. `extrapolates` tells which rows, "
-                "and {free} predicts them as they are.",
+                "question are held as near to it as rows per parameter ask for. `extrapolates` "
+                "tells which rows, and {free} predicts them as they are.",
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
                 free=Option("extrapolation", "free"),

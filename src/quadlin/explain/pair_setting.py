@@ -64,8 +64,8 @@ class Setting:
                 first = fit.entry <= m
                 again = search.tested(fit.i[first], fit.j[first])
                 nothing = np.zeros((len(again.beta), len(again.beta)))  # they have no leverage
-                errors = test.reduce(left_out_squares, again.columns, again.beta, nothing)
-                loss[m] += scale * errors.total
+                squares = test.collect(left_out_squares, again.columns, again.beta, nothing)
+                loss[m] += scale * sum(float(p.sum()) for pieces in squares for p in pieces)
         target = surveyed.target
         values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()
         return values

@@ -101,8 +101,9 @@ def to_onnx(
         X = graph.cast(X, precision)
     X = graph.cast(X, np.dtype(np.float64))
     clips = estimator.extrapolation == "clip" and not parts[0].is_exact
-    if clips and fitted.bounds is not None:
-        X = graph.clipped(X, *map(to_numpy, fitted.bounds))
+    bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).bounds
+    if clips and bounds is not None:
+        X = graph.clipped(X, *map(to_numpy, bounds))
     columns = [_predicted(graph, X, part.state) for part in parts]
     if isinstance(estimator, LogisticModel):
         coupling = getattr(estimator.fitted_, "coupling", 0.0)

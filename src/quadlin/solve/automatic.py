@@ -11,6 +11,8 @@ drawn by what the rows hold, so that their order does not matter.
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
+import numpy as np
+
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
@@ -19,6 +21,7 @@ from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Cand
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
+from quadlin.solve.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
@@ -30,7 +33,6 @@ FIRST_RANK, MOST_RANK = 4, 16
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
 MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
-CLEARLY = 3.0  # log evidence, odds of 20: by which a structure must be better than none
 AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 TIE = 0.1  # of what is closer the lowest rank is taken
 
@@ -40,8 +42,9 @@ class Rival:
     """What else could be fitted: pairs of features beside ridge regression."""
 
     merit: float  # log evidence, less what it must have in advance
-    left_out: float  # mean squared error of rows left out, of the standardised target
+    left_out_squares: np.ndarray  # ωe² of each row when it is left out, of the standardised target
     parameters: int
+    looked: float = 0.0  # log of the number of pairs that they were chosen among
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,9 @@ class Search(Candidates):
             chosen = self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
         many = self.n_rows >= MANY_ROWS * rival.parameters
-        return rival.merit >= least and (many or rival.left_out <= self.left_out(chosen))
+        if rival.merit < least:
+            return False
+        return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)
 
     def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
@@ -206,18 +211,30 @@ class Search(Candidates):
             return ridge if self.many_rows(ridge) else self.sized(ridge)
         if self.many_rows(products):
             return max(ridge, products, key=lambda c: c.merit)
-        saved = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
+        against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
         ridge, products = self.sized(ridge), self.sized(products)
-        better = self.left_out(products) < (1 - saved) * self.left_out(ridge)
-        return products if better else ridge
+        if self.left_out(products) >= (1 - against) * self.left_out(ridge):
+            return ridge
+        sure = surely_less(self.left_out_squares(products), self.left_out_squares(ridge))
+        return products if sure else ridge
 
     def many_rows(self, candidate: Candidate) -> bool:
         """Tell whether so many rows say how much to fit that the evidence needs no check."""
         return self.n_rows >= MANY_ROWS * candidate.parameters
 
     def agree(self, candidate: Candidate, end: Candidate) -> bool:
-        """Tell whether rows left out one at a time are predicted at least as well."""
-        return self.many_rows(candidate) or self.left_out(candidate) <= self.left_out(end)
+        """Tell whether rows left out one at a time are predicted well enough for a low rank."""
+        return self.many_rows(candidate) or self.confirmed(self.left_out_squares(candidate), end)
+
+    def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
+        """Tell whether rows left out agree to a structure, which has these errors.
+
+        It is no worse than what else would be taken, which may have more parameters, and surely
+        better than ridge regression, which has fewer.
+        """
+        ridge = other if other.rank == 0 else self.ridge()
+        no_worse = float(squares.sum()) <= self.left_out(other) * self.weight
+        return no_worse and surely_less(squares, self.left_out_squares(ridge), looked)
 
     def by_merit(self) -> list[Candidate]:
         """Return the candidates, the best first; of those that tie with it, the lowest rank."""

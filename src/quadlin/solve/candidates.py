@@ -18,7 +18,12 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.evidence import Evidence, Kernel, far_behind, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.leave_one_out import left_out_errors, left_out_errors_by_rows
+from quadlin.solve.leave_one_out import (
+    left_out_errors,
+    left_out_errors_by_rows,
+    left_out_squares,
+    left_out_squares_by_rows,
+)
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, quick_start
@@ -78,6 +83,7 @@ class Candidates:
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
+    squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
@@ -141,6 +147,18 @@ class Candidates:
         if isinstance(gram, Kernel):
             return left_out_errors_by_rows(gram, alpha, factors)
         return left_out_errors(self.rows, self.units, gram, alpha, self.weight, factors)
+
+    def left_out_squares(self, candidate: Candidate) -> np.ndarray:
+        """Return ωe² of each row of positive weight when it is left out."""
+        key = candidate.rank, candidate.alpha
+        if key not in self.squares:
+            gram, alpha = candidate.gram, candidate.alpha
+            if isinstance(gram, Kernel):
+                self.squares[key] = left_out_squares_by_rows(gram, alpha)[:, 0]
+            else:
+                args = self.rows, self.units, gram, alpha, self.weight
+                self.squares[key] = left_out_squares(*args)
+        return self.squares[key]
 
     def candidates(self) -> list[Candidate]:
         """Return what was tried."""

@@ -23,6 +23,10 @@ from quadlin.solve.polish import fit_rows
 from quadlin.solve.types import NO_NOISE, Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 
+REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
+SOLID = 20.0  # rows per parameter from which on it is the most
+LINEAR_REACH = 10.0  # of a linear model
+
 
 @dataclass(frozen=True)
 class FitState:
@@ -66,6 +70,23 @@ class FitState:
         """Return the number of parameters that were fitted."""
         dof = degrees_of_freedom(*self.low_rank.U.shape, **options.parts)
         return dof + (0 if self.parts is None else len(self.parts.terms.i))
+
+
+def trusted_range(
+    features: Moments, rank: int, rows_per_parameter: float
+) -> tuple[Array, Array] | None:
+    """Return how far features are trusted: some training ranges beyond the training range.
+
+    Squares and products grow without bound, so they are trusted as far as rows carry them. A linear
+    model (rank 0) grows only as its features do: it is held where a value can hardly be anything
+    but an error. None for moments of an old file, which do not know their range.
+    """
+    low, high = features.low, features.high
+    if low is None or high is None:
+        return None
+    least, most = REACH
+    ranges = min(max(rows_per_parameter / SOLID, least), most) if rank else LINEAR_REACH
+    return low - ranges * (high - low), high + ranges * (high - low)
 
 
 def is_exact(state: FitState, options: Options, n_rows: int) -> bool:

@@ -16,6 +16,7 @@ errors for all multiples of the ridge.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 from scipy.linalg import cho_factor, solve_triangular
@@ -26,11 +27,12 @@ from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.evidence import Kernel
-from quadlin.solve.exact import Alpha
-from quadlin.solve.tangent_gram import Basis, TangentGram, columns, in_parts
+from quadlin.solve.exact import Alpha, positive_rows
+from quadlin.solve.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
 from quadlin.solve.types import Options
 
 LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
+CLEARLY = 3.0  # log odds, 20 to 1: by which a model must be better than a simpler one
 SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
 
 
@@ -62,6 +64,24 @@ def _left_out(
 def _left_out_part(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> LeftOut:
+    squares = _squares(chunk, units, options, basis, inverses)
+    return LeftOut(namespace(squares).sum(squares, axis=0))
+
+
+def _row_squares(
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
+) -> np.ndarray:
+    """Return ωe² of the rows of positive weight, for the first multiple of the ridge."""
+    chunk = positive_rows(chunk)
+    parts = chunk_parts(chunk, basis)
+    squares = [to_numpy(_squares(part, units, options, basis, inverses))[:, 0] for part in parts]
+    return np.concatenate(squares)
+
+
+def _squares(
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
+) -> Array:
+    """Return ωe² of each row, for each multiple of the ridge."""
     A = columns(chunk, units, options, basis)[:, 1:] - inverses.mean
     xp = namespace(A)
     weight = xp.ones_like(A[:, :1])
@@ -71,7 +91,7 @@ def _left_out_part(
     residual = A[:, -1:] - T @ inverses.theta
     leverage = weight * ((T * T) @ inverses.s + inverses.share)
     error = residual / (1 - xp.clip(leverage, max=LARGEST_LEVERAGE))
-    return LeftOut(xp.sum(weight * error**2, axis=0))
+    return weight * error**2
 
 
 def left_out_errors(
@@ -87,6 +107,23 @@ def left_out_errors(
     In units of the standardised target. `alpha` are the penalties of w and M. One pass and O(np²),
     for several factors O(p³) for eigenvectors as well.
     """
+    inverses = _inverses(units, gram, alpha, weight, factors)
+    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
+    return to_numpy(squares) / weight
+
+
+def left_out_squares(
+    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
+) -> np.ndarray:
+    """Return ωe² of each row of positive weight when it is left out: one pass, O(np²)."""
+    inverses = _inverses(units, gram, alpha, weight, [1.0])
+    return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
+
+
+def _inverses(
+    units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float]
+) -> Inverses:
+    """Return A⁻¹ for some multiples of a penalty."""
     linear, total = gram.centred(weight), gram.products[0, 0]
     first = int(gram.options.fit_intercept)
     ridge = np.maximum(gram.penalty(alpha)[first:], SMALLEST_RIDGE * weight)
@@ -103,9 +140,19 @@ def left_out_errors(
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
     theta = s * (Q.T @ linear.right)[:, None]
     Q, s, theta, mean = (moved(a, units.scale) for a in (Q, s, theta, mean))
-    inverses = Inverses(Q, s, theta, mean, float(1 / total) if first else 0.0)
-    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
-    return to_numpy(squares) / weight
+    return Inverses(Q, s, theta, mean, float(1 / total) if first else 0.0)
+
+
+def surely_less(squares: np.ndarray, others: np.ndarray, looked: float = 0.0) -> bool:
+    """Tell whether a model predicts rows left out surely better than another does.
+
+    With Gaussian noise, log odds of G for a model show in the squares that it saves as a sum of
+    √(G/2) standard errors. Where a few rows carry most of that sum, they say little about new rows,
+    and less than the evidence believes. `looked` is the log of the number of models among which
+    this one was looked for.
+    """
+    saved = others - squares
+    return float(saved.sum()) > sqrt((CLEARLY + looked) / 2) * float(np.linalg.norm(saved))
 
 
 def left_out_error(
@@ -122,10 +169,16 @@ def left_out_errors_by_rows(
 
     The intercept adds each row's share of all weight to its leverage.
     """
-    total = kernel.weight + 1
+    squares = left_out_squares_by_rows(kernel, alpha, factors)
+    return np.asarray(np.sum(squares, axis=0)) / (kernel.weight + 1)
+
+
+def left_out_squares_by_rows(
+    kernel: Kernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
+) -> np.ndarray:
+    """Return ωe² of each row when it is left out, for each multiple of the ridge: O(n³)."""
     with one_blas_thread():
         values, V = np.linalg.eigh(sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True)))
     s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
     left = np.maximum((V * V) @ s - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
-    errors = V @ (s * (V.T @ kernel.y)[:, None]) / left
-    return np.asarray(np.sum(errors**2, axis=0)) / total
+    return np.asarray((V @ (s * (V.T @ kernel.y)[:, None]) / left) ** 2)

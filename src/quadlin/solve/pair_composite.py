@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.core.model import Model
 from quadlin.solve.exact import Alpha
+from quadlin.solve.pair_choice import log_choices
 from quadlin.solve.pair_joint import Joint
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
@@ -52,7 +53,12 @@ class Composite:
         """Return the rank of L."""
         return int(self.joint.search.columns.model.U.shape[1])
 
+    @property
+    def looked(self) -> float:
+        """Return the log of the number of sets of as many pairs."""
+        return log_choices(self.joint.search.criterion.candidates, self.joint.fit.taken)
+
     @cached_property
-    def left_out(self) -> float:
-        """Return the mean squared error of rows left out, of the standardised target: a walk."""
-        return self.joint.search.left_out_error()
+    def left_out_squares(self) -> np.ndarray:
+        """Return ωe² of each row when it is left out, of the standardised target: a walk."""
+        return self.joint.search.left_out_squares()

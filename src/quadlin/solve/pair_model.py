@@ -137,15 +137,13 @@ class Composer:
         return None if self.refused else best
 
     def _preferred(self, best: Composite) -> bool:
-        """Tell whether pairs are better than ridge regression, ranks and all products.
-
-        Ranks and all products are not tried where the pairs leave nothing for them to explain.
-        """
-        few = self.search.sample_size(FIRST_RANK) >= self.n_rows  # else they are not tried either
+        """Tell whether pairs are better than what else is tried: a ridge, if nothing is left."""
+        search = self.search
+        few = search.sample_size(FIRST_RANK) >= self.n_rows  # else they are not tried either
         if few and best.joint.search.leaves_nothing():
-            ridge = self.search.sized(self.search.ridge())
-            return best.left_out <= self.search.left_out(ridge)
-        return self.search.prefers(self._rival(best))
+            ridge = search.sized(search.ridge())
+            return search.confirmed(best.left_out_squares, ridge, best.looked)
+        return search.prefers(self._rival(best))
 
     def _in_any_case(self, best: Composite) -> bool:
         """Tell whether pairs are taken without a look at rows left out."""
@@ -153,7 +151,7 @@ class Composer:
 
     def _rival(self, best: Composite) -> Rival:
         dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
-        return Rival(best.value, best.left_out, int(dof + best.joint.fit.dof))
+        return Rival(best.value, best.left_out_squares, int(dof + best.joint.fit.dof), best.looked)
 
     def _agree(self, best: Composite, start: Beside) -> bool:
         """Tell whether rows left out are predicted no worse than without pairs."""
@@ -163,7 +161,8 @@ class Composer:
         candidate = self.search.tried.get(start.rank)
         if candidate is None or (candidate.model is None and 0 < start.rank < self.d):
             return True
-        return best.left_out <= self.search.left_out(replace(candidate, alpha=start.alpha))
+        args = best.left_out_squares, replace(candidate, alpha=start.alpha), best.looked
+        return self.search.confirmed(*args)
 
     @property
     def d(self) -> int:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, summed
@@ -103,13 +103,6 @@ class Scores(Additive):
 
 
 @dataclass(frozen=True)
-class LeftOutSquares(Additive):
-    """Σω (r / (1 − ωh))², h the leverage: the errors of rows left out one at a time."""
-
-    total: float
-
-
-@dataclass(frozen=True)
 class FirstLook(Additive):
     """What the residual of a fitted model says of every product."""
 
@@ -190,18 +183,19 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
     return _total(of(*piece) for piece in columns.pieces(chunk))
 
 
-def left_out_squares(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> LeftOutSquares:
-    """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
+def left_out_squares(
+    chunk: Chunk, columns: Columns, beta: Array, inverse: Array
+) -> list[np.ndarray]:
+    """Return ωe² of the rows of positive weight; `inverse` is that of the columns' Gram matrix."""
 
-    def of(A: Array, response: Array, omega: Array) -> LeftOutSquares:
+    def of(A: Array, response: Array, omega: Array) -> np.ndarray:
         xp = namespace(A)
         r = response - A @ xp.asarray(beta, device=A.device)
         leverage = omega * xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1)
-        return LeftOutSquares(
-            float(xp.sum(omega * (r / (1 - xp.clip(leverage, max=1 - 1e-9))) ** 2))
-        )
+        squares = omega * (r / (1 - xp.clip(leverage, max=1 - 1e-9))) ** 2
+        return to_numpy(squares)[to_numpy(omega) > 0]
 
-    return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
+    return [of(*piece[1:]) for piece in columns.pieces(chunk)]
 
 
 def flipped_moments(

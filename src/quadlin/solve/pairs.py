@@ -122,10 +122,10 @@ class PairSearch(PairRegression):
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
 
-    def left_out_error(self) -> float:
-        """Return the mean squared error of rows left out of the last regression: a walk."""
-        squares = self.rows.reduce(left_out_squares, *self.regression, self.inverse)
-        return float(squares.total) / self.weight
+    def left_out_squares(self) -> np.ndarray:
+        """Return ωe² of each row of positive weight, left out of the last regression: a walk."""
+        chunks = self.rows.collect(left_out_squares, *self.regression, self.inverse)
+        return np.concatenate([piece for pieces in chunks for piece in pieces])
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products, their errors as they were: a walk."""

@@ -5,7 +5,7 @@ holds M itself, so on it the model is linear in its parameters. With k = 0 it is
 and with k = d ridge regression on all products of two features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeVar
@@ -85,13 +85,19 @@ def in_parts(
     fn: Callable[..., Part], chunk: Chunk, units: Units, options: Options, basis: Basis, *more: Any
 ) -> Part:
     """Sum over one chunk in parts whose columns stay small: they are many more than features."""
+    params = (units, options, basis, *more)
+    return folded(fn, chunk_parts(chunk, basis), params)[0]  # type: ignore[return-value]
+
+
+def chunk_parts(chunk: Chunk, basis: Basis) -> Iterator[Chunk]:
+    """Yield the rows of a chunk in parts whose columns stay small; at least one, perhaps empty."""
     n, d = chunk.X.shape
-    size, params = d + 2 + basis.size, (units, options, basis, *more)
+    size = d + 2 + basis.size
     step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
     if n <= step:
-        return fn(chunk, *params)
-    parts = (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
-    return folded(fn, parts, params)[0]  # type: ignore[return-value]
+        yield chunk
+    else:
+        yield from (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
 
 
 def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:

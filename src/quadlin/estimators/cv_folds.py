@@ -1,0 +1,52 @@
+"""One split of cross-validation: its training rows, and its test rows as models take them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.chunks import Chunk
+from quadlin.core.pieces import with_data
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.cells import Cells
+from quadlin.solve.fit_state import trusted_range
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The training rows of a split, which count by their weight, and its test rows outright."""
+
+    number: int  # among the splits
+    cells: Cells
+    index: np.ndarray  # of the test rows
+    test: Chunk
+    clips: bool  # whether features are held where they are trusted
+
+    def rows_for(self, rank: int) -> Array:
+        """Return the test rows as `predict` takes them for a model of this rank."""
+        if not self.clips:
+            return self.test.X
+        if rank not in self._by_rank:
+            surveyed, options = self.cells.surveyed, self.cells.options
+            dof = degrees_of_freedom(self.test.X.shape[1], rank, **options.parts)
+            rows_per_parameter = surveyed.tally.counting / max(1, dof)
+            bounds = trusted_range(surveyed.features, rank, rows_per_parameter)
+            self._by_rank[rank] = _held(self.test.X, bounds)
+        return self._by_rank[rank]
+
+    @cached_property
+    def _by_rank(self) -> dict[int, Array]:
+        return {}
+
+
+def _held(X: Array, bounds: tuple[Array, Array] | None) -> Array:
+    """Return rows with each feature within its bounds."""
+    if bounds is None:
+        return X
+    xp = namespace(X)
+    low, high = (xp.astype(bound, X.dtype) for bound in bounds)
+    if issparse(X):
+        return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
+    return xp.minimum(xp.maximum(X, low), high)
