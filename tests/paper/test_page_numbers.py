@@ -194,14 +194,14 @@ PHRASES = {
     ),
     "needs {} times the rows of the constrained one": lambda: (psd(),),
     "stalls between {} and {}, because": lambda: errors("literal"),
-    "The guarded step multiplies the error by {} per iteration and ends below {} after {} to {} "
-    "iterations ({} to {} passes)": lambda: (
+    "The guarded step multiplies the error by {} per iteration and ends at {} or below after {} to "
+    "{} iterations ({} to {} passes)": lambda: (
         factors("guarded"),
         errors("guarded")[1],
         *counts("guarded", "iteration"),
         *counts("guarded", "passes"),
     ),
-    "rounding, below {}, after {} to {} passes": lambda: (
+    "rounding, {} or below, after {} to {} passes": lambda: (
         errors("polished")[1],
         *counts("polished", "passes"),
     ),
@@ -214,8 +214,8 @@ PHRASES = {
         tau_risk("plain"),
         tau_risk("guarded"),
     ),
-    "needs up to {} rows per parameter where M is positive; polishing is what brings that to {} "
-    "at most": lambda: tuple(f"{needed(method).max():.1f}" for method in ("guarded", "polished")),
+    "needs up to {} rows per parameter (on Bernoulli features); polishing brings that to {} at "
+    "most": lambda: tuple(f"{needed(method).max():.1f}" for method in ("guarded", "polished")),
 }
 
 
