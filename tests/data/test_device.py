@@ -4,21 +4,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from scipy import sparse
 
 from problems import random_model
 from quadlin import SecondOrderRegressor
+from quadlin.core import chunks
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
+from quadlin.core.leaves import mapped
 from quadlin.core.rows import Rows
 from quadlin.core.standardise import UnitsMaker
 from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.survey import survey, surveyed
-from quadlin.data import device
-from quadlin.data.device import OnDevice, mapped
+from quadlin.data import cluster, device, device_kernels
+from quadlin.data.device import OnDevice
 from quadlin.datasets import make_second_order
+from quadlin.solve.few_rows import sample_sizes
 from quadlin.solve.sample import sample_of
 from quadlin.solve.step_length import family, gram
 
@@ -43,7 +47,9 @@ def leaves(value):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit, monkeypatch):
-    monkeypatch.setattr(device, "DEVICE_ELEMENTS", 100 * D)  # several blocks
+    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 100 * D)  # several blocks
+    monkeypatch.setattr(device_kernels, "WIDE_ELEMENTS", 300 * D)
+    monkeypatch.setattr(device, "STAGE_BYTES", 100 * D * np.dtype(dtype).itemsize)
     source, rng = table(dtype, weighted), np.random.default_rng(1)
     here, there = Rows.of(source), Rows(OnDevice(source, "cpu", 1, limit))
     about = survey(here)
@@ -90,11 +96,27 @@ def test_what_does_not_know_rows_by_their_products_alone_is_summed_here():
     assert seen == [np.ndarray]
 
 
-def test_a_sample_is_summed_on_the_device_too():
-    rows = Rows(OnDevice(table(np.float64, False), "cpu", 1, ALL))
-    few = sample_of(rows, 0.5, N)
-    assert isinstance(few.engine, OnDevice)
-    assert survey(few).tally == survey(replace(few, engine=Serial(few.engine.source))).tally
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_rows", [N, None])
+def test_a_sample_is_gathered_and_summed_on_the_device(n_rows, weighted):
+    rows = Rows(OnDevice(table(np.float64, weighted), "cpu", 1, ALL))
+    rows = rows.reweighted(np.arange(N) % 2.0) if weighted else rows
+    few = sample_of(rows, 0.5, n_rows)
+    fewer = sample_of(few, 0.5, n_rows, 1)
+    for some in (few, fewer):
+        assert isinstance(some.engine, OnDevice)
+        there = survey(some)
+        if n_rows is not None:
+            assert "table" not in vars(some.engine.source)  # nothing was gathered here
+        here = survey(replace(some, engine=Serial(some.engine.source)))
+        assert there.tally == here.tally
+        np.testing.assert_allclose(there.features.phi, here.features.phi)
+        np.testing.assert_allclose(there.target.mean, here.target.mean)
+
+
+def test_fits_on_a_device_take_samples_whose_walks_are_worth_more_than_a_step():
+    assert sample_sizes(300_000, 1000, 11_000, *OnDevice.sample_entries) == []
+    assert sample_sizes(5_000_000, 1000, 11_000, *OnDevice.sample_entries) == [134_217]
 
 
 @pytest.mark.parametrize("limit", [ALL, 0])
@@ -104,13 +126,39 @@ def test_a_fit_with_the_engine_cuda_is_the_fit_without_it(limit, monkeypatch):
         return OnDevice(source, "cpu", workers, limit)
 
     monkeypatch.setattr(OnDevice, "of", stand_in)
-    monkeypatch.setattr(device, "DEVICE_ELEMENTS", 4000)
+    monkeypatch.setattr(device, "STAGE_BYTES", 100_000)
+    monkeypatch.setattr(OnDevice, "sample_entries", ())  # as many rows as here
     data = make_second_order(3000, 30, rank=2, n_test=100, random_state=0)
     plain = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y)
     far = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y, engine="cuda")
     assert isinstance(far.coef_, np.ndarray)
     assert far.history_[-1].passes == plain.history_[-1].passes
     np.testing.assert_allclose(far.predict(data.X_test), plain.predict(data.X_test), atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tensors_on_a_gpu_are_fitted_by_a_solver_here_and_stay_there(weighted, monkeypatch):
+    monkeypatch.setattr(cluster, "on_gpu", lambda source: isinstance(source.X, torch.Tensor))
+    data = make_second_order(4000, 30, rank=2, n_test=100, random_state=0)
+    weight = np.arange(4000) % 3.0 if weighted else None
+    plain = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y, weight)
+    X, y, X_test = (torch.asarray(a) for a in (data.X, data.y, data.X_test))
+    seen = []
+
+    def stop(self, fn, params, per_row=None):
+        seen.extend(leaf for leaf in leaves(params) if isinstance(leaf, torch.Tensor))
+        return carry(self, fn, params, per_row)
+
+    carry = OnDevice.carry
+    monkeypatch.setattr(OnDevice, "carry", stop)
+    far = SecondOrderRegressor(2, alpha=0.0, random_state=0)
+    with sklearn.config_context(array_api_dispatch=True):
+        far.fit(X, y, None if weight is None else torch.asarray(weight))
+        predicted = far.predict(X_test)
+    assert not seen  # the solver's numbers are numpy's
+    for value in (far.coef_, far.components_, far.moments_.mean, predicted):
+        assert isinstance(value, torch.Tensor)
+    np.testing.assert_allclose(predicted.numpy(), plain.predict(data.X_test), atol=1e-6)
 
 
 def test_engine_cuda_says_what_it_needs(monkeypatch):

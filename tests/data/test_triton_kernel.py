@@ -11,9 +11,19 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from quadlin.core.block import Block
+from quadlin.core.chunks import MemorySource
+from quadlin.core.model import Model
+from quadlin.core.moments import Moments
 from quadlin.core.other_kernels import offer, withdraw
 from quadlin.core.response import Assembly, Response
+from quadlin.core.rows import Rows
+from quadlin.core.steps import Steps
+from quadlin.core.sums import change_sums, residual_sums
+from quadlin.core.survey import survey
 from quadlin.core.units import Target, Units
+from quadlin.data import triton_moments
+from quadlin.data.device import OnDevice
+from quadlin.data.triton_fit import planned
 from quadlin.data.triton_kernel import TritonKernel
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -94,6 +104,70 @@ def test_a_pass_adds_up_what_its_residuals_say(weighted):
     agree(passed.action, Z.T @ ((omega * r)[:, None] * (Z @ U)))
     agree(passed.p0, [np.sum(omega * r)])
     assert passed.loss == pytest.approx(np.sum(omega * r**2), rel=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 1), (90, 36, 3), (70, 21, 20)])
+def test_a_pass_of_a_fit_says_what_it_says_here(n, d, k, weighted):
+    rng = np.random.default_rng(0)
+    k = min(k, d)
+    X = (rng.standard_normal((n, d)) + 2).astype(np.float32)
+    free = (np.arange(d) % 3 > 0).astype(np.float32)
+    one = np.ones(d, np.float32)
+    target = Target(0.5, 2.0, 0.0, 1.0)
+    units = Units(2 * one, one / 2, one, one, free, target, one, 0.01 * one)
+    y = rng.standard_normal(n)
+    weight = rng.integers(0, 3, n).astype(np.float64) if weighted else None
+    U, H, Q = (rng.standard_normal((d, q)).astype(np.float32) / d for q in (k, k, k + 2))
+    s, w = (rng.standard_normal(q).astype(np.float32) for q in (k, d))
+    steps = Steps(U, H[:, None, :], w[:, None], one[:1])
+    source = MemorySource(X, y, weight)
+    here, there = Rows.of(source), Rows(OnDevice(source, DEVICE, 1, 1 << 30))
+    model = Model(U, s, w, 0.5, free)
+    for asked in (
+        (residual_sums, model, units),
+        (residual_sums, model, units, None, False),
+        (residual_sums, model, units, Q),
+        (change_sums, steps, units, True),
+        (change_sums, steps, units, False),
+    ):
+        assert planned(asked[0], asked[1:]) is not None
+        expected = here.reduce(*asked)
+        for _ in range(6 if DEVICE == "cuda" else 1):  # the last ones are replayed
+            actual = there.reduce(*asked)
+            for name in vars(expected):
+                a, b = (np.asarray(getattr(sums, name)) for sums in (actual, expected))
+                assert a.shape == b.shape
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * max(1, np.abs(b).max()))
+
+
+def test_passes_that_are_not_of_that_form_are_left_to_others():
+    one = np.ones(3, np.float32)
+    units = Units(one, one, one, one, one, Target(0.0, 1.0, 0.0, 1.0), one, one)
+    model = Model(np.ones((3, 1), np.float32), one[:1], one, 0.0, one)
+    wide = Model(np.ones((3, 64), np.float32), np.ones(64, np.float32), one, 0.0, one)
+    assert planned(residual_sums, (model, units, None, True, "logistic")) is None
+    assert planned(residual_sums, (wide, units)) is None
+    assert planned(survey, ()) is None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", ["C", "every other"])
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_moments_are_those_of_float64(mean, form, weighted, monkeypatch):
+    monkeypatch.setattr(triton_moments, "RUN", 128)  # several runs
+    X, _, _, rng = case(300, 6, 1, mean, form)
+    X[:, 0] = 0.3  # a constant
+    X[:, 1] += torch.linspace(0, 50, 300, device=DEVICE)  # sorted
+    weight = rng.integers(0, 3, 300) if weighted else None
+    there = None if weight is None else torch.asarray(weight, device=DEVICE)
+    actual = Moments(*triton_moments.column_moments(X, there))
+    expected = Moments.of(X.cpu().double().numpy(), weight)
+    assert actual.weight == expected.weight
+    for name in ("mean", "var", "kappa", "phi", "low", "high"):
+        a, b = getattr(actual, name).cpu().numpy(), getattr(expected, name)
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=name)
+    assert float(actual.var[0]) == 0.0
 
 
 def test_rows_of_float64_are_left_to_torch():

@@ -21,6 +21,7 @@ from quadlin.core.survey import moments_of
 from quadlin.core.units import Target, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
+from quadlin.solve import polish
 from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.polish import turned
 from quadlin.solve.tangent import Tangent
@@ -237,6 +238,17 @@ def test_a_point_that_is_not_a_number_is_never_the_model(monkeypatch):
         model = SecondOrderRegressor(1, alpha=0.0).fit(X, X[:, 0] * X[:, 1])
     assert np.isfinite(model.predict(X)).all()
     assert len(model.history_) == 1  # the constant
+
+
+def test_steps_end_where_rounding_does(monkeypatch):
+    # A kernel whose sums round more leaves a larger loss than the smallest that is expected.
+    smallest = polish.smallest_loss
+    monkeypatch.setattr(polish, "smallest_loss", lambda units: 0.02 * smallest(units))
+    data = make_second_order(3600, 40, rank=3, random_state=0)
+    X, y = data.X.astype(np.float32), data.y.astype(np.float32)
+    model = SecondOrderRegressor(3, alpha=0.0, pairs=None, random_state=0).fit(X, y)
+    assert model.status_ is Status.converged
+    assert model.history_[-1].passes <= 35  # 29, and 49 where steps go on
 
 
 @pytest.mark.parametrize("seed", [5, 6, 14, 15, 17, 18])

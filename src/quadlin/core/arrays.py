@@ -5,11 +5,13 @@ from typing import Any
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace, to_device
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
+TALL = 4  # rows per column of a matrix whose Gram matrix is small beside it
+DEPENDENT = 1e-3  # of a column of length one, beside the span of those before
 
 # Linear algebra libraries set floating-point flags on some processors though all they were given
 # and all they return is finite; numpy would warn of each. What must be finite is looked at itself.
@@ -78,7 +80,34 @@ def assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
 
 def orthonormal(A: Array) -> Array:
     """Return an orthonormal basis that contains the span of the columns of `A` (d, q), q ≤ d."""
-    return namespace(A).linalg.qr(A)[0]
+    return qr(A)[0]
+
+
+def qr(A: Array) -> tuple[Array, Array]:
+    """Return A = QR (d, q) (q, q) with orthonormal Q.
+
+    Tall matrices of float32 by Cholesky in float64, in half of the time, unless their columns are
+    nearly dependent: what it loses is the square of their condition number times 1e-16.
+    """
+    tall = is_numpy(A) and A.dtype == np.float32 and A.shape[0] >= TALL * A.shape[1] > 0
+    return (_cholesky_qr(A) if tall else None) or namespace(A).linalg.qr(A)
+
+
+def _cholesky_qr(A: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    wide = A.astype(np.float64)
+    gram = wide.T @ wide
+    size = np.sqrt(np.diagonal(gram))
+    if not np.all(size > 0):
+        return None
+    try:
+        R = cholesky(gram / size / size[:, None], check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    if not np.min(np.diagonal(R)) > DEPENDENT:
+        return None
+    R *= size
+    inverse = solve_triangular(R, np.eye(len(R)), check_finite=False)
+    return (wide @ inverse).astype(A.dtype), R.astype(A.dtype)
 
 
 def diagonal(v: Array) -> Array:

@@ -43,7 +43,8 @@ class Block:
             return SparseKernel.of(self.pieces)
         if isinstance(self.X, np.ndarray):
             return DenseKernel.of(self.X, self.units)
-        return offered(self.X, self.units)
+        kernel: Kernel | None = offered(self.X, self.units)
+        return kernel
 
     @property
     def n_rows(self) -> int:

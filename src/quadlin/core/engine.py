@@ -42,6 +42,17 @@ def takes_wide_blocks(fn: Callable[..., Any]) -> bool:
     return getattr(fn, "in_wide_blocks", False)
 
 
+def by_products(fn: F) -> F:
+    """Mark a sum that knows rows by their products alone: a device may carry it out."""
+    fn.by_products = True  # type: ignore[attr-defined]
+    return fn
+
+
+def knows_products_alone(fn: Callable[..., Any]) -> bool:
+    """Tell whether a sum is marked so, or takes wide blocks."""
+    return takes_wide_blocks(fn) or getattr(fn, "by_products", False)
+
+
 class Engine(Protocol):
     """What carries out a sum over the rows of its source."""
 
@@ -223,10 +234,11 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 
 def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
-    """Keep the linear algebra library to one thread for all of a fit with threads of our own.
+    """Keep the linear algebra library to one thread for all of a fit whose sums others carry out.
 
     Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
     time as the rest of a fit, and more where other programs need the cores.
     """
-    small = isinstance(engine, Threads) and engine.source.width <= SMALL_MATRIX
+    elsewhere = hasattr(engine, "device") or hasattr(engine, "hosted")
+    small = (elsewhere or isinstance(engine, Threads)) and engine.source.width <= SMALL_MATRIX
     return one_blas_thread() if small else nullcontext()

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, even_cuts, in_main_memory
 from quadlin.core.compiled_moments import column_moments
+from quadlin.core.other_kernels import offered
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -50,7 +51,7 @@ class Moments:
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
         X = canonical(X) if issparse(X) else X
-        compiled = column_moments(X, weight)
+        compiled = column_moments(X, weight) or offered(X, weight, "moments")
         if compiled is not None:
             return cls(*compiled)
         return _of_sparse(X, weight) if issparse(X) else _of_pieces(X, weight)

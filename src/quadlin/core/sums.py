@@ -30,6 +30,30 @@ class Sums(Additive):
     action: Array  # (d, m, q), Zᵀ(ω∘r∘ZQ)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a pass asks of rows: products with some columns, and a response without targets."""
+
+    columns: Array  # (d, q)
+    response: Response
+
+
+def residuals_asked(model: Model, Q: Array | None) -> Asked:
+    """Return what the residuals of a model ask, multiplied by Z U or by Z Q."""
+    k, Y, action = model.U.shape[1], columns_of(model), slice(0, model.U.shape[1])
+    if Q is not None:
+        Y = namespace(Y).concat([Y, Q], axis=1)
+        action = slice(k + 1, k + 1 + Q.shape[1])
+    return Asked(Y, Response(assembly_of(model), model.s, 0, action, None, None))
+
+
+def changes_asked(steps: Steps, units: Units) -> Asked:
+    """Return what the changes of predictions along steps ask, multiplied by Z E."""
+    action = slice(0, steps.H.shape[2])
+    response = Response(steps.assembly(units.free), *steps.bilinear(), action, None, None)
+    return Asked(steps.columns(), response)
+
+
 def standardised_target(chunk: Chunk, units: Units) -> Array:
     """Return (y − mean)/scale in the dtype of the model, subtracted in the dtype of y."""
     xp = namespace(chunk.y)
@@ -49,15 +73,13 @@ def residual_sums(
 
     `squares=False` leaves P2 out, for those who need it for no feature.
     """
-    xp, k, Y = namespace(model.U), model.U.shape[1], columns_of(model)
-    action = slice(0, k)
-    if Q is not None:
-        Y, action = xp.concat([Y, Q], axis=1), slice(k + 1, k + 1 + Q.shape[1])
-    y, assembly = standardised_target(chunk, units), assembly_of(model)
+    asked, y = residuals_asked(model, Q), standardised_target(chunk, units)
+    Y, predicted = asked.columns, asked.response
+    left_out = predicted.assembly.left_out
     if loss == "squared":
-        response = Response(assembly, model.s, 0, action, y, chunk.weight)
-        return batch_sums(chunk, units, Y, response, assembly.left_out, squares)
-    predicted, losses = Response(assembly, model.s, 0, action, None, None), []
+        response = replace(predicted, y=y, weight=chunk.weight)
+        return batch_sums(chunk, units, Y, response, left_out, squares)
+    xp, losses = namespace(model.U), []
 
     def slopes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
         f, _, ZQ = predicted(products, square, part)
@@ -65,7 +87,7 @@ def residual_sums(
         losses.append(_weighted(chunk, value, part))
         return r, _weighted(chunk, r, part), ZQ
 
-    sums = batch_sums(chunk, units, Y, slopes, assembly.left_out, squares)
+    sums = batch_sums(chunk, units, Y, slopes, left_out, squares)
     return replace(sums, loss=float(xp.sum(xp.astype(xp.concat(losses), xp.float64))))
 
 
@@ -88,15 +110,15 @@ def change_sums(
     if len(pieces) > 1:
         params = (steps, units, squares, about, loss)
         return folded(change_sums, pieces, params)[0]  # type: ignore[return-value]
-    assembly = steps.assembly(units.free)
-    Y, left_out = steps.columns(), assembly.left_out
+    asked = changes_asked(steps, units)
+    Y, changed = asked.columns, asked.response
+    left_out = changed.assembly.left_out
     if about is None:
-        response = Response(assembly, *steps.bilinear(), slice(0, k), None, chunk.weight)
+        response = replace(changed, weight=chunk.weight)
         return batch_sums(chunk, units, Y, response, left_out, squares)
     xp, at = namespace(Y), assembly_of(about)
     Y = xp.concat([Y, about.w[:, None]], axis=1)
     left_out = None if left_out is None else xp.concat([left_out, at.left_out], axis=1)
-    changed = Response(assembly, *steps.bilinear(), slice(0, k), None, None)
 
     def changes(products: Array, square: Array | None, part: slice) -> tuple[Array, Array, Array]:
         first, last = (None, None) if square is None else (square[:, :m], square[:, m:])

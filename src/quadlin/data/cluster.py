@@ -26,7 +26,8 @@ from quadlin.core.engine import (
 )
 from quadlin.core.messages import Message, Option
 from quadlin.data.dask_collections import DaskFeed
-from quadlin.data.device import OnDevice, offer_kernels
+from quadlin.data.device import OnDevice, OnGpu, on_gpu
+from quadlin.data.device_kernels import offer_kernels
 from quadlin.data.source import Source
 
 T = TypeVar("T")
@@ -56,8 +57,9 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     >>> engine_for(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
     3
     """
-    if isinstance(source, MemorySource) and not is_numpy(source.X):
+    if engine is None and on_gpu(source):
         offer_kernels()
+        return OnGpu(source)
     if engine is None:
         engine = source.client()
     if engine is None and isinstance(source, MemorySource) and is_numpy(source.X):

@@ -1,33 +1,43 @@
-"""Sums over numpy rows that are carried out on a GPU: ``engine="cuda"``.
+"""Sums over rows that are carried out on a GPU, for a solver that stays on the host.
 
-The solver stays where it is. A pass sends the model, O(kd) numbers, to the device and brings the
-sums, as many, back: two small copies, where small matrices would be factorised slowly on a GPU.
-Only the passes that a fit consists of (those that know the rows by their products alone) are
-carried out there; what looks at rows in other ways, such as the search for fields, is done here.
-
-Rows stay on the device where they fit. Else each pass copies them block by block through pinned
-memory, the next block while one is being summed.
+A pass sends the model, O(kd) numbers, to the device and brings the sums, as many, back: two small
+copies, where small matrices would be factorised slowly on a GPU. Numpy rows stay on the device
+where they fit; else each pass copies them block by block, the next while one is being summed.
+Only the passes that a fit consists of (those that know the rows by their products alone) are then
+carried out there; what looks at numpy rows in other ways, such as the search for fields, is done
+here. Tensors on a GPU are summed there whatever for.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
-from quadlin.core.chunks import DEVICE_ELEMENTS, Chunk, MemorySource, even_cuts
-from quadlin.core.engine import Engine, Threads, folded, takes_wide_blocks
-from quadlin.core.other_kernels import offer
+from quadlin.core.arrays import is_numpy
+from quadlin.core.chunks import Chunk, MemorySource, even_cuts
+from quadlin.core.engine import (
+    Engine,
+    Serial,
+    Threads,
+    folded,
+    knows_products_alone,
+    takes_wide_blocks,
+)
+from quadlin.core.leaves import mapped
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.data.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows
 from quadlin.data.prefetch import read_ahead
+from quadlin.data.staging import STAGE_BYTES, Stages, tensor, torch_dtype
 
 T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that rows may take for good
 
 
 class OnDevice:
-    """Dense numpy rows that are summed on a device by torch.
+    """Dense rows that are summed on a device by torch, for a solver whose numbers are numpy's.
 
     Parameters
     ----------
@@ -36,14 +46,28 @@ class OnDevice:
     device : str
         As torch names it.
     workers : int
-        Threads for the sums that are carried out here.
+        Threads for the sums that are carried out here, and for copies.
     limit : int or None
         Bytes of rows that may stay on the device; None takes most of what is free.
+    whole : OnDevice or None
+        The engine of the rows that these are a sample of.
     """
 
-    def __init__(self, source: Any, device: str, workers: int, limit: int | None = None) -> None:
-        self.source, self.device, self.limit = source, device, limit
+    # A walk over fewer entries takes less time than what the solver does between two walks.
+    sample_entries = (1 << 27, 1 << 29)
+
+    def __init__(
+        self,
+        source: Any,
+        device: str,
+        workers: int,
+        limit: int | None = None,
+        whole: "OnDevice | None" = None,
+    ) -> None:
+        self.source, self.device, self.limit, self.whole = source, device, limit, whole
         self.here = Threads(source, workers)
+        self.of_numpy: bool = is_numpy(source.X) if whole is None else whole.of_numpy
+        self._kept: Kept | None = None
 
     @classmethod
     def of(cls, source: Any, device: str, workers: int) -> "OnDevice":
@@ -66,16 +90,59 @@ class OnDevice:
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks, in numpy."""
-        if not takes_wide_blocks(fn):
+        kernels, wide = self._has_kernels, takes_wide_blocks(fn)
+        if self.of_numpy and not knows_products_alone(fn):
             return self.here.carry(fn, params, per_row)
-        offer_kernels()
+        if kernels and per_row is None:
+            total = self._by_kernels(fn, params)
+            if total is not None:
+                return total  # type: ignore[no-any-return]
         params, per_row = self._sent((params, per_row))
-        total: T | None = brought(folded(fn, self._chunks(), params, per_row)[0])
-        return total
+        return brought(folded(fn, self._chunks(wide and kernels), params, per_row)[0])  # type: ignore[no-any-return]
 
     def over(self, source: Any) -> Engine:
-        """Return the same for other rows."""
-        return OnDevice(source, self.device, self.here.workers, self.limit)
+        """Return the same for a sample of the rows."""
+        return OnDevice(source, self.device, self.here.workers, self.limit, self)
+
+    @property
+    def _has_kernels(self) -> bool:
+        """Tell whether kernels take the rows where they are summed."""
+        return offer_kernels() and runs_on(self.device)
+
+    def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
+        """Return the sums of a pass that the kernels know as a whole; None where it is another."""
+        from quadlin.data.triton_fit import PreparedPass, planned, unpacked
+
+        asked = planned(fn, params) if self._dtype == np.float32 else None
+        if asked is None:
+            return None
+        plan, units = asked
+        if self._kept is None or self._kept.units is not units:
+            self._kept = self._prepared(units)
+        kept, total, weight, stop = self._kept, np.zeros(1), 0.0, 0
+        for chunk in self._chunks(True):
+            start, stop = stop, stop + chunk.X.shape[0]
+            run = kept.passes.get((start, plan.kind))
+            if run is None:
+                run = PreparedPass(plan, chunk, kept.target[start:stop], kept.stacked)
+                if self.resident is not None:
+                    kept.passes[start, plan.kind] = run
+            total = total + run(plan.packed)
+            weight += kept.weight_of(chunk)
+        return unpacked(plan, total, weight)
+
+    def _prepared(self, units: Units) -> "Kept":
+        from quadlin.data.triton_kernel import stacked_units
+
+        there = self._sent(units)
+        target = standardised_target(Chunk(None, self._values[0], None), there)
+        return Kept(units, stacked_units(there), target)
+
+    @cached_property
+    def _dtype(self) -> Any:
+        """Return the dtype of the rows as numpy's."""
+        dtype = self.source.dtype if self.whole is None else self.whole._dtype
+        return np.dtype(str(dtype).removeprefix("torch."))
 
     @cached_property
     def table(self) -> MemorySource:
@@ -88,19 +155,30 @@ class OnDevice:
         """Return the rows on the device; None where they do not fit."""
         import torch
 
+        if not self.of_numpy:
+            return self.table
+        places = getattr(self.source, "places", None)
+        if places is not None and self.whole is not None and self.whole.resident is not None:
+            rows = self.whole.resident.X[tensor(places, self.device)]
+            return MemorySource(rows, *self._values)
         X, limit = self.table.X, self.limit
         if limit is None:
             limit = int(SHARE * torch.cuda.mem_get_info(self.device)[0])
         if X.nbytes > limit:
             return None
-        rows = torch.empty(X.shape, dtype=tensor(X[:0]).dtype, device=self.device)
-        for part, block in self._staged():
-            rows[part] = block
-        return MemorySource(rows, *self._values, block_rows=self._block_rows)
+        rows = torch.empty(X.shape, dtype=torch_dtype(X), device=self.device)
+        if self.device.startswith("cuda"):
+            for _ in Stages(self.device, self.here.workers).copies(X, self._cuts, rows):
+                pass
+        else:
+            rows[:] = tensor(X)
+        return MemorySource(rows, *self._values)
 
-    def _chunks(self) -> Iterator[Chunk]:
-        if self.resident is not None:
-            yield from self.resident
+    def _chunks(self, wide: bool) -> Iterator[Chunk]:
+        resident = self.resident
+        if resident is not None:
+            rows = wide_rows(resident) if wide and takes_rows(resident.X) else None
+            yield from MemorySource(resident.X, resident.y, resident.weight, rows)
             return
         y, weight = self._values
         for part, block in read_ahead(self._staged(), 1):
@@ -108,21 +186,30 @@ class OnDevice:
 
     @cached_property
     def _values(self) -> tuple[Any, Any]:
-        y, weight = self._sent((self.table.y, self.table.weight))
+        """Return the targets and the weights on the device."""
+        values = self.source.values if hasattr(self.source, "values") else self.table
+        y, weight = self._sent((values.y, values.weight))
         return y, weight
 
     @property
-    def _block_rows(self) -> int:
-        return max(1, DEVICE_ELEMENTS // max(1, self.table.width))
+    def _cuts(self) -> list[tuple[int, int]]:
+        """Return runs of rows of the size of a pinned buffer."""
+        X = self.table.X
+        return even_cuts(X.shape[0], max(1, -(-X.nbytes // STAGE_BYTES)))
 
     def _staged(self) -> Iterator[tuple[slice, Any]]:
-        """Copy block after block to the device, through pinned memory where that is faster."""
+        """Copy block after block to the device."""
         X = self.table.X
-        count = -(-self.table.rows // self._block_rows)
-        stages = Stages(self.device) if self.device.startswith("cuda") else None
-        for start, stop in even_cuts(self.table.rows, max(1, count)):
-            rows = X[start:stop]
-            yield slice(start, stop), tensor(rows, self.device) if stages is None else stages(rows)
+        if self.device.startswith("cuda"):
+            yield from self._stages(X, self._cuts)
+        else:
+            yield from ((slice(a, b), tensor(X[a:b])) for a, b in self._cuts)
+
+    @cached_property
+    def _stages(self) -> Stages:
+        stages = Stages(self.device, self.here.workers)
+        stages.pin(self.table.X)
+        return stages
 
     def _sent(self, value: Any) -> Any:
         def sent(leaf: Any) -> Any:
@@ -132,67 +219,53 @@ class OnDevice:
         return mapped(sent, value)
 
 
-class Stages:
-    """Two pinned buffers, in turns: one is filled while the other is on its way to the device."""
+@dataclass
+class Kept:
+    """What passes with the same units have in common, on the device."""
 
-    def __init__(self, device: str) -> None:
-        import torch as untyped
+    units: Units  # on the host
+    stacked: Any  # (3, d), as kernels take them
+    target: Any  # (n,), standardised
+    passes: dict[Any, Any] = field(default_factory=dict)  # by first row and kind
+    weights: dict[int, float] = field(default_factory=dict)
 
-        torch: Any = untyped
-        self.torch, self.device = torch, device
-        self.stream, self.turn = torch.cuda.Stream(device), 0
-        self.pinned: list[Any] = [None, None]
-        self.arrived = [torch.cuda.Event(), torch.cuda.Event()]
-
-    def __call__(self, rows: np.ndarray) -> Any:
-        """Return rows on the device; later work of every stream there waits for them."""
-        self.turn = 1 - self.turn
-        self.arrived[self.turn].synchronize()  # the last copy from this buffer
-        buffer = self.pinned[self.turn]
-        if buffer is None or buffer.shape[0] < rows.shape[0]:
-            dtype = tensor(rows[:0]).dtype
-            buffer = self.torch.empty(rows.shape, dtype=dtype, pin_memory=True)
-            self.pinned[self.turn] = buffer
-        np.copyto(buffer.numpy()[: rows.shape[0]], rows)
-        with self.torch.cuda.stream(self.stream):
-            block = buffer[: rows.shape[0]].to(self.device, non_blocking=True)
-            self.arrived[self.turn].record(self.stream)
-        self.torch.cuda.default_stream(self.device).wait_event(self.arrived[self.turn])
-        block.record_stream(self.torch.cuda.default_stream(self.device))
-        return block
+    def weight_of(self, chunk: Chunk) -> float:
+        """Return the weight of the rows of a chunk; to ask the device for it takes a round trip."""
+        if chunk.weight is None:
+            return float(chunk.X.shape[0])
+        place = int(chunk.weight.data_ptr())
+        if place not in self.weights:
+            self.weights[place] = float(chunk.weight.sum())
+        return self.weights[place]
 
 
-def tensor(array: np.ndarray, device: str = "cpu") -> Any:
-    """Return a copy of an array, of any strides, as torch's."""
-    import torch
+class OnGpu(Serial):
+    """Sums over tensors on a GPU, in this thread, for a solver there or on the host."""
 
-    return torch.from_numpy(np.array(array, order="C")).to(device)
+    source: Any
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
+        """Return the sum over all chunks, which are large where kernels take them."""
+        source = self.source
+        if takes_wide_blocks(fn) and offer_kernels() and takes_rows(source.X):
+            source = MemorySource(source.X, source.y, source.weight, wide_rows(source))
+        return folded(fn, source, params, per_row)[0]
+
+    def hosted(self) -> Engine:
+        """Return what brings the sums to a solver on the host."""
+        return OnDevice(self.source, str(self.source.X.device), 1)
+
+    def over(self, source: Any) -> Engine:
+        """Return the same for other rows."""
+        return Serial(source)
+
+
+def on_gpu(source: Any) -> bool:
+    """Tell whether rows are tensors of torch on a GPU that it drives by CUDA."""
+    X = getattr(source, "X", None)
+    return isinstance(source, MemorySource) and getattr(X, "is_cuda", False) is True
 
 
 def brought(value: Any) -> Any:
     """Return sums with all their tensors as numpy arrays."""
     return mapped(lambda leaf: leaf.cpu().numpy() if hasattr(leaf, "cpu") else leaf, value)
-
-
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """Return nested tuples, lists and dataclasses with `change` applied to what they hold."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(*(mapped(change, getattr(value, f.name)) for f in fields(value)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(change, item) for item in value))
-    if isinstance(value, tuple | list):
-        return type(value)(mapped(change, item) for item in value)
-    return change(value)
-
-
-def offer_kernels() -> None:
-    """Let torch's rows on a GPU be multiplied by kernels of ours, where somebody asks for that."""
-    if os.environ.get("QUADLIN_KERNEL") != "triton":
-        return
-    try:
-        from quadlin.data.triton_kernel import TritonKernel
-    except ImportError as error:
-        raise ImportError(
-            f"QUADLIN_KERNEL=triton needs PyTorch and Triton: pip install torch triton ({error})."
-        ) from None
-    offer(TritonKernel.of)

@@ -1,105 +1,52 @@
-r"""Two Triton kernels for passes over float32 rows on a GPU, with ``QUADLIN_KERNEL=triton``.
+"""Passes over float32 rows on a GPU by the Triton kernels of `triton_pass`.
 
-.. math:: Z Q,\ (Z \circ Z) S \qquad\text{and}\qquad Z^\top R,\ (Z \circ Z)^\top R
-
-Rows are standardised outright in registers, so nothing of the size of a block is written. The first
-kernel has one program per run of rows. In the second each program adds up a run of rows for a few
-columns, and the sums of the runs are added in float64, in order: the result is the same each time.
-Products are taken on the tensor units in three parts, whose error is that of float32 (``tf32x3``).
+Each program of the backward kernel adds up a run of rows in float32, and the sums of the runs are
+added in float64, in order: the result is the same each time.
 """
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton
-import triton.language as tl
 
 from quadlin.core.arrays import Array
 from quadlin.core.compiled import Kernel, Respond
 from quadlin.core.response import Passed, Response, quadratic_forms
 from quadlin.core.units import Units
+from quadlin.data import triton_pass
 
-ROWS, COLUMNS = 64, 64  # of a tile of X
-NARROWEST, WIDEST = 16, 64  # columns of the other factor that a program takes
-RUN = 2048  # rows that a program adds up in float32
+NARROWEST, WIDEST = 16, 64  # columns of a factor that a program takes
+LONGEST_RUN, PROGRAMS = 2048, 1024  # rows that a program adds up, and programs at least
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-@triton.jit
-def _standardised(  # type: ignore[no-untyped-def]
-    x, units, rows, columns, n, d, row_stride, column_stride
-):
-    inside = (rows < n)[:, None] & (columns < d)[None, :]
-    place = rows.to(tl.int64)[:, None] * row_stride + columns.to(tl.int64)[None, :] * column_stride
-    z = tl.load(x + place, mask=inside, other=0.0)
-    mean = tl.load(units + columns, mask=columns < d, other=0.0)
-    scale = tl.load(units + d + columns, mask=columns < d, other=0.0)
-    rest = tl.load(units + 2 * d + columns, mask=columns < d, other=0.0)
-    return tl.where(inside, (z - mean[None, :]) * scale[None, :] - rest[None, :], 0.0)
+class Tile(NamedTuple):
+    """How much of X a program takes at a time, and how it is carried out."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+    @property
+    def how(self) -> dict[str, int]:
+        """Return the arguments of a launch."""
+        return {
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _forward(  # type: ignore[no-untyped-def]
-    x,
-    units,
-    factor,
-    out,
-    n,
-    d,
-    row_stride,
-    column_stride,
-    SQUARED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    width = tl.arange(0, WIDTH)
-    total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-    for first in range(0, d, COLUMNS):
-        columns = first + tl.arange(0, COLUMNS)
-        z = _standardised(x, units, rows, columns, n, d, row_stride, column_stride)
-        if SQUARED:
-            z = z * z
-        place = columns[:, None] * WIDTH + width[None, :]
-        q = tl.load(factor + place, mask=(columns < d)[:, None], other=0.0)
-        total += tl.dot(z, q, input_precision="tf32x3")
-    place = rows.to(tl.int64)[:, None] * WIDTH + width[None, :]
-    tl.store(out + place, total, mask=(rows < n)[:, None])
+BACK = Tile(32, 128, 4, 4)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _back(  # type: ignore[no-untyped-def]
-    x,
-    units,
-    factor,
-    out,
-    n,
-    d,
-    row_stride,
-    column_stride,
-    run,
-    SQUARED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    width = tl.arange(0, WIDTH)
-    total = tl.zeros((COLUMNS, WIDTH), dtype=tl.float32)
-    start = tl.program_id(1) * run
-    for first in range(start, start + run, ROWS):
-        rows = first + tl.arange(0, ROWS)
-        z = _standardised(x, units, rows, columns, n, d, row_stride, column_stride)
-        if SQUARED:
-            z = z * z
-        place = rows.to(tl.int64)[:, None] * WIDTH + width[None, :]
-        r = tl.load(factor + place, mask=(rows < n)[:, None], other=0.0)
-        total += tl.dot(tl.trans(z), r, input_precision="tf32x3")
-    place = tl.program_id(1).to(tl.int64) * d * WIDTH + columns[:, None] * WIDTH + width[None, :]
-    tl.store(out + place, total, mask=(columns < d)[:, None])
+def forward_tile(width: int) -> Tile:
+    """Return the tile of a product with so many columns: by measurement on an H200."""
+    return Tile(64, 64, 4, 4) if width <= NARROWEST else Tile(128, 32, 4, 4)
 
 
 class TritonKernel(Kernel):
@@ -107,15 +54,12 @@ class TritonKernel(Kernel):
 
     def __init__(self, X: Array, units: Units) -> None:
         super().__init__(X, np.dtype(np.float32))
-        self.units = torch.stack([units.mean, units.scale, units.rest]).contiguous()
+        self.units = stacked_units(units)
 
     @classmethod
     def of(cls, X: Array, units: Units) -> "TritonKernel | None":
         """Return the kernel for some rows; None where plain torch must do."""
-        near = isinstance(X, torch.Tensor) and (X.is_cuda or INTERPRETED)
-        if not near or X.dtype != torch.float32 or units.scale.dtype != torch.float32:
-            return None
-        return cls(X, units)
+        return cls(X, units) if takes(X) and units.scale.dtype == torch.float32 else None
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S."""
@@ -149,47 +93,90 @@ class TritonKernel(Kernel):
         m = r.shape[1]
         columns = (weighted[:, :, None] * ZQ[:, None, :]).reshape(r.shape[0], -1)
         back, p2 = self.sums(torch.cat([weighted, columns], dim=1), m if squares else 0)
-        loss = float((weighted * r).sum(dtype=torch.float64))
         p0 = weighted.sum(dim=0, dtype=torch.float64)
+        loss = float((weighted * r).sum(dtype=torch.float64))
         return Passed(back[:, m:], back[:, :m], p2 if squares else None, p0, loss)
 
     def _forward(self, Q: Array, squared: bool) -> Array:
-        n, d = self.X.shape
+        n = self.X.shape[0]
         slabs = [torch.empty((n, 0), dtype=torch.float32, device=self.X.device)]
         for slab, factor in _slabs(Q):
-            out = torch.empty((n, factor.shape[1]), dtype=torch.float32, device=self.X.device)
+            width = factor.shape[0]
+            out = torch.empty((n, width), dtype=torch.float32, device=self.X.device)
             if n:
-                grid = (triton.cdiv(n, ROWS),)
-                _forward[grid](
-                    self.X, self.units, factor, out, n, d, *self.X.stride(),
-                    squared, factor.shape[1], ROWS, COLUMNS,
-                )  # fmt: skip
+                tile, (*size, vector) = forward_tile(width), layout(self.X)
+                triton_pass.forward[(triton.cdiv(n, tile.rows),)](
+                    self.X, self.units, factor, out, *size, 1.0, vector, squared, width, **tile.how
+                )
             slabs.append(out[:, :slab])
         return torch.cat(slabs, dim=1)
 
     def _back(self, R: Array, squared: bool) -> Array:
-        n, d = self.X.shape
-        runs = triton.cdiv(n, RUN)
+        d = self.X.shape[1]
         slabs = [torch.empty((d, 0), dtype=torch.float32, device=self.X.device)]
         for slab, factor in _slabs(R):
-            shape = (runs, d, factor.shape[1])
-            out = torch.empty(shape, dtype=torch.float32, device=self.X.device)
-            if n:
-                grid = (triton.cdiv(d, COLUMNS), runs)
-                _back[grid](
-                    self.X, self.units, factor, out, n, d, *self.X.stride(), RUN,
-                    squared, factor.shape[1], ROWS, COLUMNS,
-                )  # fmt: skip
-            slabs.append(out[:, :, :slab].sum(dim=0, dtype=torch.float64).to(torch.float32))
+            runs = Runs(self.X, factor.shape[0], False)
+            runs.launch(self.units, factor, 0, squared)
+            total = runs.out.sum(dim=0, dtype=torch.float64).to(torch.float32)
+            slabs.append(total[:slab, :].T)
         return torch.cat(slabs, dim=1)
 
 
+def takes(X: Array) -> bool:
+    """Tell whether rows are such that the kernels take them."""
+    near = isinstance(X, torch.Tensor) and (X.is_cuda or INTERPRETED)
+    return near and X.dtype == torch.float32 and os.environ.get("QUADLIN_KERNEL") != "torch"
+
+
+def stacked_units(units: Units) -> Array:
+    """Return what standardises rows as the kernels take it, (3, d)."""
+    return torch.stack([units.mean, units.scale, units.rest]).contiguous()
+
+
+def layout(X: Array) -> tuple[int, int, int, int, int]:
+    """Return n, d and the row stride over a vector's width, the column stride, and that width.
+
+    Where rows begin at multiples of 16 bytes, four numbers are loaded at a time.
+    """
+    n, d = X.shape
+    row, column = X.stride()
+    aligned = d % 4 == 0 and row % 4 == 0 and column == 1
+    vector = 4 if aligned else 1
+    return n, d // vector, row // vector, column, vector
+
+
+class Runs:
+    """The sums Rᵀ Z of runs of rows, (runs, width, d); with `squares` one row more for Z∘Z."""
+
+    def __init__(self, X: Array, width: int, squares: bool) -> None:
+        (n, d), self.X, self.width, self.squares = X.shape, X, width, squares
+        self.blocks = triton.cdiv(d, BACK.columns)
+        most = triton.cdiv(n * self.blocks, PROGRAMS * BACK.rows) * BACK.rows
+        self.run = max(BACK.rows, min(LONGEST_RUN, most))
+        shape = (triton.cdiv(n, self.run), width + squares, d)
+        self.out = torch.empty(shape, dtype=torch.float32, device=X.device)
+
+    def launch(self, units: Array, R: Array, squares_of: int = 0, squared: bool = False) -> None:
+        """Compute them, of R stored by columns; `squares_of` is the column that meets Z∘Z."""
+        if self.out.shape[0]:
+            *size, vector = layout(self.X)
+            triton_pass.back[(self.blocks, self.out.shape[0])](
+                self.X, units, R, self.out, *size, 1.0, self.run, squares_of, vector,
+                squared, self.squares, self.width, **BACK.how,
+            )  # fmt: skip
+
+
+def padded_width(columns: int) -> int:
+    """Return the number of columns, with some of zeros, that the tensor units take."""
+    return int(max(NARROWEST, triton.next_power_of_2(columns)))
+
+
 def _slabs(Q: Array) -> list[tuple[int, Array]]:
-    """Return the columns of a factor in slabs as wide as a power of two, and their true widths."""
+    """Return the columns of a factor, stored one after the other, in slabs, and their number."""
     slabs = []
     for first in range(0, Q.shape[1], WIDEST):
         slab = Q[:, first : first + WIDEST].to(torch.float32)
-        width = max(NARROWEST, triton.next_power_of_2(slab.shape[1]))
-        padded = torch.nn.functional.pad(slab, (0, width - slab.shape[1]))
+        width = padded_width(slab.shape[1])
+        padded = torch.nn.functional.pad(slab.T, (0, 0, 0, width - slab.shape[1]))
         slabs.append((slab.shape[1], padded.contiguous()))
     return slabs

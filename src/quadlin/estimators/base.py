@@ -71,12 +71,13 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         engine : None, "serial", "threads", "cuda", int or Dask client
             What carries out the sums over rows: "serial" this thread, with the linear algebra
             library's own threads; "threads" or their number, several threads, which add the same
-            numbers in the same order whatever their number is; "cuda" a GPU, by torch, to which
-            dense rows in memory are copied; a `distributed.Client` its cluster, where the rows then
-            stay. None is the client that Dask's rows belong to; else, for
-            arrays, sparse matrices and frames, as many threads as there are cores that this process
-            may use and nobody else does (one in a thread or a process that joblib or Dask started,
-            and at most OMP_NUM_THREADS); else "serial".
+            numbers in the same order whatever their number is; "cuda" a GPU, by torch and, where it
+            is installed, Triton, to which dense rows in memory are copied; a `distributed.Client`
+            its cluster, where the rows then stay. None is the client that Dask's rows belong to or
+            the GPU that tensors are on; else, for arrays, sparse matrices and frames, as many
+            threads as there are cores that this process may use and nobody else does (one in a
+            thread or a process that joblib or Dask started, and at most OMP_NUM_THREADS); else
+            "serial".
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from quadlin.core.model import Model, constant_model, tied
+from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Problem, Record, Solution, Status
 
 
@@ -14,6 +15,7 @@ class Iterate:
     model: Model
     objective: float
     done: Status | None = None
+    orthonormal: bool = True  # whether U is; else it is made so once somebody looks at it
 
 
 Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
@@ -39,7 +41,8 @@ def follow(
     history = [Record(0, rows.walks, best.objective * unit)]
 
     def solution(status: Status) -> Solution:
-        return Solution(best.model, units, status, tuple(history))
+        model = best.model if best.orthonormal else orthonormalised(best.model)
+        return Solution(model, units, status, tuple(history))
 
     try:
         while True:

@@ -55,16 +55,18 @@ def restated(solution: Solution, units: Units) -> Solution:
     return replace(solution, model=in_units(solution.model, solution.units, units), units=units)
 
 
-def sample_sizes(n: float, d: int, dof: int) -> list[int]:
+def sample_sizes(n: float, d: int, dof: int, least: int = 0, most: int = ENTRIES) -> list[int]:
     """Return the numbers of rows to fit before all of them: none where there are not many.
+
+    A sample has between `least` and `most` entries.
 
     Examples
     --------
     >>> sample_sizes(10_000, 50, 300), sample_sizes(1_000_000, 50, 300), sample_sizes(2000, 50, 300)
     ([900], [900, 7200, 57600], [])
     """
-    sizes, size = [], ROWS_PER_PARAMETER * dof
-    while size * LEAST_RATIO <= n and size * d <= ENTRIES:
+    sizes, size = [], max(ROWS_PER_PARAMETER * dof, least // d)
+    while size * LEAST_RATIO <= n and size * d <= most:
         sizes.append(size)
         size *= GROWTH
     return sizes
@@ -90,7 +92,7 @@ def fit_from_few(
     if not options.polish or not 0 < rank < d or products_pay(n, d) or units.target.power == 0:
         return None
     dof = degrees_of_freedom(d, rank, **options.parts)
-    sizes = sample_sizes(n, d, dof)
+    sizes = sample_sizes(n, d, dof, *getattr(rows.engine, "sample_entries", ()))
     if not sizes:
         return None
     largest = sample_of(rows, sizes[-1] / n, tally.rows)

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, namespace
+from quadlin.core.arrays import Array, diagonal, namespace, to_numpy
+from quadlin.core.leaves import mapped, moved_to, to_host
 from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
@@ -106,6 +107,8 @@ def fit_table(
 ) -> FitState:
     """Fit rows that can be walked again, from scratch or from an earlier state."""
     surveyed = survey(rows) if surveyed is None else surveyed
+    if hasattr(rows.engine, "hosted"):
+        return _fit_on_host(rows, options, make_units, seed, warm, on_step, surveyed)
     units = make_units(surveyed.features, surveyed.target)
     start = None
     if warm is not None and warm.model.w.shape == units.scale.shape:
@@ -124,6 +127,33 @@ def fit_table(
             return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook))
+
+
+def _fit_on_host(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    warm: FitState | None,
+    on_step: Callable[[FitState], bool] | None,
+    surveyed: Survey,
+) -> FitState:
+    """Fit rows on an accelerator, where the sums are taken, by a solver in numpy.
+
+    A step factorises small matrices, one after the other, and decides by their numbers: on the host
+    that takes a tenth of the time. The state is moved to the accelerator.
+    """
+    like = surveyed.features.mean
+    xp = namespace(like)
+
+    def back(state: FitState) -> FitState:
+        return mapped(lambda leaf: moved_to(leaf, xp, like.device), state)  # type: ignore[no-any-return]
+
+    warm, surveyed = mapped(to_host, (warm, surveyed))
+    make_units = replace(make_units, dtype=to_numpy(xp.empty(0, dtype=make_units.dtype)).dtype)
+    rows = replace(rows, engine=rows.engine.hosted())  # type: ignore[attr-defined]
+    hook = None if on_step is None else lambda state: on_step(back(state))
+    return back(fit_table(rows, options, make_units, seed, warm, hook, surveyed))
 
 
 def fit_state(

@@ -19,7 +19,7 @@ from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton, Point
 from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
 from quadlin.solve.restarts import FEW, best_start
-from quadlin.solve.tangent import mean_of_quadratic, orthonormalised
+from quadlin.solve.tangent import mean_of_quadratic
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
 
@@ -31,6 +31,7 @@ TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient
 GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
+HARDLY, HALF = 16.0, 0.5  # times the smallest loss: there a step must halve what is left
 NEARLY = 10.0  # times the smallest loss that there is: what rows outside of a sample may add to it
 NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, which may be nearly all
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
@@ -98,7 +99,7 @@ def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
 
 def iterate(p: Point) -> Iterate:
     """Return a point as the driver knows it."""
-    return Iterate(orthonormalised(p.model), p.objective)
+    return Iterate(p.model, p.objective, orthonormal=False)
 
 
 def refined(
@@ -136,12 +137,15 @@ def refined(
         if not met:  # the preconditioner is weak here, which is not the fault of the place
             seen.clear()
         if reached is None:
-            if damping >= 1.0:
+            if damping >= 1.0 or p.objective <= HARDLY * rounding:
                 return p, Status.converged, False  # as far as rounding allows
             damping = max(10 * damping, 1e-2)
             continue
+        exhausted = HALF * p.objective < reached.objective <= HARDLY * rounding
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
+        if exhausted:
+            return p, Status.converged, False  # the rest is rounding, which no step removes
     return p, Status.out_of_passes, False
 
 

@@ -67,20 +67,52 @@ class SampleSource(BaseRows):
     @cached_property
     def table(self) -> MemorySource:
         """Gather the rows."""
-        limit = np.uint64(min(1.0, self.share) * (2**64 - 2**12))
         before, by_content = self.all_rows.counter.count, self.n_rows is None
-        params = (limit, self.salt, by_content)
         if not self.in_memory:
+            params = (self._limit, self.salt, by_content)
             chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
         else:
-            source, values = self.all_rows.engine.source, self.all_rows.values
-            source = source.table if isinstance(source, SampleSource) else source
-            whole = Chunk(source.X, source.y, source.weight)
-            whole = whole if values is None else values.replaced(whole)
-            chunks = [_drawn((whole, range(source.rows)), *params)]
+            chunks = [rows_of(self._whole, self.places)]
         self.all_rows.counter.count = before  # counted when it was asked for
         X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
         return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
+
+    @cached_property
+    def places(self) -> np.ndarray | None:
+        """Return which of the rows in memory are in the sample; None where they are elsewhere."""
+        if not self.in_memory:
+            return None
+        if self.n_rows is None:
+            whole = self._whole
+            return _places((whole, range(int(whole.X.shape[0]))), self._limit, self.salt, True)
+        around = self._around  # the rows themselves need not have been gathered
+        return _places((around, range(int(around.y.shape[0]))), self._limit, self.salt, False)
+
+    @cached_property
+    def values(self) -> Chunk:
+        """Return the targets and weights of the sample, without its rows."""
+        if self.places is None:
+            return Chunk(None, self.table.y, self.table.weight)
+        return rows_of(self._around, self.places)
+
+    @property
+    def _around(self) -> Chunk:
+        """Return the targets and weights of all rows in memory, without the rows."""
+        source, values = self.all_rows.engine.source, self.all_rows.values
+        kept = source.values if isinstance(source, SampleSource) else source
+        around = Chunk(None, kept.y, kept.weight)
+        return around if values is None else values.replaced(around)
+
+    @property
+    def _whole(self) -> Chunk:
+        """Return all rows in memory, with what replaces parts of them."""
+        source = self.all_rows.engine.source
+        X = source.table.X if isinstance(source, SampleSource) else source.X
+        return replace(self._around, X=X)
+
+    @property
+    def _limit(self) -> np.uint64:
+        return np.uint64(min(1.0, self.share) * (2**64 - 2**12))
 
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self.table)
@@ -116,12 +148,19 @@ class SampleSource(BaseRows):
 
 def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
     """Return the rows of a chunk that are in the sample."""
+    return rows_of(numbered[0], _places(numbered, limit, salt, by_content))
+
+
+def _places(
+    numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool
+) -> np.ndarray:
+    """Return which rows of a chunk are in the sample."""
     chunk, places = numbered
     keys = row_content(chunk) if by_content else np.arange(places.start, places.stop)
     chosen = row_hash(keys, SALT + salt) < limit
     if chunk.weight is not None:
         chosen &= to_numpy(chunk.weight) > 0
-    return rows_of(chunk, np.nonzero(chosen)[0])
+    return np.nonzero(chosen)[0]
 
 
 def row_content(chunk: Chunk) -> np.ndarray:

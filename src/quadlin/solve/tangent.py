@@ -7,7 +7,7 @@ Nothing here needs rows: what a pass says becomes a gradient, and a direction be
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from quadlin.core.arrays import Array, lead, namespace, unflagged
+from quadlin.core.arrays import Array, lead, namespace, qr, unflagged
 from quadlin.core.model import Model, tied
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
@@ -75,7 +75,7 @@ class Coordinates:
 
     def of(self, model: Model) -> tuple[float, Array, Array, Array]:
         """Return (c, v, U, s) of a model."""
-        V, R = namespace(model.U).linalg.qr(self.white.inverse(model.U))
+        V, R = qr(self.white.inverse(model.U))
         s, vectors = lead((R * model.s) @ R.T, model.s.shape[0])
         U = V @ vectors
         c = model.c + mean_of_quadratic(s, self.white.apply(U))
@@ -178,7 +178,7 @@ def mean_of_quadratic(s: Array, E: Array) -> float:
 def truncated(U: Array, s: Array, G: Array, rank: int, psd: bool) -> tuple[Array, Array]:
     """Return the rank-k part, by size of eigenvalues, of U diag(s) Uᵀ + U Gᵀ + G Uᵀ."""
     xp = namespace(U)
-    V, R = xp.linalg.qr(xp.concat([U, G], axis=1))
+    V, R = qr(xp.concat([U, G], axis=1))
     u, g = R[:, : U.shape[1]], R[:, U.shape[1] :]
     cross = u @ g.T
     values, vectors = lead((u * s) @ u.T + cross + cross.T, rank, psd)
@@ -187,7 +187,7 @@ def truncated(U: Array, s: Array, G: Array, rank: int, psd: bool) -> tuple[Array
 
 def orthonormalised(model: Model) -> Model:
     """Return the same model with orthonormal U, sorted by size."""
-    V, R = namespace(model.U).linalg.qr(model.U)
+    V, R = qr(model.U)
     s, vectors = lead((R * model.s) @ R.T, model.s.shape[0])
     return replace(model, U=V @ vectors, s=s)
 

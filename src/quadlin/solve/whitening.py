@@ -12,7 +12,7 @@ import numpy as np
 from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
+from quadlin.core.engine import Additive, by_products
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.krylov import block_krylov
@@ -103,6 +103,7 @@ class Covariance(Additive):
     action: Array  # (d, q)
 
 
+@by_products
 def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
     """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
     block = Block(chunk.X, units)
