@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from quadlin import SecondOrderRegressor, open_source
+from quadlin import SecondOrderRegressor, find_pairs, open_source
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial, Threads, height, one_blas_thread
 from quadlin.core.rows import Rows
@@ -250,6 +250,15 @@ def test_frames_of_a_cluster_fit_the_same_model(client):
     b = SecondOrderRegressor(2, random_state=0, **{"alpha": 0.0, **QUICK}).fit(frame, y)
     np.testing.assert_allclose(a.predict(frame), b.predict(frame), atol=1e-8)
     assert list(a.feature_names_in_) == ["a", "b", "c", "d", "city"]
+
+
+def test_a_cluster_finds_the_same_pairs(client):
+    X = DATA.X[:400, :5]
+    y = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * np.random.default_rng(0).standard_normal(400)
+    on_cluster, here = find_pairs(X, y, engine=client), find_pairs(X, y)
+    assert [p[:2] for p in on_cluster.pairs] == [("x1", "x2")]
+    for a, b in zip(on_cluster.pairs, here.pairs, strict=True):
+        np.testing.assert_allclose(a[2:], b[2:], rtol=1e-8)
 
 
 @pytest.mark.parametrize("options", REWEIGHTED, ids=["auto", "huber"])

@@ -37,12 +37,7 @@ from quadlin.storage import checkpointed
 from quadlin.stream.stream import FIXED
 
 LOW_RANKS = (1, 2, 4, 8)  # beside 0, where only penalties are given
-SEARCH_PARAMS = (
-    "ranks",
-    "alphas",
-    "cv",
-    "scoring",
-)  # that the estimator itself lacks
+SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 
 
 class SecondOrderRegressorCV(SecondOrderRegressor):
@@ -77,6 +72,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     loss : {"squared", "huber"}, default="squared"
         As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
         models are compared on rows in which these weigh little.
+    pairs : None
+        Pairs are not chosen by folds: `fit` refuses other values, and says who chooses them.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
     psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
@@ -119,7 +116,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     """
 
     polish, step, batch_size = True, "guarded", "auto"  # not parameters
-    rank, alpha, warm_start, pairs, hierarchy = 1, 0.0, False, None, None
+    rank, alpha, warm_start, hierarchy = 1, 0.0, False, None
 
     def __init__(
         self,
@@ -134,6 +131,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
         multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
+        pairs: None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -154,6 +152,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.categorical_features = categorical_features
         self.multi_hot = multi_hot
         self.missing = missing
+        self.pairs = pairs
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -208,6 +207,12 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             raise TypeError(
                 "Cross-validation holds its rows in memory: give arrays or a frame, or use "
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
+            )
+        if self.pairs is not None:
+            raise ValueError(
+                "Cross-validation here compares ranks and penalties only. SecondOrderRegressor "
+                "weighs pairs against ranks without folds, and find_pairs(X, y, cv=5) tells R² of "
+                f"rows left out. Use one of them with pairs={self.pairs!r}."
             )
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in SEARCH_PARAMS}
         if self.loss == "poisson":
