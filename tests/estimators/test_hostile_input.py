@@ -1,9 +1,13 @@
 """Input that looks like numbers but is not what it seems is refused in words."""
 
+import multiprocessing
+from decimal import Decimal
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from quadlin import SecondOrderClassifier, SecondOrderRegressor
+from quadlin import SecondOrderClassifier, SecondOrderRegressor, load, save
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 3))
@@ -47,3 +51,150 @@ def test_masked_entries_are_refused_with_what_to_do():
 def test_complex_targets_are_named():
     with pytest.raises(ValueError, match="y holds complex numbers"):
         SecondOrderRegressor().fit(X, Y + 1j)
+
+
+def fitted(X, y=Y, **options):
+    return SecondOrderRegressor(rank=1, alpha=0.1, random_state=0, **options).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"a": X[:, 0]}, "X is a dict, not a table"),
+        ((row for row in X), "X is a generator, not a table"),
+        (np.zeros(60, dtype=[("a", float), ("b", float)]), "structured array with the fields a, b"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_what_to_give_instead(rows, words):
+    with pytest.raises(TypeError, match=words):
+        fitted(rows)
+    with pytest.raises(TypeError, match=words):
+        fitted(X).predict(rows)
+
+
+def test_a_frame_without_columns_is_refused():
+    with pytest.raises(ValueError, match=r"0 feature\(s\) .*the frame has no columns"):
+        fitted(pd.DataFrame(index=range(60)))
+
+
+def test_integers_that_float64_would_round_to_a_few_values_are_refused():
+    ids = 2**60 + np.arange(60)
+    words = f"'x1' holds integers from {2**60} to {2**60 + 59}, .* multiples of 256. Subtract"
+    with pytest.raises(ValueError, match=words):
+        fitted(np.column_stack([np.arange(60), ids]))
+    with pytest.raises(ValueError, match="'id' holds integers"):
+        fitted(pd.DataFrame({"a": X[:, 0], "id": ids}))
+    far = RNG.integers(2**60, 2**62, (60, 1))  # rounded by far less than they differ
+    assert np.isfinite(fitted(far).predict(far)).all()
+    assert (
+        fitted(ids[:, None] - ids[0], ids - ids[0]).score(ids[:, None] - ids[0], ids - ids[0]) > 0
+    )
+
+
+def test_labels_of_text_and_numbers_are_refused_in_words():
+    with pytest.raises(TypeError, match="all text or all numbers, not a mixture"):
+        SecondOrderClassifier().fit(X, np.array(["a", 1] * 30, dtype=object))
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "\x00", "a\u202eb", "x" * 5000, ""])
+def test_any_name_of_a_column_survives_a_file(tmp_path, name):
+    frame = pd.DataFrame(X, columns=pd.Index([name, "b", "c"], dtype=object))
+    save(fitted(frame), tmp_path / "model")
+    assert load(tmp_path / "model").feature_names_in_[0] == name
+
+
+def _nullable():
+    return pd.DataFrame(
+        {
+            "whole": pd.array(RNG.integers(0, 9, 60), dtype="Int64"),
+            "real": pd.array(X[:, 0], dtype="Float64"),
+            "flag": pd.array(X[:, 1] > 0, dtype="boolean"),
+            "text": pd.array(RNG.choice(["u", "v"], 60), dtype="string"),
+            "arrow": pd.Series(X[:, 2], dtype="double[pyarrow]"),
+            "kind": pd.Categorical(RNG.choice(["p", "q"], 60), categories=["p", "q", "never"]),
+        }
+    )
+
+
+def test_nullable_arrow_and_categorical_columns_are_the_numbers_and_levels_they_hold():
+    frame = _nullable()
+    plain = pd.DataFrame({"whole": frame["whole"].to_numpy(int), "real": X[:, 0]})
+    plain["flag"], plain["text"] = X[:, 1] > 0, frame["text"].astype(object)
+    plain["arrow"], plain["kind"] = X[:, 2], frame["kind"].astype(object)
+    np.testing.assert_allclose(
+        fitted(frame).predict(frame), fitted(plain).predict(plain), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda A: A.astype(object),
+        lambda A: A.astype(">f8"),
+        lambda A: np.asfortranarray(A),
+        lambda A: np.repeat(A, 2, axis=1)[:, ::2],
+        lambda A: np.frombuffer(b"x" + A.tobytes(), np.uint8)[1:].view(float).reshape(A.shape),
+        lambda A: A.astype(np.longdouble),
+        lambda A: A.tolist(),
+    ],
+    ids=["object", "big-endian", "Fortran", "strided", "read-only, unaligned", "long", "lists"],
+)
+def test_the_same_numbers_in_any_layout_are_the_same_model(made):
+    wanted = fitted(X).predict(X)
+    np.testing.assert_allclose(fitted(made(X)).predict(made(X)), wanted, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "made", [np.float16, bool, lambda y: [Decimal(repr(v)) for v in y.tolist()]]
+)
+def test_targets_of_any_kind_of_number_are_fitted(made):
+    targets = Y.astype(made) if isinstance(made, type) else made(Y)
+    wanted = fitted(X, np.asarray(targets, dtype=float)).predict(X)
+    np.testing.assert_allclose(fitted(X, targets).predict(X), wanted, rtol=1e-6)
+
+
+def test_one_row_that_counts_is_predicted_everywhere():
+    weight = np.zeros(60)
+    weight[4] = 2.0
+    model = SecondOrderRegressor(random_state=0).fit(X, Y, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(X[:5]), Y[4])
+
+
+def test_rows_one_at_a_time_are_a_stream_that_says_something():
+    model = SecondOrderRegressor(rank=1, alpha=0.1, random_state=0)
+    for i in range(60):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert model.n_samples_seen_ == 60
+    assert model.score(X, Y) > 0.5
+
+
+def test_a_warm_start_with_other_columns_or_ranks_begins_anew():
+    model = SecondOrderRegressor(rank=1, alpha=0.1, warm_start=True, random_state=0).fit(X, Y)
+    model.fit(X[:, :2], Y)
+    np.testing.assert_allclose(model.predict(X[:, :2]), fitted(X[:, :2]).predict(X[:, :2]), 1e-3)
+    for rank in (3, 0, "auto"):
+        model.set_params(rank=rank).fit(X, Y)
+        assert np.isfinite(model.predict(X)).all()
+
+
+def test_names_that_differ_by_normalisation_only_are_two_columns_also_in_a_file(tmp_path):
+    frame = pd.DataFrame(X, columns=["é", "e\u0301", "b"])
+    model = fitted(frame)
+    save(model, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert list(loaded.feature_names_in_) == list(frame.columns)
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+
+
+def test_a_process_forked_after_a_fit_predicts_and_fits_the_same():
+    model = fitted(X)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(
+        target=lambda: answers.put((model.predict(X), fitted(X).predict(X))), daemon=True
+    )
+    child.start()
+    predicted, again = answers.get(timeout=120)
+    child.join()
+    np.testing.assert_array_equal(predicted, model.predict(X))
+    np.testing.assert_array_equal(again, model.predict(X))

@@ -30,7 +30,9 @@ from quadlin.estimators.input_errors import (
     clear_errors,
     refuse_masked,
     refuse_missing_targets,
+    refuse_no_table,
     refuse_other_targets,
+    refuse_rounded_integers,
     refuse_text_targets,
 )
 from quadlin.estimators.parameters import checked_weight, float_types
@@ -171,6 +173,8 @@ def checked(
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
     check_frame(X)
+    refuse_no_table(X)
+    refuse_rounded_integers(X)
     for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
         refuse_masked(values, name)
     refuse_text_targets(y)
@@ -222,6 +226,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
             warn_unseen(source.unseen)
         return
     check_frame(X)
+    refuse_no_table(X)
     refuse_masked(X, "X")
     fill = estimator.fitted_.fill if estimator.missing == "mean" else None
     if columns.encoder is not None:

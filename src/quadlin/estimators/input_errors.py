@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns import dates_in
 
+EXACT = 2**53  # integers up to here are numbers of float64
+MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
     "columns: np.hstack([X.real, X.imag])."
@@ -108,6 +111,55 @@ def refuse_masked(values: Any, name: str) -> None:
                 mean=Option("missing", "mean"),
             )
         )
+
+
+def refuse_no_table(X: Any) -> None:
+    """Refuse rows that are no table of numbers or text, where scikit-learn has no words."""
+    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
+    shape = getattr(X, "shape", None)
+    if isinstance(X, dict | set) or hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
+            "of a dict of columns), or open rows that come one by one with quadlin.open_source."
+        )
+    if isinstance(dtype, np.dtype) and dtype.names:
+        raise TypeError(
+            f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
+            "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
+        )
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
+            "frame has no columns."
+        )
+
+
+def refuse_rounded_integers(X: Any) -> None:
+    """Refuse columns of integers so large, and so close, that float64 cannot tell them apart."""
+    for name, column in _wide_integers(X):
+        low, high = int(column.min()), int(column.max())
+        gap = float(np.spacing(np.float64(max(abs(low), abs(high)))))
+        if gap > 1 and 0 < high - low < MERGED * gap:
+            raise ValueError(
+                f"Column {name!r} holds integers from {low} to {high}, of which float64 keeps only "
+                f"multiples of {gap:.0f}. Subtract {low} from it, or leave it out if it is an id."
+            )
+
+
+def _wide_integers(X: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the columns of 64-bit integers, with their names."""
+    if isinstance(X, np.ndarray):
+        if X.ndim == 2 and X.dtype in (np.int64, np.uint64) and len(X):
+            for place in np.flatnonzero((X.max(axis=0) > EXACT) | (X.min(axis=0) < -EXACT)):
+                yield f"x{place}", X[:, place]
+        return
+    table = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(table, nw.DataFrame) and len(table):
+        for name in table.columns:
+            column = table.get_column(name)  # names may be numbers
+            whole = column.dtype in (nw.Int64, nw.UInt64) and not column.is_null().any()
+            if whole and (column.max() > EXACT or column.min() < -EXACT):
+                yield str(name), column.to_numpy()
 
 
 def refuse_text_targets(y: Any) -> None:

@@ -30,9 +30,9 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
             f"{int(bad.sum())} of the {len(y)} labels are {'such' if numbers else 'missing'}. "
             "Every row needs a label: leave out the others."
         )
+    present = sorted_classes(y)  # in words where they cannot be sorted
     check_classification_targets(y)
-    if classes is None:
-        classes = sorted_classes(y)
+    classes = present if classes is None else classes
     codes = np.searchsorted(classes, y)
     codes = np.minimum(codes, len(classes) - 1)
     strange = classes[codes] != y
