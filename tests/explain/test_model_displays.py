@@ -166,3 +166,9 @@ def test_values_of_columns_come_from_frames_arrays_and_sparse_rows():
 def test_pictures_of_models_without_matplotlib_are_none(monkeypatch):
     monkeypatch.setattr("quadlin.explain.pictures.find_spec", lambda name: None)
     assert pictures_of(MODEL, FRAME) == []
+
+
+def test_a_part_that_adds_next_to_nothing_has_no_sign_of_its_own():
+    values = np.array([2.0, -1e-9, 1e-9])
+    display = drawn(ContributionDisplay(["a", "b", "c"], values, 0.0, 2.0, "the mean"))
+    assert [text.get_text() for text in display.ax_.texts] == ["+2.00", "+0.00", "+0.00"]

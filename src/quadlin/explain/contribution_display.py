@@ -112,7 +112,7 @@ class ContributionDisplay:
         for place, value in zip(places, self.values, strict=True):
             side = "left" if value >= 0 else "right"
             ax.annotate(
-                f"{value:+.{digits}f}",
+                f"{value:+z.{digits}f}",  # z: no negative zero
                 (value, place),
                 (3 if value >= 0 else -3, 0),
                 textcoords="offset points",

@@ -34,7 +34,7 @@ class PairPathDisplay:
     criterion: Sequence[float]
     r2: Sequence[float]
     validated: Sequence[float] | None = None
-    x_label: str = "extended BIC, less that of the model without pairs"
+    x_label: str = "extended BIC, less that without pairs"
     title: str | None = None
     measure: str = "R²"
     ax_: Any = None
