@@ -15,6 +15,7 @@ error on training rows left out one at a time (RidgeCV's score) is smaller: how 
 than 1.05 x the better one says how much of that is chance.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/public_tables.py [--part 1/4] [--jobs 2] [--timed]
+     [--entries 2e5]
 """
 
 import argparse
@@ -218,6 +219,9 @@ def main():
     parser.add_argument(
         "--cache", type=Path, default=Path(tempfile.gettempdir()) / "quadlin-public-tables"
     )
+    parser.add_argument(
+        "--entries", type=float, default=np.inf, help="of the table of products, at most: less time"
+    )
     arguments = parser.parse_args()
     part, parts = map(int, arguments.part.split("/"))
     chosen = set(filter(None, arguments.only.split(",")))
@@ -225,6 +229,7 @@ def main():
     jobs = [
         (name, s, rows, arguments.cache, arguments.timed)
         for name, rows in some
+        if rows[0].size * (rows[0].shape[1] + 3) / 2 <= arguments.entries
         for s in range(SPLITS)
     ]
     results, start = [], time.perf_counter()
