@@ -142,7 +142,7 @@ def main():
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--features", type=int, default=200)
     parser.add_argument("--files", type=int, default=12)
-    parser.add_argument("--group", type=int, default=200_000, help="rows a row group")
+    parser.add_argument("--group", type=int, default=200_000, help="rows per row group")
     parser.add_argument("--repeat", type=int, default=2)
     options = parser.parse_args()
     if not any(options.folder.glob("*.parquet")):

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin import SecondOrderRegressor
-from quadlin.core import standardise
+from quadlin.core import units as standardisation
 from quadlin.core.units import units_of
 
 LEVELS, NUMBERS, RANK, NOISE = 60, 4, 2, 2.0
@@ -45,7 +45,7 @@ def with_power(power):
         made = units_of(*args)
         return replace(made, penalty_scale=made.penalty_scale ** (2 * power))
 
-    standardise.units_of = units
+    standardisation.units_of = units
 
 
 def main():

@@ -55,6 +55,15 @@ def test_no_module_is_long_without_a_reason():
     assert not too_long
 
 
+def test_no_two_classes_have_the_same_name():
+    homes = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
+
+
 def test_no_variable_has_a_name_that_says_nothing():
     """Names of variables and arguments, in the package, the tests and the benchmarks."""
     unclear = []

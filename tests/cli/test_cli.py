@@ -379,7 +379,7 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
     Path("gap.csv").write_text(f"{lines[0]}\n,1,1,1\n")
     np.save("three.npy", np.ones((3, 3)))
     for line, words in (
-        ("m.st text.csv", "area holds text, but the model knows numbers only."),
+        ("m.st text.csv", "area holds text, but the model was fitted to numbers."),
         ("m.st gap.csv", "--missing drop"),
         ("F/model.safetensors three.npy", "the model has text columns: it needs city, area"),
     ):
@@ -712,7 +712,7 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
 @pytest.mark.parametrize(
     ("line", "words", "code"),
     [
-        ("fit nothing.csv --target y", "nothing.csv is not there", 1),
+        ("fit nothing.csv --target y", "nothing.csv does not exist", 1),
         ("fit F/houses.csv --target prise", "Did you mean 'price'?", 1),
         ("fit F/houses.csv --target price --columns aera", "Did you mean 'area'?", 1),
         ("fit F/houses.csv", "with --target; the columns are id, city", 2),

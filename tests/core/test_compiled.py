@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from problems import random_model
-from quadlin.core import compiled_moments, compiled_types, library
+from quadlin.core import compiled_moments, library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Moments
@@ -170,9 +170,9 @@ def test_a_kernel_of_another_source_is_not_used(tmp_path, monkeypatch):
 @needs_kernel
 def test_the_structures_are_those_of_the_source():
     loaded = library.library()
-    assert ctypes.sizeof(compiled_types.Pass) == loaded.pass_size()
-    assert ctypes.sizeof(compiled_types.SparseRows) == loaded.sparse_size()
-    assert ctypes.sizeof(compiled_moments.Table) == loaded.moments_size()
+    assert ctypes.sizeof(library.Pass) == loaded.pass_size()
+    assert ctypes.sizeof(library.SparseStructure) == loaded.sparse_size()
+    assert ctypes.sizeof(compiled_moments.MomentsStructure) == loaded.moments_size()
 
 
 def exact_moments(X, weight):

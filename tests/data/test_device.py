@@ -15,10 +15,10 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
 from quadlin.core.leaves import mapped
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.survey import survey, surveyed
+from quadlin.core.units import UnitsMaker
 from quadlin.data import cluster, device, device_kernels
 from quadlin.data.device import OnDevice
 from quadlin.datasets import make_second_order

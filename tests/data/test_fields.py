@@ -392,8 +392,8 @@ def test_an_entry_stored_twice_is_not_a_one():
 def test_a_stray_word_among_numbers_is_named():
     ages = [str(age) for age in range(60)] * 5
     for stray, words in (
-        ("old", "'age' is taken for text.*'old' among its 61 values"),
-        ("?", r"'age' has '\?', which usually stands for a missing value: all else .* numbers"),
+        ("old", "'age' is treated as text.*'old' among its 61 values"),
+        ("?", r"'age' has '\?', which usually stands for .*: all its other values are numbers"),
     ):
         ages[17] = stray
         with pytest.warns(UserWarning, match=words):

@@ -128,7 +128,7 @@ def test_lists_that_are_not_declared_are_noticed_and_so_is_a_wrong_separator():
         SecondOrderRegressor(1, alpha=0.1, multi_hot={"genres": ";"}).fit(rows, y)
     with pytest.raises(ValueError, match=r"no column 'genre' of multi_hot.*Did you mean 'genres'"):
         SecondOrderRegressor(multi_hot=["genre"]).fit(rows, y)
-    with pytest.raises(ValueError, match="is no separator"):
+    with pytest.raises(ValueError, match="is not a separator"):
         SecondOrderRegressor(multi_hot={"genres": ""}).fit(rows, y)
 
 

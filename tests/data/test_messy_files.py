@@ -42,7 +42,7 @@ def test_a_bad_cell_among_few_numbers_is_warned_of_by_name(tmp_path):
     values = [str(v) for v in range(50)]
     values[17] = "foo"
     path = written(tmp_path, "a,y\n" + "".join(f"{v},1\n" for v in values * 3))
-    with pytest.warns(UserWarning, match=r"'a' is taken for text.*'foo'.*row 17 of .*t\.csv"):
+    with pytest.warns(UserWarning, match=r"'a' is treated as text.*'foo'.*row 17 of .*t\.csv"):
         open_source(path, target="y")
 
 

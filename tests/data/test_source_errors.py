@@ -278,7 +278,7 @@ def test_files_that_change_or_vanish_are_noticed(tmp_path):
     with pytest.raises(SourceError, match=r"b\.parquet has changed since"):
         list(source)
     (tmp_path / "a.parquet").unlink()
-    with pytest.raises(SourceError, match=r"a\.parquet is not there"):
+    with pytest.raises(SourceError, match=r"a\.parquet does not exist"):
         list(source)
 
 
@@ -340,7 +340,7 @@ def test_shapes_and_types_that_make_no_sense():
         (X, {"missing": "guess"}, "'error', 'drop', 'mean'"),
         (X, {"chunk_rows": 0}, "whole number"),
         (5, {}, "cannot come from a int"),
-        ("nowhere.parquet", {}, "not there"),
+        ("nowhere.parquet", {}, "does not exist"),
         ("s3://bucket/t.parquet", {}, "not a file on this machine"),
         (io.BytesIO(b""), {}, "`format`"),
         (io.BytesIO(b""), {"format": "parquet"}, "needs a file with a path"),
@@ -364,7 +364,7 @@ def test_shapes_and_types_that_make_no_sense():
         (iter([(X, y), (X[:, :1], y)]), {}, "row 3.*shape"),
         (iter([(X, y), (X,)]), {}, "without a target"),
         (iter([(X, y[:2])]), {}, "target|y has 2"),
-        (iter([(X, y, y, y)]), {}, "4 things"),
+        (iter([(X, y, y, y)]), {}, "4 items"),
         (pl.DataFrame({"a": [1.0]}), {"target": "b"}, "no column 'b'"),
         (pl.DataFrame({"a": [1.0]}), {"target": "a"}, "no columns left"),
         (

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quadlin.estimators.cv_search import Search
+from quadlin.estimators.cv_search import CVSearch
 
 WEIGHT = 100.0
 
@@ -40,7 +40,7 @@ def test_of_two_valleys_of_the_penalty_the_deeper_one_is_chosen(left, right):
         return min(left + (first + 3.4) ** 2, right + (first - 3.4) ** 2)
 
     surface = Known(error)
-    Search(surface).automatic([0])
+    CVSearch(surface).automatic([0])
     assert -surface.mean(surface.best()) < 1.05  # steps of √10: at most 0.25 of a power off
 
 
@@ -49,7 +49,7 @@ def test_the_best_penalties_lie_within_half_a_step_however_far_they_are():
         return 1 + (first + 9.2) ** 2 + (second - 4.7) ** 2 + (rank - 3) ** 2
 
     surface = Known(error)
-    Search(surface).automatic(None)
+    CVSearch(surface).automatic(None)
     assert surface.best()[0] == 3
     assert -surface.mean(surface.best()) < 1 + 2 * 0.25**2 + 3e-3
 
@@ -59,6 +59,6 @@ def test_no_penalty_is_scored_twice_by_rounding():
         return 1 + abs(first + 2.3) + abs(second - 1.2) + 0.1 * rank
 
     surface = Known(error)
-    Search(surface).automatic(None)
+    CVSearch(surface).automatic(None)
     logs = [(k, round(log10(a), 6), round(log10(b), 6)) for k, (a, b) in surface.scores]
     assert len(set(logs)) == len(logs)

@@ -86,7 +86,7 @@ def test_marks_of_missing_values_in_frames_are_noticed(frame):
     city = np.where(power == "?", "?", "Oslo").astype(object)
     city[::2] = "Rome"
     city[5] = "?"
-    with pytest.warns(UserWarning, match=r"'city' has '\?'.*taken for a level"):
+    with pytest.warns(UserWarning, match=r"'city' has '\?'.*treated as a level"):
         SecondOrderRegressor(1, alpha=1.0).fit(frame({"city": city, "x": y**2}), y)
 
 

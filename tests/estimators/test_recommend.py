@@ -179,7 +179,7 @@ def test_what_does_not_fit_together_is_said(machine):
         machine.recommend(users, films, exclude=rows[["user"]])
     with pytest.raises(ValueError, match="16 users and 12 items"):
         machine.recommend(users, films, exclude=[[0, 12]])
-    with pytest.raises(ValueError, match="'rank', as one of the answer"):
+    with pytest.raises(ValueError, match="'rank', which is also the name of a column"):
         machine.recommend(users.assign(rank=1), films)
     with pytest.raises(ValueError, match="same library"):
         machine.recommend(users, pl.from_pandas(films))

@@ -8,9 +8,9 @@ import pytest
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
-from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, Rival, Search
+from quadlin.core.units import UnitsMaker
+from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, RankSearch, Rival
 from quadlin.solve.candidates import MARGIN
 from quadlin.solve.types import Options
 
@@ -27,7 +27,7 @@ def search(evidence, left_out):
     surveyed = survey(rows)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
 
-    class Told(Search):
+    class Told(RankSearch):
         def sized(self, candidate):
             return candidate
 
@@ -123,7 +123,7 @@ def test_a_linear_target_without_noise_is_not_searched_for_ranks(d):
     rows = Rows.of(MemorySource(X, X @ rng.standard_normal(d)))
     surveyed = survey(rows)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
-    linear = Search(rows, units, Options(rank=0), 100, 100.0, 0)
+    linear = RankSearch(rows, units, Options(rank=0), 100, 100.0, 0)
     assert linear.best().rank == 0
     assert list(linear.tried) == [0]
 
@@ -136,7 +136,7 @@ def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_b
     rows = Rows.of(MemorySource(X, y))
     surveyed = survey(rows)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
-    search = Search(rows, units, Options(rank=0), 150, 150.0, 0)
+    search = RankSearch(rows, units, Options(rank=0), 150, 150.0, 0)
     candidate = search.candidate(8)
     far = replace(candidate, alpha=tuple(30 * a for a in candidate.alpha))
     sized = search.sized(far)

@@ -6,8 +6,8 @@ import pytest
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.distinct import counted_once
 
 RNG = np.random.default_rng(0)

@@ -11,12 +11,12 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import choose
-from quadlin.solve.evidence import Gram, Kernel, log_volume, maximised
+from quadlin.solve.evidence import ColumnGram, RowKernel, log_volume, maximised
 from quadlin.solve.tangent_gram import Basis
 from quadlin.solve.types import Options
 
@@ -31,13 +31,13 @@ def small_problem(n=12, sizes=(3, 4), seed=0):
 
 
 def gram_of(A, y, unit, sizes=(3, 4)):
-    return Gram(A.T @ A, A.T @ y, float(y @ y), len(y) - 1, sizes, unit)
+    return ColumnGram(A.T @ A, A.T @ y, float(y @ y), len(y) - 1, sizes, unit)
 
 
 def kernel_of(A, y, unit, sizes=(3, 4)):
     p = sizes[0]
     groups = [(A[:, :p], unit[:p]), (A[:, p:], unit[p:])]
-    return Kernel(
+    return RowKernel(
         [(G / r) @ G.T for G, r in groups], y, np.full(len(y), 1 / len(y)), len(y) - 1, sizes
     )
 

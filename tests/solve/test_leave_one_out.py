@@ -6,9 +6,9 @@ import pytest
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
-from quadlin.solve.evidence import Kernel
+from quadlin.core.units import UnitsMaker
+from quadlin.solve.evidence import RowKernel
 from quadlin.solve.leave_one_out import (
     left_out_error,
     left_out_errors,
@@ -70,7 +70,7 @@ def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     rows, units, options = problem(weight=weight)
     gram = tangent_gram(rows, units, options, np.eye(3))
     kernel, _ = product_kernel(rows, units, 8, total)  # fewer rows than products, it is told
-    assert isinstance(kernel, Kernel)
+    assert isinstance(kernel, RowKernel)
     error = left_out_errors_by_rows(kernel, ALPHA)[0]
     assert error == pytest.approx(left_out_error(rows, units, gram, ALPHA, total), rel=1e-9)
     by_row = left_out_squares_by_rows(kernel, ALPHA)[:, 0]

@@ -14,8 +14,8 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.levels import settled
 
 CITIES, KINDS = ["Bonn", "Oslo", "Rome"], ["flat", "house"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quadlin.solve.bilinear import BilinearProblem
-from quadlin.solve.levenberg import Linearised, inner, levenberg
+from quadlin.solve.levenberg import LinearisedResidual, inner, levenberg
 from quadlin.solve.measurements import adjoint, conditioned
 from quadlin.solve.phase import PhaseProblem
 
@@ -53,7 +53,7 @@ def test_a_linear_problem_is_solved_as_by_dense_least_squares():
     A, y, weight = COMPLEX, RNG.standard_normal(40), RNG.uniform(size=40)
 
     def linearise(z):  # the residual Re(Az) − y
-        return Linearised(
+        return LinearisedResidual(
             (A @ z).real - y, lambda h: (A @ h).real, lambda u: np.asarray(adjoint(A, u))
         )
 

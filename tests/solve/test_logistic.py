@@ -9,8 +9,8 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import constant_deviance, curvature, log_odds, probability, softplus
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.logistic import LogisticFit, Working

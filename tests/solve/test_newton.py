@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quadlin.solve.newton import Newton, System, Table
+from quadlin.solve.newton import CentredTable, Newton, System
 
 
 def table_of(n=60, d=8, seed=0):
@@ -11,7 +11,7 @@ def table_of(n=60, d=8, seed=0):
     rng = np.random.default_rng(seed)
     Z, y, weight = rng.standard_normal((n, d)), rng.standard_normal(n), rng.uniform(0.5, 2, n)
     mean, root = np.average(y, weights=weight), np.sqrt(weight)
-    return Table(Z, root * (y - mean), root, mean, np.arange(d) < 2), y
+    return CentredTable(Z, root * (y - mean), root, mean, np.arange(d) < 2), y
 
 
 def objective(table, y, alpha, c, w, M):

@@ -11,10 +11,16 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
 from quadlin.core.model import constant_model, predict
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.pair_choice import Criterion, Stepwise
-from quadlin.solve.pair_sums import Columns, flipped_moments, joint_gram, product_moments, scores
+from quadlin.solve.pair_sums import (
+    RegressionColumns,
+    flipped_moments,
+    joint_gram,
+    product_moments,
+    scores,
+)
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import PairSearch
 
@@ -71,7 +77,9 @@ def columns_of(units, rank=0, seed=0):
             units.free,
         )
     d = units.scale.shape[0]
-    return Columns(units, model, np.arange(d), rank > 0, np.array([0, 1, 2]), np.array([1, 3, 2]))
+    return RegressionColumns(
+        units, model, np.arange(d), rank > 0, np.array([0, 1, 2]), np.array([1, 3, 2])
+    )
 
 
 def all_sums(chunk, columns):

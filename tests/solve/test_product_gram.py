@@ -6,8 +6,8 @@ import pytest
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve import automatic
 from quadlin.solve.automatic import choose

@@ -13,7 +13,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict, to_raw
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.curvature import Curvature
 from quadlin.solve.polish import fit_rows

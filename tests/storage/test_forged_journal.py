@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin import SecondOrderRegressor
 from quadlin.datasets import make_second_order
 from quadlin.storage import CheckpointError
-from quadlin.storage.frames import FRAME, FrameError, read_frame, write_frame
 from quadlin.storage.journal import FORMER_MAGIC, MAGIC
+from quadlin.storage.records import FRAME, FrameError, read_frame, write_frame
 
 DATA = make_second_order(120, 3, rank=1, noise=0.5, random_state=0)
 FORGED = int(os.environ.get("QUADLIN_FORGED", "300"))

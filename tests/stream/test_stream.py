@@ -12,9 +12,9 @@ from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import residual_sums
 from quadlin.core.survey import moments_of
+from quadlin.core.units import UnitsMaker
 from quadlin.data import open_source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse

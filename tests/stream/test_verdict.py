@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quadlin import SecondOrderRegressor, load, save
-from quadlin.stream.verdict import TOO_LONG, Verdict, trusted
+from quadlin.stream.verdict import TOO_LONG, StreamVerdict, trusted
 
 
 def stream_of_noise(n, d, batch_size, seed, **options):
@@ -40,16 +40,16 @@ def test_a_verdict_is_the_parabola_of_the_rows(parts):
 
 def test_theta_is_the_minimum_of_the_parabola_and_one_for_a_good_model():
     # l(θ) = 5 + 3(θ − 0.2)²: 6.92 at 1, 5.12 at 0, and half a slope of 2.4 at 1.
-    assert Verdict(6.92, 5.12, 2.4).theta == pytest.approx(0.2)
-    assert Verdict(1.0, 5.0, 0.0).theta == 1
-    assert Verdict(1.0, 5.0, 0.1).theta == 1  # above TOO_LONG
+    assert StreamVerdict(6.92, 5.12, 2.4).theta == pytest.approx(0.2)
+    assert StreamVerdict(1.0, 5.0, 0.0).theta == 1
+    assert StreamVerdict(1.0, 5.0, 0.1).theta == 1  # above TOO_LONG
     assert TOO_LONG < 0.97
-    assert Verdict(9.0, 5.0, -1.0).theta == 0
+    assert StreamVerdict(9.0, 5.0, -1.0).theta == 0
 
 
 def test_one_wild_batch_is_no_verdict():
-    usual = Verdict(10.0, 400.0, 0.0)
-    wild = Verdict(1e9, 10.0, 1e9).limited()
+    usual = StreamVerdict(10.0, 400.0, 0.0)
+    wild = StreamVerdict(1e9, 10.0, 1e9).limited()
     assert (usual + wild).theta == 1
     assert (usual + wild + wild + wild + wild).theta < 0.7
 
@@ -58,7 +58,7 @@ def test_a_shortened_model_lies_between_it_and_the_constant():
     model, X, y = stream_of_noise(200, 4, 30, 3)
     state = model.partial_fit(X, y).fitted_.state
     f = model.predict(X)
-    shorter = trusted(state, Verdict(6.92, 5.12, 2.4), "squared")
+    shorter = trusted(state, StreamVerdict(6.92, 5.12, 2.4), "squared")
     shown = model.fitted_.with_state(shorter).predict(X)
     mean = state.units.target.mean
     np.testing.assert_allclose(shown - mean, 0.2 * (f - mean), rtol=1e-9, atol=1e-9)

@@ -5,8 +5,13 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from quadlin.cli.column_scan import ColumnScan, columns_of_codes, scan_columns
-from quadlin.cli.columns import Columns, useless_columns
+from quadlin.cli.columns import (
+    ColumnScan,
+    SuspectColumns,
+    columns_of_codes,
+    scan_columns,
+    useless_columns,
+)
 from quadlin.cli.findings import Finding, TableSummary, findings, recommended
 from quadlin.cli.options import (
     STANDARD,
@@ -73,10 +78,10 @@ def check(
         with watched(source, "counting", answer.silent) as rows:
             scan = replace(scan, complete=scan_columns(rows).complete)
     useless = [*unusable, *useless]
-    summary, columns = None, Columns(useless, [])
+    summary, columns = None, SuspectColumns(useless, [])
     if scan.complete:
         with watched(source, "looking", answer.silent, again=True) as rows:
-            columns = Columns(useless, columns_of_codes(rows, source))
+            columns = SuspectColumns(useless, columns_of_codes(rows, source))
             summary = TableSummary.of(rows)
     told = columns._replace(useless=[name for name in useless if name not in unusable])
     lines = [*remarks, *findings(source, scan, summary, told)]

@@ -14,6 +14,7 @@ from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.estimators.scores import NO_WEIGHT
 
 NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 LABEL = "prediction"  # the column of labels
@@ -102,7 +103,7 @@ def scores(model: LogisticModel, rows: Source) -> dict[str, Any]:
         weights.append(weight)
     P, y, weight = (np.concatenate(parts) for parts in (values, codes, weights))
     if not weight.sum() > 0:
-        raise ValueError("All weights are zero, so no row counts.")
+        raise ValueError(NO_WEIGHT)
     every = np.arange(len(model.classes_))
     two = len(every) == 2 and len(np.unique(y[weight > 0])) == 2
     return {

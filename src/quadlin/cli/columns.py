@@ -1,23 +1,46 @@
-"""Columns that are not what they seem: names and numbers of rows, ids and codes."""
+"""Columns that are not what they seem: names and numbers of rows, ids and codes, missing values."""
 
 import shlex
 import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from quadlin.cli.column_scan import ColumnScan, columns_of_codes, row_number_columns
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.reading import input_columns
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source
+from quadlin.data.feeds import Piece
+from quadlin.data.id_columns import code_columns
 from quadlin.explain.diagnosis import listed
 
+MIN_ROWS = 20  # after which numbers that increase in every row are no accident
 
-class Columns(NamedTuple):
+
+class SuspectColumns(NamedTuple):
     """Columns that are not what they seem."""
 
     useless: list[str]  # names or numbers of the rows, or nothing
     codes: list[str]  # whole numbers that look like ids or codes
+
+
+@dataclass
+class ColumnScan:
+    """Numbers of rows and of missing values, and the columns that increase in every row."""
+
+    rows: int = 0
+    complete: int = 0
+    missing: dict[str, int] = field(default_factory=dict)  # by column, where any is
+    rising: dict[str, float] = field(default_factory=dict)  # whole numbers that rise: the last one
+
+    @property
+    def row_numbers(self) -> list[str]:
+        """Return the columns that only number the rows."""
+        return list(self.rising) if self.rows >= MIN_ROWS else []
 
 
 def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
@@ -59,3 +82,99 @@ def warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -
     codes = [name for name in columns_of_codes(rows, source) if name not in numbers]
     if codes:
         warnings.warn(codes_text(codes), stacklevel=2)
+
+
+def scan_columns(source: Source) -> ColumnScan:
+    """Walk over the rows as they are, with their missing values."""
+    scan, reader = ColumnScan(), source.reader
+    for piece in source.feed.pieces(source.chunk_rows):
+        if source.watch is not None:
+            source.watch(len(piece))
+        bad = np.zeros(len(piece), dtype=bool)
+        if source.columns:
+            _scan_table(piece, reader, scan, bad)
+        else:
+            _scan_array(piece, scan, bad)
+        for role, values in (("target", piece.y), ("weight", piece.weight)):
+            if values is not None:
+                _count(scan, role, np.isnan(np.asarray(values, dtype=float)), bad)
+        scan.rows += len(piece)
+        scan.complete += int((~bad).sum())
+    return scan
+
+
+def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
+    """Return the columns of a table that hold whole numbers which increase from row to row.
+
+    One walk, which stops as soon as no column is left. Rows that are dropped are not seen.
+    """
+    places = _number_columns(source)
+    scan, first = ColumnScan(), True
+    for chunk in rows:
+        left = [name for name in places if first or name in scan.rising]
+        if not left:
+            return []
+        X = chunk.X[:, [places[name] for name in left]]
+        X = X.toarray() if issparse(X) else np.asarray(X)
+        for name, values in zip(left, X.T.astype(np.float64), strict=True):
+            _follow(scan, name, values)
+        scan.rows, first = scan.rows + len(X), False
+    return scan.row_numbers
+
+
+def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
+    """Return the columns of a table that look like ids or codes, by its first rows."""
+    return code_columns(rows, list(_number_columns(source)), source.names)
+
+
+def _number_columns(source: Source) -> dict[str, int]:
+    """Return the positions of the numeric columns among the features."""
+    numbers = {str(name) for name in source.reader.numbers}
+    return {name: j for j, name in enumerate(source.names) if name in numbers}
+
+
+def _scan_table(piece: Piece, reader: Any, scan: ColumnScan, bad: np.ndarray) -> None:
+    frame = nw.from_native(piece.X, eager_only=True)
+    wanted = [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]
+    for name in wanted:
+        column = frame.get_column(name)
+        if name in reader.text or (name == reader.target and reader.labels is not None):
+            null = column.is_null().to_numpy() if column.null_count() else None
+        else:
+            values = np.asarray(column.cast(nw.Float64()).to_numpy())
+            null = np.isnan(values)
+            if name in reader.columns:
+                _follow(scan, str(name), values)
+        if null is not None:
+            _count(scan, str(name), null, bad)
+
+
+def _scan_array(piece: Piece, scan: ColumnScan, bad: np.ndarray) -> None:
+    X = piece.X
+    if issparse(X):
+        where = np.isnan(X.data)
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[where]
+        entries = X.indices[where]
+    else:
+        rows, entries = np.nonzero(np.isnan(np.asarray(X, dtype=float)))
+    bad[rows] = True
+    for j, times in zip(*np.unique(entries, return_counts=True), strict=True):
+        scan.missing[f"x{j}"] = scan.missing.get(f"x{j}", 0) + int(times)
+
+
+def _count(scan: ColumnScan, name: str, null: np.ndarray, bad: np.ndarray) -> None:
+    if null.any():
+        scan.missing[name] = scan.missing.get(name, 0) + int(null.sum())
+        bad |= null
+
+
+def _follow(scan: ColumnScan, name: str, values: np.ndarray) -> None:
+    """Keep a column as long as it holds whole numbers, each above the one before."""
+    last = scan.rising.get(name, -np.inf)
+    if scan.rows and name not in scan.rising:
+        return
+    steps = np.diff(values, prepend=last)
+    if len(values) and np.all(steps > 0) and np.all(values == np.floor(values)):
+        scan.rising[name] = float(values[-1])
+    else:
+        scan.rising.pop(name, None)

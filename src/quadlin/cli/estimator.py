@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.cli.classification import make_classifier
-from quadlin.cli.machine import MachineOptions, make_machine
+from quadlin.cli.factorization import MachineOptions, make_machine
 from quadlin.cli.options import ModelOptions, UsageError, hierarchy_of
 from quadlin.cli.pairs import pairs_in
 from quadlin.data import Source
@@ -29,7 +29,7 @@ def check_combination(
     if machine.fm and cv:
         raise UsageError("--fm learns its penalties from their posterior: leave --cv out.")
     if machine.draws is not None and not machine.fm:
-        raise UsageError("--draws are those of a factorization machine: add --fm.")
+        raise UsageError("--draws is an option of factorization machines: add --fm.")
     if cv and (one_pass or checkpoint is not None or engine != "serial"):
         raise UsageError("--cv cannot be combined with --one-pass, --checkpoint or --engine.")
     if one_pass and engine != "serial":

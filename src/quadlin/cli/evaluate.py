@@ -13,6 +13,7 @@ from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.core.moments import Moments
 from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.estimators.scores import NO_WEIGHT
 
 NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 
@@ -93,7 +94,7 @@ def _scores(model: Any, source: Any, with_std: bool) -> dict[str, Any]:
         target = moments if target is None else target + moments
     variance = 0.0 if target is None else float(target.var[0])
     if not total > 0:
-        raise ValueError("All weights are zero, so no row counts.")
+        raise ValueError(NO_WEIGHT)
     varies = target is not None and bool(target.varies(np.float64)[0])
     nmse = squares / total / variance if varies else None
     return {

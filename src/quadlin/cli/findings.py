@@ -5,17 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.cli.column_scan import ColumnScan
-from quadlin.cli.columns import Columns, codes_text
+from quadlin.cli.columns import ColumnScan, SuspectColumns, codes_text
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.printing import byte_count, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import mip_report
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
 from quadlin.data.fields import field_numbers
 from quadlin.explain.diagnosis import COLLINEAR, listed
@@ -110,7 +108,7 @@ class TableSummary:
 
 
 def findings(
-    source: Source, scan: ColumnScan, summary: TableSummary | None, columns: Columns
+    source: Source, scan: ColumnScan, summary: TableSummary | None, columns: SuspectColumns
 ) -> list[Finding]:
     """Return all findings, in order."""
     lines = [_missing(scan), *_columns(columns)]
@@ -126,7 +124,7 @@ def recommended(
     source: Source,
     scan: ColumnScan,
     summary: TableSummary | None,
-    columns: Columns,
+    columns: SuspectColumns,
     read: TableOptions,
 ) -> dict[str, str | None]:
     """Return the options of `fit` that suit the table; None is a flag."""
@@ -139,8 +137,7 @@ def recommended(
         options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
     incomplete = [name for name in scan.missing if name not in columns.useless]
     if incomplete:
-        target = str(getattr(source.reader, "target", None))
-        labelled = not {"target", "weight", target} & set(incomplete)
+        labelled = not {"target", "weight", source.target} & set(incomplete)
         few = scan.complete >= (1 - SCARCE) * scan.rows
         options["missing"] = "drop" if few or not labelled else "mean"
     if summary is None:
@@ -213,7 +210,7 @@ def _target(source: Source, summary: TableSummary) -> list[Finding]:
     return [Finding("good", "target", f"kurtosis {number(phi)}.")]
 
 
-def _columns(columns: Columns) -> list[Finding]:
+def _columns(columns: SuspectColumns) -> list[Finding]:
     lines = []
     if columns.useless:
         text = f"{listed(columns.useless)}: names or numbers of the rows, or empty. Ignored here."

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, vstack
 from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one
 from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.estimator import DEFAULTS, check_combination, make_estimator
+from quadlin.cli.factorization import MachineOptions
 from quadlin.cli.fit_report import report_classes, report_fit
-from quadlin.cli.machine import MachineOptions
 from quadlin.cli.options import (
     WHOLE,
     Flag,

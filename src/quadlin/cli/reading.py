@@ -131,7 +131,7 @@ def read_table(
 
 def input_columns(source: Source) -> list[str]:
     """Return the columns of a table that become features; none where rows have no names."""
-    return [str(name) for name in getattr(source.reader, "columns", ())]
+    return [str(name) for name in source.columns]
 
 
 def open_rows_for(
@@ -171,9 +171,9 @@ def open_rows_for(
         keep=keep,
     )
     if encoder is None and source.encoder is not None:
-        text = sorted(map(str, getattr(source.reader, "text", ())))
+        text = sorted(map(str, source.reader.text))
         raise SourceError(
-            f"{source.feed.title}: {listed(text)} holds text, but the model knows numbers only. "
+            f"{source.feed.title}: {listed(text)} holds text, but the model was fitted to numbers. "
             "Correct the column, or fit a model to rows with that text."
         )
     return source

@@ -72,7 +72,7 @@ def recommend(
     """
     fitted: Any = load_model(model)
     if not isinstance(fitted, Recommending):
-        raise UsageError(f"{model} is no factorization machine: fit it with --fm.")
+        raise UsageError(f"{model} is not a factorization machine: fit it with --fm.")
     encoder = cast("Any", fitted).encoder_
     if output is None:
         raise UsageError("Name a file for the recommendations, such as -o top.csv, or -o -.")

@@ -51,9 +51,9 @@ def to_numpy(a: Array) -> np.ndarray:
 
 
 def canonical(X: csr_array) -> csr_array:
-    """Return CSR with one entry a place, sorted: the same arrays, or a copy where they are not so.
+    """Return CSR with sorted entries, one per place: the same arrays, or a copy if they are not.
 
-    Looks for itself, once: scipy remembers what was so before somebody changed the arrays.
+    The arrays themselves are checked, since the flag that scipy keeps may be out of date.
     """
     checked = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     if not checked.has_canonical_format:

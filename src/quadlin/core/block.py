@@ -10,7 +10,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.compiled import DenseKernel, Kernel
 from quadlin.core.compiled_sparse import SparseKernel
 from quadlin.core.other_kernels import offered
-from quadlin.core.pieces import Piece, Pieces, with_data
+from quadlin.core.pieces import BlockPiece, Pieces, with_data
 from quadlin.core.response import Passed, Response, quadratic_forms
 from quadlin.core.units import Units
 
@@ -134,7 +134,7 @@ class Block:
             return self.kernel.through(Q, respond, S, squares)
         forward = self._forward(Q, S)
         pieces, first, second, m = self.pieces, None, None, 0
-        for piece in pieces if self.n_rows else [Piece(slice(0, 0), None, None)]:
+        for piece in pieces if self.n_rows else [BlockPiece(slice(0, 0), None, None)]:
             squared = pieces.squared(piece) if squares or S is not None else None
             A, R = respond(*forward(piece, squared), piece.part)
             first, m = pieces.back(piece, self.xp.concat([R, A], axis=1)).plus(first), R.shape[1]
@@ -210,7 +210,7 @@ class Block:
 
     def _forward(
         self, Q: Array, S: Array | None
-    ) -> Callable[[Piece, Piece | None], tuple[Array, Array | None]]:
+    ) -> Callable[[BlockPiece, BlockPiece | None], tuple[Array, Array | None]]:
         """Return what makes Z Q and (Z∘Z) S of a piece and its squares.
 
         Z∘Z = X²D² − 2XDν + ν²: the second term is a product with X, and so is the first where
@@ -231,7 +231,7 @@ class Block:
             square_constant = self.pieces.shift @ cross - self.pieces.shift**2 @ S
         weights, constant, far = scale * Q, self.pieces.shift @ Q, pieces.of_far(Q)
 
-        def forward(piece: Piece, squared: Piece | None) -> tuple[Array, Array | None]:
+        def forward(piece: BlockPiece, squared: BlockPiece | None) -> tuple[Array, Array | None]:
             products = pieces.product(piece, weights, far)
             if self.pieces.shifted:
                 products -= constant

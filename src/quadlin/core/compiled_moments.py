@@ -8,14 +8,13 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
-from quadlin.core.compiled_types import SparseRows
 from quadlin.core.kernel import scratch
-from quadlin.core.library import address, instruction_level, library, point, takes
+from quadlin.core.library import SparseStructure, address, instruction_level, library, point, takes
 
 COLUMNS = ("mean", "var", "kappa", "phi", "low", "high")
 
 
-class Table(ctypes.Structure):
+class MomentsStructure(ctypes.Structure):
     """Rows and where their moments go: `moments` in `_passes.c`, in the same order."""
 
     _fields_ = [
@@ -51,13 +50,13 @@ def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
     sums = np.zeros((len(COLUMNS), d))
     sums[COLUMNS.index("phi")] = 1.0
     sums[COLUMNS.index("low")], sums[COLUMNS.index("high")] = np.inf, -np.inf
-    table = Table(n=n, d=d)
+    table = MomentsStructure(n=n, d=d)
     point(table, {"weight": omega, **dict(zip(COLUMNS, sums, strict=True))})
     _run(X, table)
     return ColumnMoments(table.total, *sums)
 
 
-def _run(X: Array, table: Table) -> None:
+def _run(X: Array, table: MomentsStructure) -> None:
     loaded, at = library(), ctypes.byref(table)
     assert loaded is not None
     if not issparse(X):
@@ -67,7 +66,7 @@ def _run(X: Array, table: Table) -> None:
     if not issparse(X):
         loaded.run_moments(at, X.itemsize, instruction_level())
         return
-    rows = SparseRows(index_bytes=X.indices.itemsize)
+    rows = SparseStructure(index_bytes=X.indices.itemsize)
     arrays = {
         "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
         "indices": np.ascontiguousarray(X.indices),

@@ -8,9 +8,8 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
 from quadlin.core.compiled import Kernel, usable
-from quadlin.core.compiled_types import Pass, SparseRows
 from quadlin.core.kernel import scratch
-from quadlin.core.library import address, instruction_level, library, point
+from quadlin.core.library import Pass, SparseStructure, address, instruction_level, library, point
 from quadlin.core.pieces import Pieces
 
 LINE = 64  # bytes of a line of the cache
@@ -59,7 +58,7 @@ class SparseKernel(Kernel):
         back = self._lines(d, columns)
         back_squares = self._lines(d, square_columns)
         totals = np.zeros(columns)
-        rows = SparseRows(index_bytes=X.indices.itemsize, levelled=level is not None)
+        rows = SparseStructure(index_bytes=X.indices.itemsize, levelled=level is not None)
         rows.level = 0 if level is None else float(level[0])
         rows.width, rows.square_width = weights.shape[1], square_weights.shape[1]
         rows.back_width, rows.back_square_width = back.shape[1], back_squares.shape[1]

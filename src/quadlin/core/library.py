@@ -1,4 +1,4 @@
-"""The shared library of the compiled kernel: where it is, and whether it can be used.
+"""The shared library of the compiled kernel: where it is, whether it can be used, its structures.
 
 `_passes.c` is compiled when the package is built, where there is a compiler.
 ``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off.
@@ -7,7 +7,7 @@
 import ctypes
 import os
 from collections.abc import Mapping
-from ctypes import c_int64
+from ctypes import c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -65,3 +65,38 @@ def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) 
     for name, array in arrays.items():
         if array is not None:
             setattr(structure, name, address(array))
+
+
+class Pass(ctypes.Structure):
+    """What `run_pass` does: the struct of that name in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("n", "d")),
+        ("x", c_void_p),
+        *((name, c_int64) for name in ("x_row", "x_column", "x_bytes")),
+        *((name, c_void_p) for name in ("mean", "scale", "rest")),
+        *((name, c_int64) for name in ("q", "s")),
+        *((name, c_void_p) for name in ("Q", "S", "products", "squares")),
+        *((name, c_int64) for name in ("quiet", "pairs")),
+        *((name, c_void_p) for name in ("into", "left", "right_of", "pair_weight", "quadratic")),
+        *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
+        *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
+        *((name, c_int64) for name in ("columns", "square_columns")),
+        *((name, c_void_p) for name in ("R", "back", "back_squares", "memory")),
+    ]
+
+
+class SparseStructure(ctypes.Structure):
+    """Sparse rows and what their products need: `sparse` in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("pointers", "indices")),
+        ("index_bytes", c_int64),
+        ("data", c_void_p),
+        *((name, c_int64) for name in ("width", "square_width")),
+        *((name, c_void_p) for name in ("weights", "square_weights", "constant")),
+        *((name, c_int64) for name in ("back_width", "back_square_width")),
+        *((name, c_void_p) for name in ("back", "back_squares", "totals", "scale", "shift")),
+        ("levelled", c_int64),
+        ("level", ctypes.c_double),
+    ]

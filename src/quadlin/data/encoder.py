@@ -11,9 +11,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.core.arrays import assembled
-from quadlin.data.array_table import ArrayTable, array_table
 from quadlin.data.columns import (
+    ArrayTable,
     Values,
+    array_table,
     filled_numbers,
     is_text,
     missing_in,

@@ -47,9 +47,9 @@ def explained(what: str, advice: str) -> AbstractContextManager[None]:
         except ImportError:
             raise
         except FileNotFoundError:
-            raise SourceError(f"{what} is not there. Check the path.") from None
+            raise SourceError(f"{what} does not exist. Check the path.") from None
         except PermissionError:
-            raise SourceError(f"{what} may not be read. Check its permissions.") from None
+            raise SourceError(f"{what} cannot be read. Check its permissions.") from None
         except MemoryError as error:
             raise SourceError(
                 Message.joined(

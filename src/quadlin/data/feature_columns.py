@@ -10,10 +10,10 @@ from quadlin.data.columns import is_text
 from quadlin.data.errors import SourceError
 from quadlin.data.levels import may_be_numbers
 from quadlin.data.names import did_you_mean, shortened
-from quadlin.data.options import TableOptions
+from quadlin.data.options import FileOptions
 
 
-def feature_columns(available: list[Any], options: TableOptions, title: str) -> list[Any]:
+def feature_columns(available: list[Any], options: FileOptions, title: str) -> list[Any]:
     """Return the columns that are the features, of those in the table."""
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name not in available:
@@ -134,7 +134,7 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
 
 
 def text_columns(
-    sample: nw.DataFrame[Any], columns: list[Any], options: TableOptions, title: str
+    sample: nw.DataFrame[Any], columns: list[Any], options: FileOptions, title: str
 ) -> set[Any]:
     """Return the features that are categories: those that an encoder has levels of, if given."""
     given = {*options.categorical_features, *options.multi_hot}

@@ -159,7 +159,9 @@ def format_of(path: str) -> str | None:
     format = SUFFIXES.get(suffix)
     if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
         return format
-    raise SourceError(f"{path}: {TITLES[format]} files cannot be read packed. Unpack it first.")
+    raise SourceError(
+        f"{path}: {TITLES[format]} files cannot be read compressed. Decompress it first."
+    )
 
 
 def _text(path: Any) -> str:
@@ -191,7 +193,7 @@ def _expanded(shown: str, format: str | None) -> tuple[list[str], str]:
                 raise SourceError(f"No file matches {shown}. Check the pattern.")
             return matched, "files"
         if not path.exists():
-            raise SourceError(f"File {shown} is not there. Check the path.")
+            raise SourceError(f"File {shown} does not exist. Check the path.")
         return [shown], "file"
 
 

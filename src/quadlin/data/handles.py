@@ -8,7 +8,7 @@ import narwhals as nw
 
 from quadlin.data import csv_text
 from quadlin.data.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
-from quadlin.data.csv_look import look_at_csv
+from quadlin.data.csv_preview import look_at_csv
 from quadlin.data.csv_text import Dialect, csv_error, csv_types, open_csv, trimmed
 from quadlin.data.errors import SourceError, explained
 from quadlin.data.names import shortened

@@ -109,7 +109,7 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
         item = (item,)
     if not 1 <= len(item) <= 3:
         raise SourceError(
-            f"The iterator yields {len(item)} things at a time; (X, y) or (X, y, weight) is needed."
+            f"The iterator yields {len(item)} items at a time; (X, y) or (X, y, weight) is needed."
         )
     X, y, weight = [*item, None, None, None][:3]
     if not (issparse(X) or isinstance(X, np.ndarray)):

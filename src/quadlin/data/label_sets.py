@@ -102,7 +102,7 @@ def separators_of(given: Any) -> dict[Any, str]:
         raise ValueError(
             Message(
                 "{given} must be a list of columns, or a dict of columns and what separates their "
-                "labels, such as {{'genres': '|'}}; {wrong!r} is no separator.",
+                "labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
                 given=Option("multi_hot"),
                 wrong=wrong[0],
             )
@@ -121,8 +121,8 @@ def warn_of_lists(name: Any, labels: list[str]) -> None:
             given: Any = [str(name)] if separator == SEPARATOR else {str(name): separator}
             warn(
                 Message(
-                    "Column {name!r} holds lists, such as {cell!r}, and each list is taken for a "
-                    "level. Give {option}, so that each of its labels becomes one.",
+                    "Column {name!r} holds lists, such as {cell!r}, and each list is treated as "
+                    "one level. Give {option}, so that each of its labels becomes one.",
                     name=str(name),
                     cell=lists[0],
                     option=Option("multi_hot", given),

@@ -196,8 +196,8 @@ class LevelLearner:
                 )
             warn(
                 Message(
-                    "Column {name!r} is taken for text, with one level per value, because "
-                    "{reason}. If numbers are meant, correct those rows or leave them out.",
+                    "Column {name!r} is treated as text, with one level per value, because "
+                    "{reason}. If it should hold numbers, correct those rows or leave them out.",
                     name=str(name),
                     reason=reason,
                 )
@@ -219,7 +219,7 @@ class LevelLearner:
 
 
 def _marks(labels: Sequence[str]) -> list[str]:
-    """Return the labels that usually stand for missing values; see `csv_look` for the rule."""
+    """Return the labels that usually stand for missing values; see `csv_preview` for the rule."""
     odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
     if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
         return odd
@@ -233,14 +233,14 @@ def _warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
     )
     if numbers:
         rest = Message(
-            "all else in it are numbers, each of which becomes a level. Turn the column into "
+            "all its other values are numbers, each of which becomes a level. Turn the column into "
             "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
             "cast(pl.Float64, strict=False), and give {mean}.",
             mean=Option("missing", "mean"),
         )
     else:
         rest = Message(
-            "it is taken for a level. Replace it by None if it stands for a missing value, and "
+            "it is treated as a level. Replace it by None if it stands for a missing value, and "
             "give {mean}.",
             mean=Option("missing", "mean"),
         )

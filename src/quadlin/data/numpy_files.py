@@ -50,7 +50,9 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
 def _sparse_archive(archive: Any, path: str) -> csr_array:
     kind = archive["format"].item() if "format" in archive.files else b"csr"
     if kind not in (b"csr", "csr"):
-        raise SourceError(f"File {path} holds {kind!r}; save it as CSR, whose rows can be cut.")
+        raise SourceError(
+            f"File {path} holds {kind!r}; save it as CSR, which can be read row by row."
+        )
     X = csr_array(
         (archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"])
     )

@@ -19,7 +19,7 @@ from quadlin.data.files import FORMATS, TITLES, find
 from quadlin.data.frames import FrameFeed
 from quadlin.data.iterators import open_iterator
 from quadlin.data.numpy_files import load_numpy
-from quadlin.data.options import OpenOptions, TableOptions
+from quadlin.data.options import FileOptions, OpenOptions
 from quadlin.data.piece_reader import PieceReader
 from quadlin.data.schema import TableFeed, table_reader
 from quadlin.data.svmlight import open_line_stream, open_lines
@@ -62,7 +62,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     )
 
 
-def _table(sample: nw.DataFrame[Any], feed: TableFeed, table: TableOptions) -> Opened:
+def _table(sample: nw.DataFrame[Any], feed: TableFeed, table: FileOptions) -> Opened:
     return table_reader(sample, table, feed, feed.title)
 
 
@@ -153,7 +153,7 @@ def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> O
     return _table(frame, FrameFeed(frame, y, weight, title), table)
 
 
-def _apart(options: OpenOptions) -> tuple[Any, Any, TableOptions]:
+def _apart(options: OpenOptions) -> tuple[Any, Any, FileOptions]:
     """Return targets and weights that come as arrays, and the options with those that are names."""
     name = [v if isinstance(v, str | int) else None for v in (options.target, options.weight)]
     array = [None if isinstance(v, str | int) else v for v in (options.target, options.weight)]

@@ -13,7 +13,7 @@ from quadlin.data.errors import SourceError
 from quadlin.data.label_sets import separators_of
 from quadlin.data.means import array_means
 from quadlin.data.openers import open_rows
-from quadlin.data.options import OpenOptions, TableOptions
+from quadlin.data.options import FileOptions, OpenOptions
 from quadlin.data.readers import POLICIES, ArrayReader
 from quadlin.data.source import Source, default_rows
 
@@ -167,7 +167,7 @@ def open_source(
             )
         )
     label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
-    table = TableOptions(
+    table = FileOptions(
         None,
         None,
         columns,

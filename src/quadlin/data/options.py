@@ -11,7 +11,7 @@ from quadlin.data.errors import SourceError
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class FileOptions:
     """How to read a table."""
 
     target: Any = None
@@ -33,7 +33,7 @@ class TableOptions:
 class OpenOptions:
     """The options of `open_source`."""
 
-    table: TableOptions
+    table: FileOptions
     target: Any
     weight: Any
     format: str | None
@@ -63,7 +63,7 @@ class OpenOptions:
         columns = [columns] if isinstance(columns, str) else list(columns or ())
         return [*columns, *(n for n in (self.target, self.weight) if isinstance(n, str))]
 
-    def named(self, title: str) -> TableOptions:
+    def named(self, title: str) -> FileOptions:
         """Return the options of a table, where target and weight are names of columns."""
         for role, value in (("target", self.target), ("weight", self.weight)):
             if value is not None and not isinstance(value, str | int):

@@ -58,6 +58,14 @@ class PieceReader(Protocol):
         """Tell whether there is a y."""
 
     @property
+    def text(self) -> frozenset[Any]:
+        """Return the input columns that hold text."""
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Return the input columns that hold numbers; () where rows are arrays."""
+
+    @property
     def target(self) -> Any:
         """Return the column of a table that is y; None where there is none."""
 

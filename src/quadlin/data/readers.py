@@ -41,8 +41,10 @@ class ArrayReader:
     missing: str = "error"
     fill: dict[str, float] | None = None
     encoder: TableEncoder | None = None
-    target: None = None  # no column of a table
+    target: None = None  # the rows are not those of a table
     labels: None = None
+    text: frozenset[Any] = frozenset()
+    numbers: tuple[Any, ...] = ()
 
     @property
     def input_columns(self) -> tuple[Any, ...]:

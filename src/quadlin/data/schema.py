@@ -24,7 +24,7 @@ from quadlin.data.levels import LevelLearner
 from quadlin.data.means import Means, means_unknown
 from quadlin.data.missing import refuse_infinite_entry
 from quadlin.data.names import shortened
-from quadlin.data.options import TableOptions
+from quadlin.data.options import FileOptions
 from quadlin.data.piece_reader import Counts
 from quadlin.data.readers import TableReader
 from quadlin.data.source import default_rows
@@ -41,7 +41,7 @@ class TableFeed(Feed, Protocol):
 
 
 def table_reader(
-    sample: nw.DataFrame[Any], options: TableOptions, feed: TableFeed, title: str
+    sample: nw.DataFrame[Any], options: FileOptions, feed: TableFeed, title: str
 ) -> tuple[TableFeed, TableReader, int | None]:
     """Decide how a table is read, with a scan of what must be known first.
 
@@ -94,7 +94,7 @@ def table_reader(
 
 
 def _labels(
-    sample: nw.DataFrame[Any], feed: TableFeed, options: TableOptions, title: str
+    sample: nw.DataFrame[Any], feed: TableFeed, options: FileOptions, title: str
 ) -> tuple[str, ...] | None:
     """Return the labels of a target that is text: as given, or found by a walk over it."""
     if options.labels is None or options.target is None:
@@ -147,7 +147,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 
 
 def _scanned(
-    feed: TableFeed, reader: TableReader, options: TableOptions, title: str
+    feed: TableFeed, reader: TableReader, options: FileOptions, title: str
 ) -> tuple[TableFeed, TableReader, int | None]:
     """Learn levels and means in one walk over the columns that tell them."""
     needs_levels = bool(reader.text) and reader.encoder is None

@@ -34,7 +34,7 @@ def whole_lines(handle: Any, limit: int | None) -> Iterator[bytes]:
         else:
             rest += data
             if len(rest) > LONGEST:
-                raise SourceError("A line has more than 256 MB: these are no lines of rows.")
+                raise SourceError("A line is longer than 256 MB, so these are not lines of rows.")
     if rest:
         yield rest
 

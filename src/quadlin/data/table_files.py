@@ -18,7 +18,7 @@ from quadlin.data.arrow_batches import (
     valid,
     without_index,
 )
-from quadlin.data.csv_look import look_at_csv
+from quadlin.data.csv_preview import look_at_csv
 from quadlin.data.csv_text import Dialect, csv_error, csv_types, open_csv_file, trimmed
 from quadlin.data.errors import SourceError, explained
 from quadlin.data.feeds import BaseFeed, Piece, spread

@@ -39,7 +39,7 @@ TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
 @dataclass(frozen=True)
-class Plan:
+class GridPlan:
     """What the kernels are told: one buffer, and where in it everything is.
 
     The residuals themselves are the column after the products that they are multiplied by.
@@ -67,7 +67,7 @@ class Plan:
         return self.first if self.paired or not self.second else self.second
 
 
-def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[Plan, Units] | None:
+def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[GridPlan, Units] | None:
     """Return the plan for a pass with numpy's parameters; None where it is not one of these."""
     if fn is residual_sums:
         defaults: tuple[Any, ...] = (None, True, "squared")
@@ -84,7 +84,7 @@ def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[Plan, Unit
     return None if plan is None else (plan, units)
 
 
-def _plan(asked: Asked, target: bool, squares: bool) -> Plan | None:
+def _plan(asked: Asked, target: bool, squares: bool) -> GridPlan | None:
     response, Y = asked.response, asked.columns
     d, k = Y.shape[0], response.factor.shape[0]
     paired, by_first = response.right > 0, response.action.start == 0
@@ -111,7 +111,7 @@ def _plan(asked: Asked, target: bool, squares: bool) -> Plan | None:
     if left_out is not None:
         packed[stop + d * second :] = left_out[:, 0]
     has_squares = left_out is not None
-    return Plan(packed, d, first, second, paired, has_squares, answers, target, squares)
+    return GridPlan(packed, d, first, second, paired, has_squares, answers, target, squares)
 
 
 class PreparedPass:
@@ -121,7 +121,7 @@ class PreparedPass:
     again and again, and then started as a whole: that saves 0.15 ms, and recording takes 1.2.
     """
 
-    def __init__(self, plan: Plan, chunk: Chunk, y: Array, units: Array) -> None:
+    def __init__(self, plan: GridPlan, chunk: Chunk, y: Array, units: Array) -> None:
         X, cuda = chunk.X, chunk.X.is_cuda
         (n, d), self.plan, self.X, self.y, self.units = X.shape, plan, X, y, units
         self.weight = None if chunk.weight is None else chunk.weight.to(torch.float32).contiguous()
@@ -191,7 +191,7 @@ class PreparedPass:
         )  # fmt: skip
 
 
-def unpacked(plan: Plan, total: np.ndarray, weight: float) -> Sums:
+def unpacked(plan: GridPlan, total: np.ndarray, weight: float) -> Sums:
     """Return the sums that a pass has brought."""
     loss, p0 = total[:2]
     sums = total[2:].astype(np.float32).reshape(-1, plan.d)

@@ -42,7 +42,9 @@ class FittedAttributes:
         loss = self._fitted("noise_").stream.options.loss
         if loss != "squared":
             kind = "labels" if loss == "logistic" else "counts"
-            raise AttributeError(f"There is no noise_ of {kind}: their means say how they vary.")
+            raise AttributeError(
+                f"There is no noise_ of {kind}: their variance follows from their mean."
+            )
         draws = self._fitted("noise_").draws
         if draws is not None:
             return draws.noise

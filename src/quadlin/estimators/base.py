@@ -13,7 +13,7 @@ from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.cluster import engine_for
-from quadlin.data.codes import code_advice, code_columns
+from quadlin.data.id_columns import code_advice, code_columns
 from quadlin.estimators.callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from quadlin.estimators.columns import (
     Columns,
@@ -81,7 +81,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
-            O(kd) bytes a pass and stays there when the fit is done.
+            O(kd) bytes per pass and stays there when the fit is done.
 
         Returns
         -------

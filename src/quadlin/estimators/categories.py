@@ -127,7 +127,8 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
     lists = {} if source.encoder is None else source.encoder.separators
     if closed := [n for n, s in separators_of(estimator.multi_hot).items() if lists.get(n) != s]:
         raise ValueError(
-            f"The source was not told that {shortened(closed)} lists several labels per cell. Open "
+            f"The source was opened without saying that {shortened(closed)} lists several labels "
+            "per cell. Open "
             f"it with open_source(..., multi_hot={estimator.multi_hot!r})."
         )
     given = estimator.categorical_features

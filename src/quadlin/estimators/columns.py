@@ -29,11 +29,8 @@ from quadlin.estimators.categories import (
 from quadlin.estimators.input_errors import (
     clear_errors,
     refuse_masked,
-    refuse_missing_targets,
     refuse_no_table,
-    refuse_other_targets,
-    refuse_rounded_integers,
-    refuse_text_targets,
+    refuse_unusable,
 )
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.explain.diagnosis import listed
@@ -173,13 +170,7 @@ def checked(
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
     check_frame(X)
-    refuse_no_table(X)
-    refuse_rounded_integers(X)
-    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
-        refuse_masked(values, name)
-    refuse_text_targets(y)
-    refuse_other_targets(y)
-    refuse_missing_targets(y)
+    refuse_unusable(X, y, weight)
     first, fills = columns is None, estimator.missing == "mean"
     encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
     fill = estimator.fitted_.fill if fills and not first else None

@@ -19,8 +19,8 @@ from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
 from quadlin.estimators.columns import checked
-from quadlin.estimators.cv_scores import Scores
-from quadlin.estimators.cv_search import Search
+from quadlin.estimators.cv_scores import CVScores
+from quadlin.estimators.cv_search import CVSearch
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit, provisional_weights
@@ -29,9 +29,9 @@ from quadlin.estimators.parameters import alphas as checked_alphas
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.tasks import PROVISIONAL_RANK, fields_of, seed_of, task_of
-from quadlin.solve.cells import Point
 from quadlin.solve.choice import Automatic
 from quadlin.solve.exact import Alpha
+from quadlin.solve.grid import Point
 from quadlin.solve.types import Status
 from quadlin.storage import checkpointed
 from quadlin.stream.stream import FIXED
@@ -166,7 +166,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     @property
     def set_callbacks(self) -> Any:
         """Not here: there is no single fit to watch."""
-        raise AttributeError("SecondOrderRegressorCV has no callbacks: see cv_results_ afterwards.")
+        raise AttributeError(
+            "SecondOrderRegressorCV does not support callbacks: see cv_results_ after the fit."
+        )
 
     @property
     def partial_fit(self) -> Any:
@@ -231,8 +233,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
-            scores = Scores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
-            search = Search(scores)
+            scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
+            search = CVSearch(scores)
             if alphas is None:
                 search.automatic(ranks)
             else:
@@ -271,7 +273,7 @@ def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
     return Chunk(chunk.X, values.y, weight), weighted
 
 
-def _refitted(scores: Scores, point: Point, rows: Rows) -> Fitted:
+def _refitted(scores: CVScores, point: Point, rows: Rows) -> Fitted:
     """Fit all rows, from where a fold or a matrix of all rows leads."""
     rank, alpha = point
     outright = scores.whole.outright(rank, alpha)

@@ -10,8 +10,8 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
 from quadlin.core.pieces import with_data
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.cells import Cells
 from quadlin.solve.fit_state import trusted_range
+from quadlin.solve.grid import Cells
 
 
 @dataclass(frozen=True)

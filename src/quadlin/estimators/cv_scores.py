@@ -19,23 +19,23 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
+from quadlin.core.shared_walks import Together
 from quadlin.core.survey import survey
-from quadlin.core.together import Together
 from quadlin.core.units import Units
 from quadlin.estimators.cv_folds import Fold
 from quadlin.estimators.fitting import Task
 from quadlin.estimators.folds import Split
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.solve.cells import Cells, Point
 from quadlin.solve.exact import rows_of
 from quadlin.solve.fit_state import FitState, fit_state
+from quadlin.solve.grid import Cells, Point
 from quadlin.solve.whitening import Identity
 
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
 
 
-class Scores:
+class CVScores:
     """The scores of points on every fold; each is that of the point alone, whatever the others."""
 
     def __init__(

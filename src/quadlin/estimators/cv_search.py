@@ -6,9 +6,9 @@ as a step improves the score: the grid has no edge that the best could lie on.
 
 from collections.abc import Sequence
 
-from quadlin.estimators.cv_scores import Scores
-from quadlin.solve.cells import Point
+from quadlin.estimators.cv_scores import CVScores
 from quadlin.solve.exact import Alpha
+from quadlin.solve.grid import Point
 from quadlin.solve.restarts import FEW
 
 FIRST_RANK, MOST_RANK = 4, 16
@@ -24,10 +24,10 @@ BOTH = (True, True)
 Powers = tuple[int, int]  # of √10
 
 
-class Search:
+class CVSearch:
     """The order in which ranks and penalties are scored, each told by the last where to begin."""
 
-    def __init__(self, scores: Scores) -> None:
+    def __init__(self, scores: CVScores) -> None:
         self.scores = scores
         self.d: int = scores.d
         cells = scores.folds[0].cells

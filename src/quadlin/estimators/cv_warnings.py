@@ -7,17 +7,17 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Option, Phrase, warn
-from quadlin.estimators.cv_scores import Scores, mean_square, predicted, solver
+from quadlin.estimators.cv_scores import CVScores, mean_square, predicted, solver
 from quadlin.estimators.folds import neighbours_are_alike
-from quadlin.solve.cells import Point
 from quadlin.solve.exact import Alpha
+from quadlin.solve.grid import Point
 
 HANDFUL, MOST = 5, 0.5  # rows, and the share of the squared error that they carry
 MANY_ROWS = 100  # of fewer, a handful is not few
 CLEAR, ERRORS = 1.1, 2.0  # the ratio of two errors that matters, and the standard errors it takes
 
 
-def warn_of_heavy_rows(scores: Scores, point: Point, robust: bool) -> None:
+def warn_of_heavy_rows(scores: CVScores, point: Point, robust: bool) -> None:
     """Name the rows where a handful of them carry most of the error on rows held out."""
     index, squares = scores.squares(point)
     total = float(squares.sum())
@@ -49,7 +49,7 @@ def warn_of_heavy_rows(scores: Scores, point: Point, robust: bool) -> None:
     )
 
 
-def warn_of_order(scores: Scores, point: Point) -> None:
+def warn_of_order(scores: CVScores, point: Point) -> None:
     """Warn where blocks of consecutive rows are predicted clearly worse, or better, than others.
 
     Only where neighbours are alike at all; then the chosen model is fitted once for each block.
@@ -68,8 +68,8 @@ def warn_of_order(scores: Scores, point: Point) -> None:
         warn(
             Message(
                 "The order of the rows matters: the mean squared error is {shuffled:.3g} on "
-                "shuffled folds and {blocks:.3g} on blocks of consecutive rows. The first tells "
-                "how well rows among these are predicted, the second how well later rows or new "
+                "shuffled folds and {blocks:.3g} on blocks of consecutive rows. The first says "
+                "how well rows like these are predicted, the second how well later rows or new "
                 "groups are. {advice}",
                 shuffled=float(np.mean(shuffled)),
                 blocks=float(np.mean(blocks)),

@@ -162,7 +162,8 @@ class Explaining(FittedAttributes):
         self._require_one_model()
         if self.fitted_.draws is not None:
             raise ValueError(
-                "The model predicts by the mean over its draws, which no single model adds up to. "
+                "The model predicts the mean over its draws, which is not the sum of "
+                "contributions of any single model. "
                 "Fit with draws=None for contributions."
             )
         whole = isinstance(pairs, Integral) and pairs >= 0
@@ -225,7 +226,7 @@ class Explaining(FittedAttributes):
         check_is_fitted(self)
         if not isinstance(self.fitted_, Fitted):
             raise ValueError(
-                "There is a model for each of the classes, and this speaks of one model. Ask "
+                "There is a model for each of the classes, and this method is for one model. Ask "
                 "one_vs_rest(label), the classifier of one class against the others."
             )
 

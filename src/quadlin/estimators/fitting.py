@@ -10,20 +10,20 @@ import numpy as np
 from quadlin.core.arrays import namespace
 from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, Tally, survey
+from quadlin.core.units import UnitsMaker
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.label_pairs import LabelPairs
 from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
 from quadlin.estimators.survey_checks import check_counts, warn_of_extremes, warn_of_target
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import Search
+from quadlin.solve.automatic import RankSearch
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_regression import MOST_TANGENT
 from quadlin.solve.pair_stage import Plan
 from quadlin.solve.pairs import MOST_PAIRS
@@ -56,7 +56,7 @@ class Task:
     automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool | str = False  # or "robust"
-    pairs: Request | None = None
+    pairs: PairRequest | None = None
 
     @property
     def plan(self) -> Plan:
@@ -92,7 +92,7 @@ class Task:
         make_units, seed = self.make_units, self.seed
         return Stream(options, size, most, make_units, seed, state, automatic, strict, pairs)
 
-    def _room(self, options: Options, pairs: Request | None) -> int:
+    def _room(self, options: Options, pairs: PairRequest | None) -> int:
         """Return how many rows of a first batch `max_memory` has room for."""
         d, more = len(self.make_units.names), 0
         if pairs is not None:
@@ -165,7 +165,7 @@ def _fit_state(
     surveyed: Survey,
     warm: FitState | None,
     on_step: Callable[[FitState], bool] | None,
-    search: Search | None = None,
+    search: RankSearch | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     make_units, seed, automatic = task.make_units, task.seed, task.automatic

@@ -64,6 +64,17 @@ def _first_missing(X: Any) -> str:
     return f", first in row {row} (counted from 0) of column {name!r}"
 
 
+def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
+    """Refuse rows that are no table or masked, and targets that are text, dates or missing."""
+    refuse_no_table(X)
+    refuse_rounded_integers(X)
+    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
+        refuse_masked(values, name)
+    refuse_text_targets(y)
+    refuse_other_targets(y)
+    refuse_missing_targets(y)
+
+
 def refuse_missing_targets(y: Any) -> None:
     """Refuse targets that are missing or infinite, by the first of them."""
     if y is None:
@@ -81,7 +92,7 @@ def refuse_missing_targets(y: Any) -> None:
         what = "infinity or a value too large for dtype('float64')"
     raise ValueError(
         f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
-        f"{len(values)} targets are such. Leave those rows out of X and y."
+        f"{len(values)} targets are like this. Leave those rows out of X and y."
     )
 
 
@@ -100,7 +111,8 @@ def refuse_masked(values: Any, name: str) -> None:
         count = int(np.count_nonzero(np.ma.getmaskarray(values)))
         raise ValueError(
             Message(
-                "{name} is a masked array with {count} masked entries, whose numbers mean nothing. "
+                "{name} is a masked array with {count} masked entries, whose values are "
+                "meaningless. "
                 + (
                     "Use {name}.filled(np.nan) with {mean}, or drop those rows."
                     if name == "X"

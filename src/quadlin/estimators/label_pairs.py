@@ -24,12 +24,12 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import WIDEST, fit_logistic
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_part import PairTerms, Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_stage import (
     FEWEST_ROWS,
-    Outcome,
+    PairOutcome,
     PairStage,
     ended,
     refuse_uninformative,
@@ -82,7 +82,7 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, request: Request) -> Reported | None:
+    def _alone(self, request: PairRequest) -> Reported | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
         task = self.task
         options, chooses = replace(task.options, rank=0), Automatic(False, task.automatic.alpha)
@@ -108,7 +108,7 @@ class LabelPairs:
         except KeyboardInterrupt:
             return Reported(replace(state, status=Status.interrupted), options, self.rows)
 
-    def _beside(self, state: FitState, options: Options, request: Request) -> Reported:
+    def _beside(self, state: FitState, options: Options, request: PairRequest) -> Reported:
         """Return a fit with pairs beside it, or as it was with what the search says."""
         stage, offset = self._about(state, request, self.task.automatic, options.rank)
         pairs = stage.beside(replace(state, model=_moved(state.model, -offset)), options)
@@ -118,7 +118,7 @@ class LabelPairs:
         return self._converged(pairs, state, offset)
 
     def _about(
-        self, state: FitState, request: Request, automatic: Automatic, rank: int = 0
+        self, state: FitState, request: PairRequest, automatic: Automatic, rank: int = 0
     ) -> tuple[PairStage, float]:
         """Return the search in the least squares about a model, and the mean of its targets."""
         task = self.task
@@ -133,7 +133,7 @@ class LabelPairs:
         stage.penalise, stage.least_penalty, stage.noise = self._penalise, PRIOR, 1.0
         return stage, working.offset
 
-    def _converged(self, start: Outcome, before: FitState, offset: float) -> Reported:
+    def _converged(self, start: PairOutcome, before: FitState, offset: float) -> Reported:
         """Fit the pairs that were taken, and all beside them, to the deviance.
 
         `before` is the fit without pairs, and `offset` the mean of the targets of the search.
@@ -143,7 +143,9 @@ class LabelPairs:
         assert joint is not None
         at = Fit(_moved(joint.model, offset), joint.terms)
         options = replace(options, rank=at.rank)
-        request = Request(given=tuple(zip(at.terms.i.tolist(), at.terms.j.tolist(), strict=True)))
+        request = PairRequest(
+            given=tuple(zip(at.terms.i.tolist(), at.terms.j.tolist(), strict=True))
+        )
         objective = Objective(self.rows, units, options, self._penalise)
         value, state, status = objective(at), start.state, Status.out_of_steps
         history = [before.history[0]]

@@ -54,7 +54,8 @@ class LogisticModel(StreamingLabels):
         if np.count_nonzero(totals) < 2:
             label = classes.tolist()[int(np.argmax(totals))]
             raise ValueError(
-                f"All rows have one class, {label!r}, or the others have weight 0. A classifier "
+                f"All rows belong to one class, {label!r}, or the others have weight 0. A "
+                "classifier "
                 "needs rows of at least two classes."
             )
         factors = class_weights(self.class_weight, classes, totals)

@@ -15,7 +15,7 @@ from quadlin.data.encoder import text_columns
 from quadlin.data.names import Name, positions_of
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.parameters import is_auto
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs import HIERARCHIES
 
@@ -80,7 +80,7 @@ def is_sparse(source: MemorySource | Source) -> bool:
     return bool(source.sparse if isinstance(source, Source) else issparse(source.X))
 
 
-def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None:
+def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | None:
     """Return which pairs an estimator wants of these features; None if none.
 
     By default they are looked for where the rank is chosen as well, since a rank that is given is
@@ -93,7 +93,7 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None
         plain = plain and estimator.loss != "poisson"
         looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
         looks = looks and 2 <= d <= AUTO_FEATURES
-        return Request(hierarchy=hierarchy, asked=False) if looks else None
+        return PairRequest(hierarchy=hierarchy, asked=False) if looks else None
     if isinstance(pairs, Integral):
         if d > MOST_FEATURES and not sparse:
             raise ValueError(
@@ -101,10 +101,10 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> Request | None
                 f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
                 "features, give a sparse matrix, or list the pairs."
             )
-        return Request(int(pairs), hierarchy=hierarchy) if pairs else None
+        return PairRequest(int(pairs), hierarchy=hierarchy) if pairs else None
     wholes = text_columns(columns.encoder)
     given = tuple(dict.fromkeys(p for pair in pairs for p in _positions(pair, names, wholes)))
-    return Request(given=given) if given else None
+    return PairRequest(given=given) if given else None
 
 
 def _positions(

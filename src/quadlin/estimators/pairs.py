@@ -7,9 +7,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.explain.pair_report import PairReport, empty_report, report_of
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_stage import (
-    Outcome,
+    PairOutcome,
     PairStage,
     ended,
     first_stage,
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reported(Outcome):
+class Reported(PairOutcome):
     """A fit with pairs or without, and what the search says."""
 
     report: PairReport | None = None  # None if none were looked for
 
     @classmethod
-    def of(cls, outcome: Outcome, task: "Task") -> "Reported":
+    def of(cls, outcome: PairOutcome, task: "Task") -> "Reported":
         """Return an outcome with its report."""
         searched, joint, names = outcome.searched, outcome.joint, task.make_units.names
         if searched is None:
@@ -79,7 +79,7 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     base, last = replace(state, model=state.low_rank, parts=None), [start]
 
     def least_squares(view: Rows, _: FitState | None) -> FitState:
-        stage = PairStage(plan, Request(given=given), view, survey(view), state.units)
+        stage = PairStage(plan, PairRequest(given=given), view, survey(view), state.units)
         stage.penalise = not task.automatic.alpha
         last[0] = Reported.of(stage.beside(base, options), task)
         return last[0].state

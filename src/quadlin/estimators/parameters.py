@@ -104,7 +104,7 @@ def check_options(estimator: Any) -> None:
     if estimator.loss == "poisson" and not estimator.polish:
         raise ValueError(
             Message(
-                "{loss} needs {polish}: the moment estimates know squared errors only.",
+                "{loss} needs {polish}: the moment estimates minimise squared errors only.",
                 loss=Option("loss", "poisson"),
                 polish=Option("polish", True),
             )

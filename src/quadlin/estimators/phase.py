@@ -189,7 +189,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         if isinstance(A, LinearOperator):
             if reset:
                 self.n_features_in_ = int(A.shape[1])
-                self.__dict__.pop("feature_names_in_", None)
+                forget_names(self)
             elif A.shape[1] != self.n_features_in_:
                 raise ValueError(
                     f"X has {A.shape[1]} features, but {type(self).__name__} is expecting "
@@ -239,7 +239,7 @@ def raise_or_warn(status: Status) -> None:
 
 
 def _intensities(y: Any, n: int) -> np.ndarray:
-    """Return y as numbers, or say why they are no intensities."""
+    """Return y as numbers, or say why they are not intensities."""
     if y is None:
         raise ValueError("PhaseRetriever requires y to be passed, but the target y is None.")
     if np.iscomplexobj(np.asarray(y)):
@@ -254,9 +254,9 @@ def _intensities(y: Any, n: int) -> np.ndarray:
     negative = y < 0
     if np.sum(y[negative] ** 2) > MOST_NEGATIVE * np.sum(y**2):
         raise ValueError(
-            f"{np.count_nonzero(negative)} of the {n} intensities in y are negative, and by more "
-            "than noise explains. Intensities are squares, |A @ z|²: square amplitudes first, and "
-            "subtract no background or mean."
+            f"{np.count_nonzero(negative)} of the {n} intensities in y are negative, by more than "
+            "noise explains. Intensities are squares, |A @ z|²: square amplitudes first, and do "
+            "not subtract a background or mean."
         )
     return np.asarray(y)
 
@@ -271,3 +271,9 @@ def _is_enough(n: int, d: int, real: bool) -> bool:
             f"are needed, and about {ENOUGH * d} for the search to succeed. Add measurements."
         )
     return n >= needed
+
+
+def forget_names(estimator: Any) -> None:
+    """Forget the names of columns of an earlier fit: these rows have none."""
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_

@@ -127,7 +127,7 @@ class Recommending:
         if not isinstance(fitted, Fitted):
             labels = ", ".join(map(repr, fitted.classes.tolist()))
             raise ValueError(
-                f"There is a model for each of the classes {labels}: use those of one of them, "
+                f"There is a model for each of the classes {labels}: use that of one class, "
                 "one_vs_rest(label)."
             )
         return fitted

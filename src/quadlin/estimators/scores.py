@@ -13,6 +13,8 @@ from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.estimators.columns import NO_TARGET, as_source
 
+NO_WEIGHT = "All weights are zero, so there is no row to score."
+
 
 def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
     """Return R² of chunks and their predictions; of a constant target 1 if exact, else 0."""
@@ -25,7 +27,7 @@ def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
         target = moments if target is None else target + moments
     assert target is not None  # a Source without rows is refused
     if not target.weight > 0:
-        raise ValueError("All weights are zero: there is nothing to score by.")
+        raise ValueError(NO_WEIGHT)
     if not bool(target.varies(np.float64)[0]):
         return 0.0 if squares > 0 else 1.0
     return 1 - squares / target.weight / float(target.var[0])
@@ -46,7 +48,7 @@ def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
         logs += float(omega @ xlogy(y, y))
         deviance += float(omega @ (xlogy(y, y) - xlogy(y, mean) - y + mean))
     if not weight > 0:
-        raise ValueError("All weights are zero: there is nothing to score by.")
+        raise ValueError(NO_WEIGHT)
     constant = logs - xlogy(total, total / weight)
     if constant <= 1e-12 * max(logs, total):
         return 0.0 if deviance > 1e-12 * total else 1.0
@@ -68,7 +70,7 @@ def accuracy_of(
         weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
         right, total = right + float(weight @ same), total + float(weight.sum())
     if not total > 0:
-        raise ValueError("All weights are zero: there is nothing to score by.")
+        raise ValueError(NO_WEIGHT)
     return right / total
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types, is_auto
-from quadlin.estimators.phase import raise_or_warn, search_effort
+from quadlin.estimators.phase import forget_names, raise_or_warn, search_effort
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.sensing_rows import (
     as_pair,
@@ -287,7 +287,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self.left_, self.values_, self.right_ = result.U, result.s, result.V
         self.status_, self.history_ = result.status, result.history
         self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
-        self.__dict__.pop("feature_names_in_", None)
+        forget_names(self)
         n, dof = int(np.count_nonzero(weight)), self.rank_ * (self.n_features_in_ - self.rank_)
         if n < dof:
             warn_of_count(n, self.rank_, dof)

@@ -60,7 +60,7 @@ def warn_of_count(n: int, rank: int, unknowns: int) -> None:
     if n >= unknowns:
         text = (
             "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
-            "unknowns: the search came to no end. Add measurements, or lower {rank}."
+            "unknowns, and the search did not converge. Add measurements, or lower {rank}."
         )
     else:
         text = (

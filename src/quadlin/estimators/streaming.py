@@ -85,7 +85,8 @@ class Streaming(Predicting):
     def adopt(self, fitted: Learned) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
         for name in ("fitted_", "n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
+            if name in vars(self):
+                delattr(self, name)
         for name, value in fitted.attributes().items():
             setattr(self, name, value)
 

@@ -10,7 +10,7 @@ from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import LINKED
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.estimators.columns import Columns

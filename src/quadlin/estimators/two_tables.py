@@ -182,7 +182,8 @@ class TwoTables:
         columns = [*users.columns, *items.columns]
         if taken := [c for c in columns if str(c) in ("rank", name)]:
             raise ValueError(
-                f"A column is called {taken[0]!r}, as one of the answer is. Rename it."
+                f"A column is called {taken[0]!r}, which is also the name of a column of the "
+                "result. Rename it."
             )
         parts = [
             nw.maybe_reset_index(frame[rows.tolist()])

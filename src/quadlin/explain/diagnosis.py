@@ -161,7 +161,9 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    advice = Message("Merge them, or shrink them by {alpha}, say.", alpha=Option("alpha", 1))
+    advice = Message(
+        "Merge them, or shrink them with a penalty such as {alpha}.", alpha=Option("alpha", 1)
+    )
     return [line if penalised else Message.joined([line, advice])]
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
 from quadlin.data.names import positions_of
@@ -39,7 +38,7 @@ def first_half(n_rows: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PairSetting:
     """What a search needs beside the rows."""
 
     source: Source

@@ -9,14 +9,14 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.data import Source, open_source
 from quadlin.data.cached import cached
 from quadlin.data.cluster import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.explain.pair_report import PairReport, report_of
-from quadlin.explain.pair_setting import Setting, excluded_among, first_half
+from quadlin.explain.pair_setting import PairSetting, excluded_among, first_half
 from quadlin.solve.pairs import HIERARCHIES
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
@@ -131,7 +131,7 @@ def find_pairs(
     diagonal = "auto" if squares else "zero"
     make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
-    setting = Setting(source, groups, make_units, hierarchy, excluded)
+    setting = PairSetting(source, groups, make_units, hierarchy, excluded)
     surveyed = survey(rows)
     if test_on is None:
         search = setting.search(rows, surveyed, "X")

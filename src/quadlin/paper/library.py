@@ -10,9 +10,8 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, constant_model, predict, to_raw
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.paper.laws import Law
 from quadlin.paper.problems import Sample
 from quadlin.paper.solver import Report, Setting

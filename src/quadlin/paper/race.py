@@ -48,7 +48,7 @@ class Watch:
     iterations: list[list[Row]] = field(default_factory=list)  # one line for each variant
     clock: float = field(default_factory=perf_counter)
     seconds: float = 0.0
-    told: bool = False  # that the predictions are no numbers
+    told: bool = False  # that the predictions are not numbers
 
     def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
         """Add the lines of an iteration; return whether the solver should stop."""

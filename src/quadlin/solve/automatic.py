@@ -21,11 +21,11 @@ from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Cand
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
+from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
-from quadlin.solve.so_far import best_so_far
 from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 
@@ -67,7 +67,7 @@ def choose(
     seed: int,
     rank: int | None = None,
     on_step: OnStep = None,
-    search: "Search | None" = None,
+    search: "RankSearch | None" = None,
 ) -> Choice:
     """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
 
@@ -97,7 +97,7 @@ def choose(
     Choice
         Without any penalty where there is no noise.
     """
-    whole = search or Search(rows, units, options, n_rows, weight, seed)
+    whole = search or RankSearch(rows, units, options, n_rows, weight, seed)
     given = None if rank is None else min(rank, whole.d)
     k = FIRST_RANK if given is None else given
     search = whole
@@ -120,10 +120,10 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-class Search(Candidates):
+class RankSearch(Candidates):
     """The way to the candidate of largest evidence."""
 
-    def sampled(self, k: int) -> "Search":
+    def sampled(self, k: int) -> "RankSearch":
         """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
 
         A penalty is the noise over the variance of a prior, whatever the number of rows.
@@ -135,7 +135,7 @@ class Search(Candidates):
         if few.engine.source.rows < size / 2:  # too many rows are equal
             return self
         weight = survey(few).tally.weight
-        return Search(few, self.units, self.options, round(weight), weight, self.seed)
+        return RankSearch(few, self.units, self.options, round(weight), weight, self.seed)
 
     def sample_size(self, k: int) -> int:
         """Return how many rows tell ranks up to k apart."""
@@ -277,7 +277,7 @@ class Search(Candidates):
         dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
         return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
-    def fitted(self, best: Candidate, search: "Search", on_step: OnStep = None) -> Choice:
+    def fitted(self, best: Candidate, search: "RankSearch", on_step: OnStep = None) -> Choice:
         """Fit the best candidate of a search to the end; without noise, without penalty."""
         alpha, warm = best.alpha, best.model
         if best.noise <= NO_NOISE:

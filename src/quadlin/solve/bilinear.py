@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.rows import Walks
-from quadlin.solve.levenberg import Linearised
+from quadlin.solve.levenberg import LinearisedResidual
 from quadlin.solve.measurements import Measurements, conditioned
 from quadlin.solve.search import Effort, best_of
 from quadlin.solve.types import Record, Status
@@ -59,7 +59,7 @@ class BilinearProblem:
         """Return P and Q."""
         return Z[: self.left.width], Z[self.left.width :]
 
-    def linearise(self, Z: np.ndarray) -> Linearised:
+    def linearise(self, Z: np.ndarray) -> LinearisedResidual:
         r"""Return Σ_a (AP)∘(BQ) − y and its derivative Σ_a (A dP)∘(BQ) + (AP)∘(B dQ)."""
         P, Q = self.split(Z)
         F, G = self.left.forward(P), self.right.forward(Q)
@@ -80,7 +80,7 @@ class BilinearProblem:
             dP, dQ = self.split(H)
             return np.vstack([dP @ inverse_q, dQ @ inverse_p])
 
-        return Linearised(np.sum(F * G, axis=1) - self.y, forward, adjoint, precondition)
+        return LinearisedResidual(np.sum(F * G, axis=1) - self.y, forward, adjoint, precondition)
 
     def spectral(self, rank: int, rng: np.random.Generator, steps: int) -> np.ndarray:
         """Return the leading part of E[y a bᵀ] = M, whitened, by subspace iteration."""

@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, Kernel, far_behind, log_volume, maximised
+from quadlin.solve.evidence import Evidence, RowKernel, far_behind, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.leave_one_out import (
     left_out_errors,
@@ -55,13 +55,13 @@ class Candidate:
     evidence: float
     alpha: Alpha
     noise: float  # σ², of the standardised target
-    gram: TangentGram | Kernel  # that the evidence came from
+    gram: TangentGram | RowKernel  # that the evidence came from
     model: Model | None = None  # where it was fitted to get there
 
     @property
     def parameters(self) -> int:
         """Return the number of parameters but the intercept."""
-        if isinstance(self.gram, Kernel):
+        if isinstance(self.gram, RowKernel):
             return sum(self.gram.sizes)
         return sum(size for size, _ in self.gram.groups)
 
@@ -132,7 +132,8 @@ class Candidates:
         That of largest evidence, unless a multiple of it predicts them better by more than chance.
         """
         gram = candidate.gram
-        if (len(gram.y) if isinstance(gram, Kernel) else candidate.parameters) > CHEAP_EIGENVECTORS:
+        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
+        if size > CHEAP_EIGENVECTORS:
             return candidate
         errors = self._left_out(candidate, FACTORS)
         best = int(np.argmin(errors))
@@ -144,7 +145,7 @@ class Candidates:
 
     def _left_out(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
         gram, alpha = candidate.gram, candidate.alpha
-        if isinstance(gram, Kernel):
+        if isinstance(gram, RowKernel):
             return left_out_errors_by_rows(gram, alpha, factors)
         return left_out_errors(self.rows, self.units, gram, alpha, self.weight, factors)
 
@@ -153,7 +154,7 @@ class Candidates:
         key = candidate.rank, candidate.alpha
         if key not in self.squares:
             gram, alpha = candidate.gram, candidate.alpha
-            if isinstance(gram, Kernel):
+            if isinstance(gram, RowKernel):
                 self.squares[key] = left_out_squares_by_rows(gram, alpha)[:, 0]
             else:
                 args = self.rows, self.units, gram, alpha, self.weight
@@ -259,7 +260,7 @@ class Candidates:
         return gram.model(p, alpha)
 
     def noted(
-        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | Kernel
+        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | RowKernel
     ) -> Candidate:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0

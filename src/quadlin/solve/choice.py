@@ -11,11 +11,10 @@ import numpy as np
 
 from quadlin.core.arrays import moved
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import Choice, Search, choose
+from quadlin.solve.automatic import Choice, RankSearch, choose
 from quadlin.solve.distinct import counted_once
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
@@ -49,7 +48,7 @@ def fit_choosing(
     warm: FitState | None = None,
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
-    search: Search | None = None,
+    search: RankSearch | None = None,
 ) -> tuple[FitState, Options]:
     """Fit rows that can be walked again; also return the options with what was chosen.
 
@@ -103,7 +102,9 @@ def fit_choosing(
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
 
 
-def search_of(rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int) -> Search:
+def search_of(
+    rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int
+) -> RankSearch:
     """Return a search in which each different row counts once on average: a walk.
 
     Rows that stand several times are one row with their weight: they are left out together.
@@ -113,7 +114,7 @@ def search_of(rows: Rows, units: Units, options: Options, surveyed: Survey, seed
     if share != 1 or once is not None:
         factors = np.ones(surveyed.tally.rows) if once is None else once
         rows = rows.reweighted(moved(share * factors, units.scale))
-    return Search(rows, units, options, n_rows, float(n_rows), seed)
+    return RankSearch(rows, units, options, n_rows, float(n_rows), seed)
 
 
 def fits(units: Units, options: Options, rank: int | None) -> bool:

@@ -87,7 +87,7 @@ def factored(A: np.ndarray) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Gram:
+class ColumnGram:
     """Known by the products of centred columns: p×p, for fewer parameters than rows."""
 
     products: np.ndarray  # (p, p), ΦᵀΩΦ, the columns group by group
@@ -136,7 +136,7 @@ class Gram:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class RowKernel:
     """Known by the products of rows, ΦR⁻¹Φᵀ = Σ_g K_g/α_g: n×n, for fewer rows than parameters."""
 
     kernels: Sequence[np.ndarray]  # (n, n), Ω^½ Φ_g r⁻¹ Φ_gᵀ Ω^½ of centred columns
@@ -165,12 +165,12 @@ class Kernel:
         pull = _over_noise(pull, S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined)
 
-    def some(self, rows: np.ndarray) -> "Kernel":
+    def some(self, rows: np.ndarray) -> "RowKernel":
         """Return the model of some of the rows: its penalties are about the same, for less."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
         shares = self.shares[rows]
-        return Kernel(kernels, self.y[rows], shares, weight, self.sizes, self.noise)
+        return RowKernel(kernels, self.y[rows], shares, weight, self.sizes, self.noise)
 
 
 def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:

@@ -24,7 +24,7 @@ Alpha = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ProductPairs:
     """The products z_i z_j, i ≤ j, in the order of their columns."""
 
     i: Array
@@ -33,7 +33,7 @@ class Pairs:
     modelled: Array  # 0 for the squares of features without a diagonal, else 1
 
     @classmethod
-    def of(cls, units: Units) -> "Pairs":
+    def of(cls, units: Units) -> "ProductPairs":
         """Return all pairs of features."""
         free, d = units.free, units.free.shape[0]
         xp = namespace(free)
@@ -59,7 +59,7 @@ def dense(chunk: Chunk, units: Units) -> Array:
     return xp.astype(Z, xp.float64)
 
 
-def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
+def _normal(chunk: Chunk, units: Units, pairs: ProductPairs | None) -> Normal:
     (n, d), near = chunk.X.shape, is_numpy(units.scale)
     p = d + 2 + (0 if pairs is None else pairs.i.shape[0])
     step = max(p, CACHED_PRODUCTS // p) if near else max(1, EXACT_ENTRIES // 8 // p)
@@ -82,7 +82,7 @@ def _normal(chunk: Chunk, units: Units, pairs: Pairs | None) -> Normal:
     return Normal(A.T @ (weight * A))
 
 
-def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: Pairs | None) -> np.ndarray:
+def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: ProductPairs | None) -> np.ndarray:
     """Return φ (p + 2, n): a row per product, so that each is written along memory."""
     n, d = Z.shape
     A = np.empty((d + 2 + (0 if pairs is None else len(pairs.i)), n))
@@ -114,7 +114,7 @@ class Exact:
         columns = d if linear else d + d * (d + 1) // 2
         self.primal = columns <= min(n_rows, EXACT_COLUMNS)
         if self.primal:
-            self.pairs = None if linear else Pairs.of(units)
+            self.pairs = None if linear else ProductPairs.of(units)
             self.gram = rows.reduce(_normal, units, self.pairs).gram
             return
         chunks = rows.collect(positive_rows)

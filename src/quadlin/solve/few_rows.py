@@ -16,9 +16,8 @@ import numpy as np
 from quadlin.core.arrays import namespace
 from quadlin.core.model import Model, in_units
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.polish import OnStep, polish
@@ -38,7 +37,7 @@ ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `t
 
 
 @dataclass(frozen=True)
-class Stage:
+class SampleFit:
     """Where the fit of a sample ended, in its own units."""
 
     solution: Solution
@@ -96,7 +95,7 @@ def fit_from_few(
     if not sizes:
         return None
     largest = sample_of(rows, sizes[-1] / n, tally.rows)
-    stage: Stage | None = None
+    stage: SampleFit | None = None
     watch = None if on_step is None else lambda solution: on_step(restated(solution, units))
     for size in sizes:
         few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
@@ -133,9 +132,9 @@ def _fit_sample(
     make_units: UnitsMaker,
     error: float,
     seed: int,
-    before: Stage | None,
+    before: SampleFit | None,
     on_step: OnStep = None,
-) -> Stage:
+) -> SampleFit:
     """Fit a sample to its own error, from the smaller one before where that was clear."""
     surveyed = survey(few)
     units = make_units(surveyed.features, surveyed.target)
@@ -148,7 +147,7 @@ def _fit_sample(
         white = whitener(few, units, options.whiten, ridge, rng)
         method = polish(problem, white)
     solution = follow(problem, method, on_step)
-    return Stage(solution, white, _is_clear(solution, white, options, error))
+    return SampleFit(solution, white, _is_clear(solution, white, options, error))
 
 
 def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:

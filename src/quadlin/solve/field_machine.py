@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quadlin.solve.field_rows import Entity, FieldRows, Member
-from quadlin.solve.field_sums import Moments, Statistics, joined, squared_error, statistics
+from quadlin.solve.field_sums import LevelMoments, Statistics, joined, squared_error, statistics
 from quadlin.solve.level_posterior import (
     MEAN_WEIGHT,
     NOISE_RATE,
@@ -54,9 +54,9 @@ class FieldMachine:
         self.precisions = [Gamma(1.0, np.full(K, 0.1)) for _ in range(rows.n_groups)]
         start = np.concatenate([[0.0], np.full(K - 1, START)])[:, None]
 
-        def levels(L: int) -> Moments:
+        def levels(L: int) -> LevelMoments:
             cov = None if sampled else np.zeros((K, K, L))
-            return Moments(start * rng.standard_normal((K, L)), cov)
+            return LevelMoments(start * rng.standard_normal((K, L)), cov)
 
         self.levels = [
             [levels(len(member.columns)) for member in entity.members] for entity in rows.entities
@@ -70,8 +70,8 @@ class FieldMachine:
         """Go on as a sampler from the means of the variational posterior."""
         self.sampled = True
         for members in self.levels:
-            members[:] = [Moments(levels.mean) for levels in members]
-        self.state = [Moments(theta.mean) for theta in self.state]
+            members[:] = [LevelMoments(levels.mean) for levels in members]
+        self.state = [LevelMoments(theta.mean) for theta in self.state]
 
     def sweep(self) -> None:
         """Update every unknown once, given the others."""
@@ -98,12 +98,12 @@ class FieldMachine:
         draw = self.rng.gamma(gamma.shape, 1 / np.asarray(gamma.rate))
         return Gamma(gamma.shape, gamma.shape / draw)
 
-    def _settled(self, levels: Levels, first: int) -> Moments:
+    def _settled(self, levels: Levels, first: int) -> LevelMoments:
         """Return the distribution of the levels, or a draw."""
         if self.sampled:
-            return Moments(levels.draw(self.rng))
+            return LevelMoments(levels.draw(self.rng))
         self.entropy[first] = (levels.log_determinant + levels.mean.size * (1 + LOG_2PI)) / 2
-        return Moments(levels.mean, levels.cov)
+        return LevelMoments(levels.mean, levels.cov)
 
     def _update_entity(self, e: int, entity: Entity, stats: Statistics) -> None:
         """Update the levels of one entity: the members of a pattern first, and its key at last."""
@@ -135,10 +135,10 @@ class FieldMachine:
         self.centre = levels.mean
         self.state[e] = self._patterns(e, entity.members)
 
-    def _patterns(self, e: int, members: Sequence[Member]) -> Moments:
+    def _patterns(self, e: int, members: Sequence[Member]) -> LevelMoments:
         """Return (ω, t) of the patterns of an entity, by its first members."""
         K, size = len(self.signs) + 1, self.rows.entities[e].size
-        theta = Moments(np.zeros((K, size)), None if self.sampled else np.zeros((K, K, size)))
+        theta = LevelMoments(np.zeros((K, size)), None if self.sampled else np.zeros((K, K, size)))
         for member, levels in zip(members, self.levels[e], strict=False):
             part = at_patterns(member, levels)
             theta.mean[:, member.where] += part.mean
@@ -201,7 +201,7 @@ class FieldMachine:
         part[0] += (np.sum(signs * part[1:] ** 2, axis=0) - squares) / 2
         return part
 
-    def _levels_of(self, group: int) -> list[Moments]:
+    def _levels_of(self, group: int) -> list[LevelMoments]:
         """Return the levels of a group, member by member."""
         parts = [
             levels
@@ -209,7 +209,7 @@ class FieldMachine:
             for member, levels in zip(entity.members, members, strict=True)
             if member.group == group
         ]
-        return parts or [Moments(self.loose)]
+        return parts or [LevelMoments(self.loose)]
 
     def _spread(self, group: int) -> tuple[int, np.ndarray]:
         """Return the number of levels of a group and Σ E(φ − μ)² per component."""

@@ -51,7 +51,7 @@ class Entity(NamedTuple):
     size: int  # number of patterns
 
 
-class Pairs(NamedTuple):
+class PatternPairs(NamedTuple):
     """Sums over the rows that have a pattern of the one entity and one of the other."""
 
     counts: csr_matrix  # (p₀, p₁), Σ weight
@@ -67,7 +67,7 @@ class FieldRows:
     values: csr_matrix  # (loose, n), by column
     y: np.ndarray  # (n,)
     weight: np.ndarray  # (n,)
-    pairs: Pairs | None  # where there are two entities and nothing else
+    pairs: PatternPairs | None  # where there are two entities and nothing else
     n_groups: int
     n_columns: int
     shift: float
@@ -144,7 +144,7 @@ def field_rows(
     pairs = None
     if len(entities) == 2 and not len(loose):
         at, shape = tuple(e.of_row for e in entities), tuple(e.size for e in entities)
-        pairs = Pairs(
+        pairs = PatternPairs(
             csr_matrix((weight, at), shape=shape), csr_matrix((weight * y, at), shape=shape)
         )
     return FieldRows(

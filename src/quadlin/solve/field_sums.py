@@ -35,19 +35,21 @@ class Statistics(NamedTuple):
         return Statistics(self.G[:, :, where], self.h[:, where], self.rest)
 
 
-class Moments(NamedTuple):
+class LevelMoments(NamedTuple):
     """Mean and covariance of (ω, t) of each pattern; no covariance where they are numbers."""
 
     mean: np.ndarray  # (K, p)
     cov: np.ndarray | None = None  # (K, K, p)
 
-    def at(self, where: Any) -> "Moments":
+    def at(self, where: Any) -> "LevelMoments":
         """Return those of some patterns."""
-        return Moments(self.mean[:, where], None if self.cov is None else self.cov[:, :, where])
+        return LevelMoments(
+            self.mean[:, where], None if self.cov is None else self.cov[:, :, where]
+        )
 
 
 def statistics(
-    rows: FieldRows, e: int, state: Sequence[Moments], signs: np.ndarray, b: float,
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float,
     loose: np.ndarray | None = None,
 ) -> Statistics:  # fmt: skip
     """Return what the rows say about entity e, given the moments of the others.
@@ -77,7 +79,7 @@ def statistics(
 
 
 def _of_rows(
-    rows: FieldRows, e: int, state: Sequence[Moments], signs: np.ndarray, b: float,
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float,
     loose: np.ndarray | None,
 ) -> Statistics:  # fmt: skip
     """Return the statistics by blocks of rows."""
@@ -129,7 +131,7 @@ def joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, 
     return total, cross
 
 
-def squared_error(stats: Statistics, theta: Moments) -> float:
+def squared_error(stats: Statistics, theta: LevelMoments) -> float:
     """Return Σ weight E(y − f)²."""
     product = np.einsum("abp,bp->ap", stats.G, theta.mean)
     error = stats.rest + float(np.sum(theta.mean * (product - 2 * stats.h)))

@@ -11,9 +11,8 @@ from quadlin.core.leaves import mapped, moved_to, to_host
 from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled

@@ -5,7 +5,7 @@ r"""Gauss–Newton steps on the tangent space of rank-k matrices, matrix-free.
 
 over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, B a whitener. A step solves the normal equations on the
 tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram matrix of
-whitened Gaussian features, one pass over the rows an iteration; then M ← rank-k part of M + D.
+whitened Gaussian features, one pass over the rows per iteration; then M ← rank-k part of M + D.
 """
 
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.evidence import Kernel
+from quadlin.solve.evidence import RowKernel
 from quadlin.solve.exact import Alpha, positive_rows
 from quadlin.solve.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
 from quadlin.solve.types import Options
@@ -163,7 +163,7 @@ def left_out_error(
 
 
 def left_out_errors_by_rows(
-    kernel: Kernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
+    kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
     """Return the same from the products of rows: O(n³).
 
@@ -174,7 +174,7 @@ def left_out_errors_by_rows(
 
 
 def left_out_squares_by_rows(
-    kernel: Kernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
+    kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
     """Return ωe² of each row when it is left out, for each multiple of the ridge: O(n³)."""
     with one_blas_thread():

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from quadlin.solve.field_rows import Member
-from quadlin.solve.field_sums import Moments, Statistics
+from quadlin.solve.field_sums import LevelMoments, Statistics
 
 MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
@@ -74,12 +74,12 @@ def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statisti
     return Statistics(G, np.einsum("cal,cl->al", scaled, half), stats.rest)
 
 
-def at_patterns(member: Member, levels: Moments) -> Moments:
+def at_patterns(member: Member, levels: LevelMoments) -> LevelMoments:
     """Return what the levels of a member are to its patterns: x φ and x² times its covariance."""
     x = member.x
     if member.level is not None:
         levels = levels.at(member.level)
-    return Moments(x * levels.mean, None if levels.cov is None else x**2 * levels.cov)
+    return LevelMoments(x * levels.mean, None if levels.cov is None else x**2 * levels.cov)
 
 
 def conditional(

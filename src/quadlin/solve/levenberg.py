@@ -19,7 +19,7 @@ INNER_TOL, INNER_CAP = 0.03, 30  # of the conjugate gradients of a step
 
 
 @dataclass(frozen=True)
-class Linearised:
+class LinearisedResidual:
     """The residual near a place z: r(z + h) ≈ residual + forward(h)."""
 
     residual: np.ndarray  # (n,)
@@ -42,7 +42,7 @@ def inner(u: np.ndarray, v: np.ndarray) -> float:
 
 
 def levenberg(
-    linearise: Callable[[np.ndarray], Linearised],
+    linearise: Callable[[np.ndarray], LinearisedResidual],
     z: np.ndarray,
     weight: np.ndarray,
     tol: float,
@@ -87,7 +87,7 @@ def levenberg(
     return Status.out_of_steps
 
 
-def _curvature(near: Linearised, weight: np.ndarray, direction: np.ndarray) -> float:
+def _curvature(near: LinearisedResidual, weight: np.ndarray, direction: np.ndarray) -> float:
     """Return how much the loss curves along a direction, in units of the preconditioner."""
     step = direction if near.precondition is None else near.precondition(direction)
     size = inner(direction, step)

@@ -25,9 +25,8 @@ from quadlin.core.losses import curvature, log_likelihood, mean_of, probability
 from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey
-from quadlin.core.units import Target, Units
+from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.candidates import NEAR
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.driver import follow

@@ -21,14 +21,13 @@ import numpy as np
 from quadlin.core.arrays import namespace
 from quadlin.core.model import Model, constant_model, in_units, positive, with_rank
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Target, Units
-from quadlin.solve.automatic import CLEAR, Search
+from quadlin.core.units import Target, Units, UnitsMaker
+from quadlin.solve.automatic import CLEAR, RankSearch
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL, Candidate
 from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.distinct import distinct_rows
-from quadlin.solve.evidence import Evidence, Gram, Kernel, maximised
+from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
@@ -116,7 +115,7 @@ def floored(alpha: Alpha, d: int, k: int) -> Alpha:
 
 
 @dataclass
-class LogisticSearch(Search):
+class LogisticSearch(RankSearch):
     """The search for the rank of largest evidence, by logistic fits."""
 
     fit_of: LogisticFit = field(kw_only=True)
@@ -188,14 +187,16 @@ class LogisticSearch(Search):
         p, n = self.d if k == 0 else self.d * (self.d + 3) // 2, self.fit_of.surveyed.tally.counting
         return self.plain and k in (0, self.d) and n * min(p, n) ** 2 <= SMALL
 
-    def linear(self, k: int, model: Model) -> tuple[TangentGram | Kernel, Gram | Kernel, float]:
+    def linear(
+        self, k: int, model: Model
+    ) -> tuple[TangentGram | RowKernel, ColumnGram | RowKernel, float]:
         """Return the linear model about a fit, for its evidence too, and what to add to that."""
         working = self.fit_of.working(model, self.options)
         if k == self.d and self.d * (self.d + 3) // 2 > min(self.n_rows, EXACT_COLUMNS):
             args = (working.rows, working.units, self.n_rows, working.weight)
             kernel = replace(product_kernel(*args)[0], noise=1.0)
-            gram: TangentGram | Kernel = kernel
-            linear: Gram | Kernel = kernel
+            gram: TangentGram | RowKernel = kernel
+            linear: ColumnGram | RowKernel = kernel
         else:
             U, xp = model.U, namespace(model.U)
             U = U if 0 < k < self.d else xp.eye(self.d, k, dtype=U.dtype, device=U.device)

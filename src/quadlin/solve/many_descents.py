@@ -15,7 +15,7 @@ EASE, WORSEN = 5.0, 4.0  # by what it falls after a step, and grows after a fail
 
 
 @dataclass(frozen=True)
-class Factors:
+class SignedFactors:
     """M = L diag(signs) Lᵀ and its loss."""
 
     L: np.ndarray  # (d, k)
@@ -42,7 +42,7 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return r
 
 
-def descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[Factors]:
+def descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> list[SignedFactors]:
     """Take so many steps from each start at most, until they gain next to nothing.
 
     All starts have the same rank. Memory: a stack of Jacobians, at most 2²² numbers of them.
@@ -55,7 +55,7 @@ def descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[Fa
     return [reached for some in stacks for reached in _descended(loss, some, steps)]
 
 
-def _descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[Factors]:
+def _descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> list[SignedFactors]:
     L, signs = np.stack([f.L for f in starts]), np.stack([f.signs for f in starts])
     value, damping = np.array([f.loss for f in starts]), np.full(len(starts), FIRST)
     taken = np.zeros(len(starts), dtype=np.int64)
@@ -76,7 +76,7 @@ def _descended(loss: Quadratic, starts: Sequence[Factors], steps: int) -> list[F
         ended = better & (before - after <= GAIN * (after + loss.unexplained))
         ended |= still | (taken[moving] >= steps) | (~better & (damping[moving] >= MOST))
         moving = moving[~ended]
-    return [Factors(*reached) for reached in zip(L, signs, value.tolist(), strict=True)]
+    return [SignedFactors(*reached) for reached in zip(L, signs, value.tolist(), strict=True)]
 
 
 def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ WIDE, SMALL = 2, 200  # more parameters per row, and more in all, are too many f
 
 
 @dataclass(frozen=True)
-class Table:
+class CentredTable:
     """Rows in memory, centred and weighted, in units in which the ridge weighs features alike."""
 
     Z: np.ndarray  # (n, d), z/ρ
@@ -47,7 +47,7 @@ class Table:
     fixed: np.ndarray  # (d,), True where the square is not modelled
 
     @classmethod
-    def of(cls, rows: Rows, units: Units) -> "Table":
+    def of(cls, rows: Rows, units: Units) -> "CentredTable":
         """Collect the rows of positive weight: one walk."""
         chunks = rows.collect(positive_rows)
         rho = to_numpy(units.penalty_scale).astype(np.float64)
@@ -91,7 +91,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPoint:
     """A matrix of the rank, with the linear part that is best for it."""
 
     U: np.ndarray  # (d, k), orthonormal
@@ -147,21 +147,21 @@ class System:
 class Newton:
     """The objective of one rank and its penalties."""
 
-    def __init__(self, table: Table, rank: int, alpha: Alpha) -> None:
+    def __init__(self, table: CentredTable, rank: int, alpha: Alpha) -> None:
         self.table, self.rank, self.alpha = table, rank, alpha
         d = table.Z.shape[1]
         self.linear = cho_factor(table.gram + alpha[0] * np.eye(d))
 
-    def place(self, U: np.ndarray, s: np.ndarray) -> Place:
+    def place(self, U: np.ndarray, s: np.ndarray) -> RankPoint:
         """Return a matrix with its best linear part and its objective."""
         table, (first, second) = self.table, self.alpha
         r = table.centred(table.quadratic(U, s)) - table.y
         w = -cho_solve(self.linear, table.linear.T @ r)
         r = r + table.linear @ w
         objective = float(r @ r + first * (w @ w) + 2 * second * (s @ s))
-        return Place(U, s, w, r, objective)
+        return RankPoint(U, s, w, r, objective)
 
-    def system(self, p: Place) -> System:
+    def system(self, p: RankPoint) -> System:
         """Return the quadratic model of the objective about a place."""
         table, k, (first, second) = self.table, self.rank, self.alpha
         d = p.U.shape[0]
@@ -180,7 +180,7 @@ class Newton:
         point = np.append(first * p.w, 2 * second * theta[upper])
         return System(basis, A, ridge, A.T @ p.residual + point, min(first, second), d)
 
-    def moved(self, p: Place, system: System, theta: np.ndarray) -> Place:
+    def moved(self, p: RankPoint, system: System, theta: np.ndarray) -> RankPoint:
         """Go along the directions θ and along the curve, and return to the rank."""
         k, W = self.rank, system.basis.W
         d = W.shape[0]
@@ -196,7 +196,7 @@ class Newton:
         s, vectors = lead(M, k)
         return self.place(V @ vectors, s)
 
-    def optimum(self, U: np.ndarray, s: np.ndarray) -> Place:
+    def optimum(self, U: np.ndarray, s: np.ndarray) -> RankPoint:
         """Go down to the optimum near a matrix, damped where the model is not convex."""
         p, damping = self.place(U, s), FIRST_DAMPING
         nothing = NOTHING * float(self.table.y @ self.table.y)
@@ -215,7 +215,7 @@ class Newton:
                     damping = damping * BETTER if damping > LAST_DAMPING else 0.0
         return p
 
-    def lower(self, p: Place, damping: float) -> tuple[Place, float, bool]:
+    def lower(self, p: RankPoint, damping: float) -> tuple[RankPoint, float, bool]:
         """Return a lower place, its damping, and whether it is about where it was expected."""
         system = self.system(p)
         for _ in range(TRIES):
@@ -230,7 +230,7 @@ class Newton:
             damping = max(WORSE * damping, FIRST_DAMPING)
         return p, damping, True
 
-    def model(self, p: Place, units: Units) -> Model:
+    def model(self, p: RankPoint, units: Units) -> Model:
         """Return a place as a model in standardised units."""
         table, rho = self.table, to_numpy(units.penalty_scale).astype(np.float64)
         c = table.mean - float(table.share @ (table.Z @ p.w + table.quadratic(p.U, p.s)))

@@ -62,7 +62,7 @@ class Criterion:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PairChoice:
     """The groups taken, in the order of entry, and what they leave."""
 
     taken: tuple[int, ...]  # positions of groups
@@ -96,7 +96,9 @@ class Stepwise:
         self.singles, self.blocks = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1).tolist()
         self.single_columns = np.array([groups[int(g)][0] for g in self.singles], dtype=np.int64)
 
-    def run(self, start: Iterable[int] = (), banned: Iterable[int] = (), most: int = 100) -> Choice:
+    def run(
+        self, start: Iterable[int] = (), banned: Iterable[int] = (), most: int = 100
+    ) -> PairChoice:
         """Return the choice at which no single step lowers the criterion."""
         refused, current = np.zeros(len(self.groups), bool), self.judged(tuple(start))
         refused[list(banned)] = True
@@ -109,33 +111,33 @@ class Stepwise:
                 return current
             current = better
 
-    def judged(self, taken: tuple[int, ...]) -> Choice:
+    def judged(self, taken: tuple[int, ...]) -> PairChoice:
         """Return the choice of these groups."""
         index = self.columns(taken)
         root = self._inverse_root(index)
         explained = float(np.sum((root.T @ self.gram[index, -1]) ** 2))
         loss, dof = max(float(self.gram[-1, -1]) - explained, 0.0), root.shape[1]
-        return Choice(taken, loss, dof, self.criterion(loss, dof, len(taken)))
+        return PairChoice(taken, loss, dof, self.criterion(loss, dof, len(taken)))
 
     def columns(self, taken: Iterable[int]) -> np.ndarray:
         """Return the columns of these groups, each once, in order of entry."""
         parts = [self.groups[g] for g in taken]
         return np.array(list(dict.fromkeys(c for part in parts for c in part)), dtype=np.int64)
 
-    def exchanges(self, choice: Choice, group: int, within: float) -> list[tuple[int, float]]:
+    def exchanges(self, choice: PairChoice, group: int, within: float) -> list[tuple[int, float]]:
         """Return the groups that could stand for one that is taken, and what that would cost."""
         gaps = self._instead(choice.taken)[choice.taken.index(group)] - choice.value
         near = [(int(g), float(gaps[g])) for g in np.flatnonzero(gaps <= within) if g != group]
         return sorted(near, key=lambda pair: pair[1])
 
-    def _forward(self, current: Choice, refused: np.ndarray) -> Choice | None:
+    def _forward(self, current: PairChoice, refused: np.ndarray) -> PairChoice | None:
         values = np.where(refused, inf, self._additions(current.taken))
         best = _best(values)
         if not values.size or values[best] >= current.value:
             return None
         return self._if_better((*current.taken, best), current)
 
-    def _backward(self, current: Choice) -> Choice | None:
+    def _backward(self, current: PairChoice) -> PairChoice | None:
         """Leave out the group that is missed least, if the criterion says so."""
         index = self.columns(current.taken)
         if not len(index):
@@ -155,7 +157,7 @@ class Stepwise:
         least = min(missed)[1]
         return self._if_better(tuple(g for g in current.taken if g != least), current)
 
-    def _exchange(self, current: Choice, refused: np.ndarray) -> Choice | None:
+    def _exchange(self, current: PairChoice, refused: np.ndarray) -> PairChoice | None:
         if not current.taken:
             return None
         values = np.where(refused, inf, self._instead(current.taken))
@@ -169,7 +171,7 @@ class Stepwise:
                     return better
         return None
 
-    def _if_better(self, taken: tuple[int, ...], current: Choice) -> Choice | None:
+    def _if_better(self, taken: tuple[int, ...], current: PairChoice) -> PairChoice | None:
         choice = self.judged(taken)
         return choice if choice.value < current.value - 1e-9 else None
 

@@ -14,7 +14,7 @@ SETTLED = 0.2  # the relative difference of penalties that are about the same
 
 
 @dataclass(frozen=True)
-class Request:
+class PairRequest:
     """Which pairs are wanted."""
 
     most: int | None = None  # at most; None is the search's own limit

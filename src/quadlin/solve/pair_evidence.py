@@ -7,7 +7,7 @@ import numpy as np
 
 from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import Search
+from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN
 from quadlin.solve.evidence import maximised
 from quadlin.solve.exact import EXACT_COLUMNS
@@ -17,7 +17,7 @@ from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Problem
 
 
-def evidence_beside(search: Search, beside: Beside, ridge: Callable[[], Model]) -> float:
+def evidence_beside(search: RankSearch, beside: Beside, ridge: Callable[[], Model]) -> float:
     """Return the log evidence of a rank, fitted to the rows of a search.
 
     With more parameters than a matrix holds, it is that of ridge regression and the Bayes factor

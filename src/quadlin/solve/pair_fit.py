@@ -6,8 +6,8 @@ import numpy as np
 from scipy.stats import t as student
 
 from quadlin.core.arrays import to_numpy
-from quadlin.solve.pair_choice import Choice
-from quadlin.solve.pair_sums import Columns, Scores
+from quadlin.solve.pair_choice import PairChoice
+from quadlin.solve.pair_sums import RegressionColumns, Scores
 
 Pair = tuple[int, int]
 LEAST_FREEDOM = 0.1
@@ -50,14 +50,14 @@ class PairFit:
     coef: np.ndarray  # (m,), of z_i·z_j
     entry: np.ndarray  # (m,), in which step each entered, from 1
     errors: RobustErrors  # as if the pairs had been given
-    columns: Columns
+    columns: RegressionColumns
     beta: np.ndarray  # of all columns: 1, features, tangent, products
     taken: int  # pairs and blocks
     dof: int  # their parameters
     loss: float  # Σω r², with the penalty
     criterion: float
     at_limit: bool  # whether no more could be taken
-    path: tuple[Choice, ...]  # with the first 0, 1, … of what was taken
+    path: tuple[PairChoice, ...]  # with the first 0, 1, … of what was taken
     exchangeable: tuple[tuple[Pair, Pair, float], ...]  # a pair, one as good, what that costs
     inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
     noise: float  # variance of that of a row of weight 1

@@ -13,7 +13,7 @@ from quadlin.solve.pair_fit import PairFit
 from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_projection import JITTER
 from quadlin.solve.pair_regression import PairRegression
-from quadlin.solve.pair_sums import Columns
+from quadlin.solve.pair_sums import RegressionColumns
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.types import Options
@@ -93,7 +93,7 @@ def _solved(G: np.ndarray, kept: np.ndarray) -> tuple[float, np.ndarray]:
     return float(G[-1, -1] - 2 * G[:-1, -1] @ beta + beta @ G[:-1, :-1] @ beta), beta
 
 
-def stepped(columns: Columns, beta: np.ndarray, size: float = 1.0) -> Model:
+def stepped(columns: RegressionColumns, beta: np.ndarray, size: float = 1.0) -> Model:
     """Return the model moved along the columns' coefficients: M + UHᵀ + HUᵀ, of the same rank.
 
     `size` is how far L goes.

@@ -19,16 +19,16 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import FIRST_RANK, MANY_ROWS, Rival, Search
+from quadlin.solve.automatic import FIRST_RANK, MANY_ROWS, RankSearch, Rival
 from quadlin.solve.pair_choice import SMALLEST, Criterion
-from quadlin.solve.pair_composite import Beside, Composite, Request
+from quadlin.solve.pair_composite import Beside, Composite, PairRequest
 from quadlin.solve.pair_evidence import evidence_beside
 from quadlin.solve.pair_joint import Joint, joined, settled
 from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_screen import WORTH_A_LOOK, Group, Screen
 from quadlin.solve.pair_split import absorbed_pairs
-from quadlin.solve.pair_sums import Columns, FirstLook, ProductMoments, first_look
+from quadlin.solve.pair_sums import FirstLook, ProductMoments, RegressionColumns, first_look
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import MOST_PAIRS, PairSearch
 from quadlin.solve.types import Options
@@ -48,13 +48,13 @@ class Composer:
     options: Options
     n_rows: int  # that are different
     seed: int
-    request: Request
+    request: PairRequest
     fields: Sequence[np.ndarray]
     choose_rank: bool
     penalise: bool  # the products like L, as the penalty was given
     choose_alpha: bool
     refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
-    search: Search  # of the same rows, for what else could be fitted
+    search: RankSearch  # of the same rows, for what else could be fitted
     least_penalty: float = 0.0  # on the products
     noise: float | None = None  # variance of that of a row of weight 1, where it is known
     moments: ProductMoments | None = None
@@ -186,7 +186,7 @@ class Composer:
         By default most rows in which nothing interacts are not walked again.
         """
         none = np.zeros(0, np.int64)
-        columns = Columns(self.units, start.model, np.arange(self.d), False, none, none)
+        columns = RegressionColumns(self.units, start.model, np.arange(self.d), False, none, none)
         look: FirstLook = self.rows.reduce(first_look, columns)
         self.moments, self.start_loss = look.features, look.loss
         screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
@@ -277,7 +277,7 @@ class Composer:
         """Return the log evidence of the rank that is fitted to these rows."""
         n, search = self.n_rows, self.search
         if rows is not self.rows:
-            search = Search(rows, self.units, self.options, n, float(n), self.seed)
+            search = RankSearch(rows, self.units, self.options, n, float(n), self.seed)
         return evidence_beside(search, beside, lambda: self.refit(rows, 0).model)
 
     def _with_given(self, start: Beside) -> Composite:

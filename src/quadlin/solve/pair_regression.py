@@ -11,7 +11,7 @@ from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pair_projection import Penalty, Projected
-from quadlin.solve.pair_sums import Columns, ProductMoments, joint_gram, product_moments
+from quadlin.solve.pair_sums import ProductMoments, RegressionColumns, joint_gram, product_moments
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
@@ -57,7 +57,7 @@ class PairRegression:
         tangent = 0 < k < self.d == len(everything) and self.d * k <= MOST_TANGENT
         nothing = np.zeros(0, np.int64)
         self.rows, self.units = rows, units
-        self.columns = Columns(units, model, features, tangent, nothing, nothing)
+        self.columns = RegressionColumns(units, model, features, tangent, nothing, nothing)
         scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
         self.penalty = Penalty(alpha, scale, *self._fitted())
         if moments is None:

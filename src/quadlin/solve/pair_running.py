@@ -17,7 +17,7 @@ from quadlin.solve.levels import Fields, settled
 from quadlin.solve.pair_joint import Joint, stepped
 from quadlin.solve.pair_part import PairTerms, Parts, whole
 from quadlin.solve.pair_projection import Penalty
-from quadlin.solve.pair_sums import Columns, joint_gram
+from quadlin.solve.pair_sums import RegressionColumns, joint_gram
 
 Pair = tuple[int, int]
 
@@ -78,11 +78,11 @@ class RunningPairs:
         return cls(units, *parts, fit.i, fit.j, fit.entry, gram, (first, second, third))
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> RegressionColumns:
         """Return the columns of the regression."""
         model = Model(self.U, self.s, self.w, self.c, self.free)
         features, i, j = np.arange(self.U.shape[0]), to_numpy(self.i), to_numpy(self.j)
-        return Columns(self.units, model, features, bool(self.U.shape[1]), i, j)
+        return RegressionColumns(self.units, model, features, bool(self.U.shape[1]), i, j)
 
     def sums(self, rows: Rows) -> Array:
         """Return the Gram matrix of new rows: a walk."""

@@ -8,14 +8,13 @@ import numpy as np
 
 from quadlin.core.model import in_units
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Survey, survey
-from quadlin.core.units import Units
-from quadlin.solve.automatic import Search
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.solve.automatic import RankSearch
 from quadlin.solve.choice import Automatic, fit_choosing, search_of
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
-from quadlin.solve.pair_composite import Beside, Composite, Request
+from quadlin.solve.pair_composite import Beside, Composite, PairRequest
 from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_model import Composer
 from quadlin.solve.pair_part import Parts, whole
@@ -47,7 +46,7 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PairOutcome:
     """A fit with pairs, or without where none are worth it."""
 
     state: FitState
@@ -80,7 +79,7 @@ class PairStage:
     """
 
     def __init__(
-        self, plan: Plan, request: Request, rows: Rows, surveyed: Survey, units: Units
+        self, plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, units: Units
     ) -> None:
         self.plan, self.request, self.rows, self.units = plan, request, rows, units
         self.tally, self.weight = surveyed.tally, surveyed.features.weight
@@ -116,18 +115,18 @@ class PairStage:
         )
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> RankSearch:
         """Return the search for a rank, which pairs are compared with."""
         plan = self.plan
         return search_of(self.rows, self.units, plan.options, self.surveyed, plan.seed)
 
-    def alone(self, linear: FitState, options: Options) -> Outcome | None:
+    def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
         composite = self.composer.alone(self._beside(linear, options))
         self.looked = True
         return None if composite is None else self._outcome(composite, linear, options)
 
-    def beside(self, state: FitState, options: Options) -> Outcome:
+    def beside(self, state: FitState, options: Options) -> PairOutcome:
         """Return a fit with pairs beside it, or as it was."""
         composer, composite, rank = self.composer, None, state.model.s.shape[0]
         # Where pairs beside ridge regression are nothing, or worse than all products, those are.
@@ -137,7 +136,7 @@ class PairStage:
             composite = composer.composed(self._beside(state, options))
         if composite is not None:
             return self._outcome(composite, state, options)
-        return Outcome(state, options, self.rows, self._searched())
+        return PairOutcome(state, options, self.rows, self._searched())
 
     def _searched(self) -> Searched:
         composer = self.composer
@@ -165,7 +164,7 @@ class PairStage:
             raise KeyboardInterrupt
         return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)
 
-    def _outcome(self, composite: Composite, state: FitState, options: Options) -> Outcome:
+    def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:
         """Return the state with L + S for M."""
         joint, fields = composite.joint, self.plan.make_units.fields
         model = settled(whole(joint.model, joint.terms), self.units, fields)
@@ -184,12 +183,12 @@ class PairStage:
         share = self.composer.n_rows / self.weight
         alpha = (composite.alpha[0] / share, composite.alpha[1] / share)
         options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
-        return Outcome(state, options, self.rows, self._searched(), joint, share)
+        return PairOutcome(state, options, self.rows, self._searched(), joint, share)
 
 
 def first_stage(
-    plan: Plan, request: Request, rows: Rows, surveyed: Survey, search: bool = True
-) -> tuple[PairStage, Outcome | None]:
+    plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
+) -> tuple[PairStage, PairOutcome | None]:
     """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
     units = plan.make_units(surveyed.features, surveyed.target)
     stage = PairStage(plan, request, rows, surveyed, units)
@@ -201,11 +200,11 @@ def first_stage(
         rows, options, plan.make_units, plan.seed, chooses, None, None, surveyed, stage.search
     )
     if linear.status is Status.interrupted:
-        return stage, Outcome(linear, options, rows)
+        return stage, PairOutcome(linear, options, rows)
     try:
         return stage, stage.alone(linear, options)
     except KeyboardInterrupt:
-        return stage, Outcome(replace(linear, status=Status.interrupted), options, rows)
+        return stage, PairOutcome(replace(linear, status=Status.interrupted), options, rows)
 
 
 def ended(state: FitState) -> bool:
@@ -214,7 +213,7 @@ def ended(state: FitState) -> bool:
 
 
 def refuse_uninformative(
-    request: Request, state: FitState, maker: UnitsMaker, constant: bool = True
+    request: PairRequest, state: FitState, maker: UnitsMaker, constant: bool = True
 ) -> None:
     """Refuse given pairs whose products say nothing that the linear part does not say.
 

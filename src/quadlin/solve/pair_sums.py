@@ -21,7 +21,7 @@ PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
 
 
 @dataclass(frozen=True)
-class Columns:
+class RegressionColumns:
     r"""The columns of a regression: 1, features, tangent directions of L, products.
 
     .. math:: y - f(z) = \beta_0 + \sum_l \beta_l z_l
@@ -45,7 +45,7 @@ class Columns:
         d, k = self.model.U.shape
         return 1 + len(self.features) + (d * k if self.tangent else 0)
 
-    def with_pairs(self, i: Array, j: Array) -> "Columns":
+    def with_pairs(self, i: Array, j: Array) -> "RegressionColumns":
         """Return the columns with other products."""
         return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
 
@@ -125,7 +125,7 @@ class JointGram(Additive):
     gram: Array  # (base + m + 1, m + 1)
 
 
-def product_moments(chunk: Chunk, columns: Columns) -> ProductMoments:
+def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
     """Sum over one chunk."""
 
     return _total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
@@ -141,7 +141,7 @@ def _product_moments(Z: Array, omega: Array) -> ProductMoments:
     )
 
 
-def first_look(chunk: Chunk, columns: Columns) -> FirstLook:
+def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
     """Sum over one chunk: four products of d×n and n×d matrices."""
 
     def of(Z: Array, r: Array, omega: Array) -> FirstLook:
@@ -152,7 +152,7 @@ def first_look(chunk: Chunk, columns: Columns) -> FirstLook:
     return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
 
 
-def joint_gram(chunk: Chunk, columns: Columns, base: bool) -> JointGram:
+def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:
     """Sum over one chunk; with `base` all columns of the matrix, not only those of products."""
 
     def of(A: Array, response: Array, omega: Array) -> JointGram:
@@ -162,7 +162,7 @@ def joint_gram(chunk: Chunk, columns: Columns, base: bool) -> JointGram:
     return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
 
 
-def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Scores:
+def scores(chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array) -> Scores:
     """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
 
     def of(Z: Array, A: Array, response: Array, omega: Array) -> Scores:
@@ -184,7 +184,7 @@ def scores(chunk: Chunk, columns: Columns, beta: Array, inverse: Array) -> Score
 
 
 def left_out_squares(
-    chunk: Chunk, columns: Columns, beta: Array, inverse: Array
+    chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array
 ) -> list[np.ndarray]:
     """Return ωe² of the rows of positive weight; `inverse` is that of the columns' Gram matrix."""
 
@@ -199,7 +199,7 @@ def left_out_squares(
 
 
 def flipped_moments(
-    numbered: tuple[Chunk, Sequence[int]], columns: Columns, beta: Array, salt: int
+    numbered: tuple[Chunk, Sequence[int]], columns: RegressionColumns, beta: Array, salt: int
 ) -> FlippedMoments:
     """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row."""
     chunk, numbers = numbered

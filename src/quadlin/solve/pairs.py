@@ -18,14 +18,14 @@ from quadlin.core.engine import height
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.pair_choice import SMALLEST, Choice, Criterion, Stepwise
+from quadlin.solve.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pair_fit import Pair, PairFit, RobustErrors
 from quadlin.solve.pair_projection import Projected
 from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
-    Columns,
     ProductMoments,
+    RegressionColumns,
     flipped_moments,
     left_out_squares,
     scores,
@@ -192,7 +192,7 @@ class PairSearch(PairRegression):
             args = (*self.regression, salt)
             yield self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
 
-    def _doubtful(self, step: Stepwise, choice: Choice, beta: np.ndarray) -> list[int]:
+    def _doubtful(self, step: Stepwise, choice: PairChoice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
 
         The standard error is that of residuals of fits without the row; it is itself the worse
@@ -212,12 +212,12 @@ class PairSearch(PairRegression):
 
     def _fit(
         self,
-        columns: Columns,
+        columns: RegressionColumns,
         beta: np.ndarray,
         inverse: np.ndarray,
         errors: RobustErrors,
         step: Stepwise,
-        choice: Choice,
+        choice: PairChoice,
         shortlist: Sequence[Group],
         most: int = 0,
     ) -> PairFit:
@@ -257,7 +257,7 @@ class PairSearch(PairRegression):
             self.freedom - choice.dof,
         )
 
-    def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> Columns:
+    def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> RegressionColumns:
         i, j = self._ij(shortlist)
         return self.columns.with_pairs(i[index], j[index])
 

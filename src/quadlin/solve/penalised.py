@@ -18,9 +18,9 @@ from quadlin.core.survey import Tally
 from quadlin.core.units import Units
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_ENTRIES, EXACT_FEATURES, EXACT_ROWS, Alpha, Exact
-from quadlin.solve.many_descents import Factors
+from quadlin.solve.many_descents import SignedFactors
 from quadlin.solve.many_descents import descended as all_descended
-from quadlin.solve.newton import Newton, Table, factors
+from quadlin.solve.newton import CentredTable, Newton, factors
 from quadlin.solve.polish import OnStep, descended
 from quadlin.solve.restarts import FEW, STEPS, Landscape, optima, products_of, products_pay
 from quadlin.solve.types import Options, Problem, Solution
@@ -50,7 +50,7 @@ class Penalised:
         self.rows, self.units, self.options, self.seed = rows, units, options, seed
         self.n_rows, self.weight = tally.counting, tally.weight
         self._starts: dict[Alpha, Model] = {}
-        self._optima: dict[int, list[Factors]] = {}
+        self._optima: dict[int, list[SignedFactors]] = {}
 
     @property
     def d(self) -> int:
@@ -58,9 +58,9 @@ class Penalised:
         return int(self.units.scale.shape[0])
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> CentredTable:
         """Return the rows: one walk."""
-        return Table.of(self.rows, self.units)
+        return CentredTable.of(self.rows, self.units)
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -87,7 +87,7 @@ class Penalised:
             ends = self._many(landscape, rank)
         return landscape.model(min(ends, key=lambda f: f.loss), self.units)
 
-    def _many(self, landscape: Landscape, rank: int) -> list[Factors]:
+    def _many(self, landscape: Landscape, rank: int) -> list[SignedFactors]:
         rng = np.random.default_rng(self.seed)
         return _different(optima(landscape, rank, self.options.psd, rng))
 
@@ -131,7 +131,7 @@ def fit_penalised(
     return solution, sharpened(white) if isinstance(white, Full) else white
 
 
-def _different(sorted_optima: list[Factors]) -> list[Factors]:
+def _different(sorted_optima: list[SignedFactors]) -> list[SignedFactors]:
     """Return optima of different losses."""
     kept = sorted_optima[:1]
     for f in sorted_optima[1:]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from quadlin.core.rows import Walks
 from quadlin.metrics import signal_error
-from quadlin.solve.levenberg import Linearised
+from quadlin.solve.levenberg import LinearisedResidual
 from quadlin.solve.measurements import Measurements, conditioned
 from quadlin.solve.robust import weighted_median
 from quadlin.solve.search import Effort, best_of
@@ -56,10 +56,10 @@ class PhaseProblem:
         """Return the count of products with A."""
         return self.measure.counter
 
-    def linearise(self, v: np.ndarray) -> Linearised:
+    def linearise(self, v: np.ndarray) -> LinearisedResidual:
         r"""Return :math:`|p|^2 - y`, p = ABv, and its derivative 2 Re(p̄ ∘ ABh)."""
         p = self.measure.forward(v)
-        return Linearised(
+        return LinearisedResidual(
             squared(p) - self.y,
             lambda h: 2 * (p.conj() * self.measure.forward(h)).real,
             lambda u: 2 * self.measure.adjoint(p * u),

@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from quadlin.core.arrays import Array, lead, moved, namespace, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.units import Units
-from quadlin.solve.evidence import Gram
+from quadlin.solve.evidence import ColumnGram
 from quadlin.solve.exact import Alpha
 from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.tangent_gram import Basis, TangentGram
@@ -90,7 +90,7 @@ class ProductGram:
             return np.eye(self.d)
         return np.asarray(np.linalg.qr(U, mode="complete")[0])
 
-    def lifted(self, U: np.ndarray, gram: Gram, alpha: Alpha) -> np.ndarray:
+    def lifted(self, U: np.ndarray, gram: ColumnGram, alpha: Alpha) -> np.ndarray:
         """Return the M of the tangent space at U that solves its linear model."""
         k, W, C = U.shape[1], self._basis(U), np.zeros((self.d, self.d))
         theta = gram.solved(np.log(np.maximum(alpha, 1e-300)))[self.d :]

@@ -20,7 +20,7 @@ from quadlin.solve.types import Options
 
 HELD_OUT = 0.2  # of the rows, for `choose_rank`
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
-ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows a feature for each, and at most
+ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and at most
 LOOSE_TOL = 1e-3
 NOTHING_LEFT = 1e-9  # of the target's variance
 ROUNDED = 100.0  # times the smallest loss there is
@@ -55,7 +55,7 @@ def choose_rank(
     rng : Generator
         Draws the rows held out and the start.
     max_rank : int or None
-        The generous rank; None takes a third of the rows a feature, at most 16.
+        The generous rank; None takes a third of the rows per feature, at most 16.
 
     Returns
     -------
@@ -65,14 +65,14 @@ def choose_rank(
     Notes
     -----
     Passes: those of one fit of the generous rank and some ten for each rank tested. Memory: that of
-    the fit, and a number a row.
+    the fit, and one number per row.
 
     Examples
     --------
     >>> from quadlin.datasets import make_second_order
     >>> from quadlin.core.chunks import MemorySource
     >>> from quadlin.core.rows import Rows
-    >>> from quadlin.core.standardise import UnitsMaker
+    >>> from quadlin.core.units import UnitsMaker
     >>> from quadlin.core.survey import moments_of
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)
     >>> rows = Rows.of(MemorySource(data.X, data.y))

@@ -19,7 +19,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.exact import EXACT_COLUMNS, Exact
-from quadlin.solve.many_descents import Factors, descended, residuals
+from quadlin.solve.many_descents import SignedFactors, descended, residuals
 from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Options, Problem
 
@@ -95,12 +95,12 @@ class Landscape:
         r: np.ndarray = residuals(self, L[None], signs[None])[0]
         return r
 
-    def factors(self, L: np.ndarray, signs: np.ndarray) -> Factors:
+    def factors(self, L: np.ndarray, signs: np.ndarray) -> SignedFactors:
         """Return factors with their loss."""
         r = self.residual(L, signs)
-        return Factors(L, signs, float(r @ r))
+        return SignedFactors(L, signs, float(r @ r))
 
-    def again(self, optima: Sequence[Factors]) -> list[Factors]:
+    def again(self, optima: Sequence[SignedFactors]) -> list[SignedFactors]:
         """Return factors of another landscape with their losses in this one."""
         return [self.factors(f.L, f.signs) for f in optima]
 
@@ -112,15 +112,15 @@ class Landscape:
         M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
         return M
 
-    def slope_of_loss(self, f: Factors) -> np.ndarray:
+    def slope_of_loss(self, f: SignedFactors) -> np.ndarray:
         """Return half the gradient of the loss by M, a symmetric matrix."""
         return np.tensordot(self.residual(f.L, f.signs), self.slope, axes=1)
 
-    def descended(self, f: Factors, steps: int) -> Factors:
+    def descended(self, f: SignedFactors, steps: int) -> SignedFactors:
         """Take Levenberg–Marquardt steps until they gain next to nothing."""
         return descended(self, [f], steps)[0]
 
-    def model(self, f: Factors, units: Units) -> Model:
+    def model(self, f: SignedFactors, units: Units) -> Model:
         """Return the factors as a model, with the best linear parts."""
         xp = namespace(units.scale)
         M = (f.L * f.signs) @ f.L.T
@@ -182,7 +182,7 @@ def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
 
 def starts(
     landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
-) -> list[Factors]:
+) -> list[SignedFactors]:
     """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
     d, factors = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
@@ -198,7 +198,7 @@ def starts(
     return factors
 
 
-def swapped(landscape: Landscape, f: Factors, psd: bool) -> Factors:
+def swapped(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
     """Replace one component by the direction the residual asks for, while that helps."""
     k = len(f.signs)
     for _ in range(SWAPS):
@@ -237,7 +237,9 @@ def products_pay(n_rows: float, d: int) -> bool:
     return d <= FEW and n_rows * p**2 <= GRAM_WORK
 
 
-def optima(landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator) -> list[Factors]:
+def optima(
+    landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator
+) -> list[SignedFactors]:
     """Return the best optima that many starts lead to, the very best first."""
     many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
     tries = descended(landscape, many, TRIAL_STEPS)

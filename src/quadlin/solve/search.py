@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from quadlin.core.rows import Walks
-from quadlin.solve.levenberg import Linearised, Place, levenberg
+from quadlin.solve.levenberg import LinearisedResidual, Place, levenberg
 from quadlin.solve.robust import BEND, MAD, ROUNDING, weighted_median
 from quadlin.solve.types import Record, Status
 
@@ -16,7 +16,7 @@ GIVEN_UP = 1e-3  # a gain from which a start is not worth another step until it 
 FAR, ROUNDS, SETTLED = 10.0, 100, 1e-3  # of Huber's loss, as in `robust`
 
 
-class Problem(Protocol):
+class SearchProblem(Protocol):
     """Residuals f(z) − y that can be linearised, and what they weigh."""
 
     @property
@@ -25,7 +25,7 @@ class Problem(Protocol):
     def weight(self) -> np.ndarray: ...  # noqa: D102
     @property
     def walks(self) -> Walks: ...  # noqa: D102
-    def linearise(self, z: np.ndarray) -> Linearised: ...  # noqa: D102
+    def linearise(self, z: np.ndarray) -> LinearisedResidual: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Search:
+class StartEnd:
     """Where one start led to."""
 
     z: np.ndarray
@@ -51,10 +51,10 @@ class Search:
 
 def best_of(
     starts: Iterator[np.ndarray],
-    problem: Problem,
+    problem: SearchProblem,
     effort: Effort,
     same: Callable[[np.ndarray, np.ndarray], bool],
-) -> Search:
+) -> StartEnd:
     """Search from one start after the other and return the best search.
 
     Ends at an exact solution, when a second start leads to the best optimum so far, or after
@@ -63,7 +63,7 @@ def best_of(
     """
     search = huber if effort.robust else least_squares
     brief = replace(effort, tol=max(effort.tol, GIVEN_UP))
-    best: Search | None = None
+    best: StartEnd | None = None
     agreed = effort.n_starts == 1
     try:
         for _ in range(effort.n_starts):
@@ -83,14 +83,14 @@ def best_of(
     return best if agreed or best.exact else replace(best, status=Status.ambiguous)
 
 
-def _continued(first: Search, then: Search) -> Search:
+def _continued(first: StartEnd, then: StartEnd) -> StartEnd:
     """Return the second search with the path of both."""
     steps = first.history[-1].step
     more = (replace(record, step=steps + record.step) for record in then.history[1:])
     return replace(then, history=(*first.history, *more))
 
 
-def least_squares(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
+def least_squares(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
     """Go to the optimum of Σ ω r²."""
     total, weight = float(np.sum(problem.weight)), problem.weight
     eps = float(np.finfo(z.dtype).eps)
@@ -102,7 +102,7 @@ def least_squares(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
         try:
             place = next(method)
         except StopIteration as end:
-            return Search(place.z, place.loss, place.loss <= nothing, end.value, tuple(history))
+            return StartEnd(place.z, place.loss, place.loss <= nothing, end.value, tuple(history))
         history.append(Record(len(history), problem.walks.rounded, place.loss / total))
 
 
@@ -110,7 +110,7 @@ def least_squares(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
 class Bounded:
     """A problem whose targets were moved and whose rows were weighted anew."""
 
-    base: Problem
+    base: SearchProblem
     y: np.ndarray
     weight: np.ndarray
 
@@ -119,13 +119,13 @@ class Bounded:
         """Return the walks over the rows of the problem."""
         return self.base.walks
 
-    def linearise(self, z: np.ndarray) -> Linearised:
+    def linearise(self, z: np.ndarray) -> LinearisedResidual:
         """Return the residual f(z) − y of the moved targets."""
         near = self.base.linearise(z)
         return replace(near, residual=near.residual + (self.base.y - self.y))
 
 
-def huber(problem: Problem, z: np.ndarray, effort: Effort) -> Search:
+def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
     """Go to the optimum of Huber's loss by reweighted least squares, as `robust` does.
 
     Searches are compared by Σ ω|r|, for each has a scale of its own.

@@ -18,7 +18,7 @@ from quadlin.core.engine import Additive, folded
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
-from quadlin.solve.evidence import Gram, Kernel
+from quadlin.solve.evidence import ColumnGram, RowKernel
 from quadlin.solve.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
 from quadlin.solve.types import Options
 
@@ -151,14 +151,14 @@ class TangentGram:
         first = np.zeros(int(self.options.fit_intercept))
         return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
 
-    def centred(self, weight: float) -> Gram:
+    def centred(self, weight: float) -> ColumnGram:
         """Return what the evidence needs, the intercept taken out."""
         G = self.products
         if self.options.fit_intercept:
             G = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0]
             weight = max(weight - 1, 1.0)  # rows that are all the same leave nothing over
         sizes = [size for size, _ in self.groups if size] or [0]
-        return Gram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
+        return ColumnGram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
 
 
 def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> TangentGram:
@@ -168,10 +168,10 @@ def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> Tangen
     return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options)
 
 
-def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[Kernel, Array]:
+def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[RowKernel, Array]:
     """Return the model of all products by the products of rows, and the rows: one pass, O(n²)."""
     exact, d = Exact(rows, units, n_rows, linear=False), units.scale.shape[0]
     y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
     kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
     shares = to_numpy(exact.share)
-    return Kernel(kernels, y, shares, max(weight - 1, 1.0), [d, d * (d + 1) // 2]), exact.Z
+    return RowKernel(kernels, y, shares, max(weight - 1, 1.0), [d, d * (d + 1) // 2]), exact.Z

@@ -29,7 +29,6 @@ from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.whitening import Covariance
 from quadlin.storage.atomic import atomic_write, require_regular_file
-from quadlin.storage.frames import FrameError, read_frame, write_frame
 from quadlin.storage.identity import (
     START_AGAIN,
     CheckpointError,
@@ -37,6 +36,7 @@ from quadlin.storage.identity import (
     identity_of,
     refuse_other_fit,
 )
+from quadlin.storage.records import FrameError, read_frame, write_frame
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError

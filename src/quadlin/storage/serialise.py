@@ -19,11 +19,10 @@ import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.model import Model
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.fields import Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState

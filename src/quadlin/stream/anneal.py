@@ -8,7 +8,7 @@ more let it vanish, and the one of the right sign grow.
 from dataclasses import replace
 
 from quadlin.core.model import Model, tied, with_rank
-from quadlin.core.standardise import UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.moment_estimates import OVERSAMPLING
 from quadlin.solve.tangent import averaged_step

@@ -17,10 +17,9 @@ from quadlin.core.model import (
 )
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.survey import moments_of
-from quadlin.core.units import Units, watchful_scale
+from quadlin.core.units import Units, UnitsMaker, watchful_scale
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled

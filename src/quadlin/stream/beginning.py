@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quadlin.core.chunks import Chunk
-from quadlin.core.standardise import UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Options
 from quadlin.solve.whitening import Identity, covariance

@@ -9,8 +9,7 @@ from dataclasses import replace
 from math import sqrt
 
 from quadlin.core.model import Model
-from quadlin.core.standardise import UnitsMaker
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import Linearised
 from quadlin.solve.types import Options, Record, loss_unit, usual_curvature

@@ -2,7 +2,7 @@
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.messages import Message, Option
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.types import Options
 
 NUMBERS = (
@@ -61,7 +61,7 @@ def refuse_with_strict(options: Options) -> None:
             )
 
 
-def refuse_pairs_with_strict(pairs: Request) -> None:
+def refuse_pairs_with_strict(pairs: PairRequest) -> None:
     """Refuse pairs that were asked for where there is no room for their matrix."""
     if pairs.asked:
         raise ValueError(

@@ -9,14 +9,14 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import moments_of, survey
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import fit_choosing
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pair_stage import (
-    Outcome,
+    PairOutcome,
     Plan,
     ended,
     first_stage,
@@ -36,7 +36,7 @@ class PairPending(Additive):
     target: Moments
 
 
-def first_with_pairs(rows: Rows, plan: Plan, request: Request) -> tuple[FitState, Options]:
+def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitState, Options]:
     """Fit the rows of a first batch with pairs, as far as there are some; also return the options.
 
     The state has a regression that goes on with the pairs where all its parameters fit into a
@@ -48,7 +48,7 @@ def first_with_pairs(rows: Rows, plan: Plan, request: Request) -> tuple[FitState
         search = stage.search if stage.looked else None
         args = (plan.options, plan.make_units, plan.seed, plan.automatic)
         state, options = fit_choosing(rows, *args, surveyed=surveyed, search=search)
-        outcome = Outcome(state, options, rows)
+        outcome = PairOutcome(state, options, rows)
         if not ended(state) and stage.possible:
             refuse_uninformative(request, state, plan.make_units, constant=False)
             outcome = stage.beside(state, options)
@@ -61,7 +61,7 @@ def first_with_pairs(rows: Rows, plan: Plan, request: Request) -> tuple[FitState
     return state, replace(outcome.options, rank=int(model.s.shape[0]))
 
 
-def _notes(outcome: Outcome) -> PairNotes | None:
+def _notes(outcome: PairOutcome) -> PairNotes | None:
     searched, joint = outcome.searched, outcome.joint
     if searched is None:
         return None

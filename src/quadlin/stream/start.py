@@ -16,9 +16,9 @@ from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, in_units, tied
 from quadlin.core.moments import Moments
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.sums import Sums
 from quadlin.core.survey import surveyed
+from quadlin.core.units import UnitsMaker
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled

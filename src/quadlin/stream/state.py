@@ -8,11 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.losses import LINKED
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import HIERARCHIES
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
@@ -20,7 +20,7 @@ from quadlin.stream.buffer import Buffer
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
-from quadlin.stream.verdict import Verdict
+from quadlin.stream.verdict import StreamVerdict
 
 LARGEST_WEIGHT = 1e150  # its square is a number too
 
@@ -68,9 +68,9 @@ class StreamState:
     strict: bool = False
     start: Start | None = None  # of a strict stream that has no first model yet
     since: float = 0.0
-    verdict: Verdict | None = None
+    verdict: StreamVerdict | None = None
     proven: bool = False
-    pairs: Request | None = None
+    pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
 
 

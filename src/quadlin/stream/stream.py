@@ -12,13 +12,13 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import Tally
+from quadlin.core.units import UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.pair_composite import Request
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
 from quadlin.solve.types import Options, Status
 from quadlin.stream.anneal import annealed_model
@@ -29,7 +29,7 @@ from quadlin.stream.label_start import as_log_odds
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import RowSample, capacity
 from quadlin.stream.start import Stage, Start, judged, stands_out
-from quadlin.stream.verdict import Verdict, first_verdict, trusted, verdict_of
+from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
 FIXED = Automatic()  # nothing is left to choose
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
@@ -67,7 +67,7 @@ class Stream(Beginning):
         state: FitState | None = None,
         automatic: Automatic = FIXED,
         strict: bool = False,
-        pairs: Request | None = None,
+        pairs: PairRequest | None = None,
     ) -> None:
         self.options = options  # with what was chosen, once the first batch is complete
         self.automatic = automatic  # what the first batch has to choose
@@ -84,7 +84,9 @@ class Stream(Beginning):
         self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
         self.pair_pending: PairPending | None = None  # the same of a stream with pairs
-        self.verdict: Verdict | None = None  # of rows before they were learned, on the steps so far
+        self.verdict: StreamVerdict | None = (
+            None  # of rows before they were learned, on the steps so far
+        )
         self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
         most = capacity(len(make_units.names))
@@ -276,7 +278,7 @@ class Stream(Beginning):
             return False
         return self.proven or state.before is not None
 
-    def _judged(self, learned: FitState) -> Verdict | None:
+    def _judged(self, learned: FitState) -> StreamVerdict | None:
         """Return the verdict with that of the rows that wait, on the model before they count.
 
         Rows that undo a step have nothing to say of the model before it.

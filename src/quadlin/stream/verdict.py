@@ -21,27 +21,27 @@ LIMIT = 10.0  # times the constant's loss, at most, is what the rows of one batc
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StreamVerdict:
     """Sums over rows that were not learned yet, in the user's units; recent rows count more."""
 
     model: float  # Σω l(f)
     constant: float  # Σω l(c₀)
     slope: float  # ½ dΣω l(f_θ)/dθ at θ = 1
 
-    def __add__(self, other: "Verdict") -> "Verdict":
-        return Verdict(
+    def __add__(self, other: "StreamVerdict") -> "StreamVerdict":
+        return StreamVerdict(
             self.model + other.model, self.constant + other.constant, self.slope + other.slope
         )
 
-    def limited(self) -> "Verdict":
+    def limited(self) -> "StreamVerdict":
         """Return the same, but no more than so much worse: one wild row is no verdict."""
         kept = min(1.0, LIMIT * self.constant / self.model) if self.model > 0 else 1.0
-        return Verdict(kept * self.model, self.constant, kept * self.slope)
+        return StreamVerdict(kept * self.model, self.constant, kept * self.slope)
 
-    def faded(self, share: float) -> "Verdict":
+    def faded(self, share: float) -> "StreamVerdict":
         """Return the same with a share of its weight taken off."""
         kept = 1 - share
-        return Verdict(kept * self.model, kept * self.constant, kept * self.slope)
+        return StreamVerdict(kept * self.model, kept * self.constant, kept * self.slope)
 
     @property
     def theta(self) -> float:
@@ -58,14 +58,16 @@ def constant_of(units: Units, loss: str) -> float:
     return 0.0 if loss == "squared" else units.target.centre
 
 
-def first_verdict(state: FitState, loss: str) -> Verdict:
+def first_verdict(state: FitState, loss: str) -> StreamVerdict:
     """Return the verdict of the rows that a state was fitted to: they find it an optimum."""
     mean_loss = state.history[-1].loss
     constant = _constant_loss(state.target, state.units, loss)
-    return Verdict(mean_loss * state.target.weight, constant, 0.0)
+    return StreamVerdict(mean_loss * state.target.weight, constant, 0.0)
 
 
-def verdict_of(sums: Sums, target: Moments, state: FitState, new: Units, loss: str) -> Verdict:
+def verdict_of(
+    sums: Sums, target: Moments, state: FitState, new: Units, loss: str
+) -> StreamVerdict:
     """Return what the sums of new rows at a model say of it; `new` are the units with them.
 
     Of a walk that is the model that steps are taken from, which is no better than the mean.
@@ -82,7 +84,7 @@ def verdict_of(sums: Sums, target: Moments, state: FitState, new: Units, loss: s
     slope = level * p0 + float(model.w @ sums.p1[:, 0] + quadratic)
     unit = loss_unit(loss, units)
     constant = _constant_loss(target, new, loss)
-    return Verdict(unit * sums.loss, constant, unit * slope).limited()
+    return StreamVerdict(unit * sums.loss, constant, unit * slope).limited()
 
 
 def _constant_loss(target: Moments, units: Units, loss: str) -> float:
@@ -92,7 +94,7 @@ def _constant_loss(target: Moments, units: Units, loss: str) -> float:
     return loss_unit(loss, units) * target.weight * constant_deviance(mean, units.target.centre)
 
 
-def trusted(state: FitState, verdict: Verdict | None, loss: str) -> FitState:
+def trusted(state: FitState, verdict: StreamVerdict | None, loss: str) -> FitState:
     """Return the state with its model shortened towards the constant, as far as rows ask for it."""
     theta = 1.0 if verdict is None else verdict.theta
     if theta == 1:

@@ -1,4 +1,4 @@
-"""Where exact recovery begins, over rows a parameter and rank: our fits beside L-BFGS."""
+"""Where exact recovery begins, over rows per parameter and rank: our fits beside L-BFGS."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ EXACT = 1e-6  # test NMSE
 START = 0.1  # size of the random factors, beside those of the truth
 LBFGS_STEPS = 1000  # a loss and a gradient each, as many passes as the polished fit may take
 HALF = 0.5
-# d, ranks, rows a parameter, seeds
+# d, ranks, rows per parameter, seeds
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[float, ...], int]] = {
     "tiny": (12, (1, 2), (1.0, 3.0), 1),
     "quick": (24, (1, 3, 6), (1.0, 1.3, 1.7, 2.2, 3.0), 2),

@@ -8,10 +8,10 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.cells import Cells
+from quadlin.solve.grid import Cells
 from quadlin.solve.types import Options
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.together import Together
+from quadlin.core.shared_walks import Together
 
 
 def total(chunk):

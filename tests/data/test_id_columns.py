@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk
-from quadlin.data.codes import code_columns
+from quadlin.data.id_columns import code_columns
 
 
 def looks_like_codes(x, y, name="v"):

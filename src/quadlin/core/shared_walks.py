@@ -18,7 +18,7 @@ class Abandoned(BaseException):
     """Ends a solver that waits for a walk that will not be taken."""
 
 
-class Request(NamedTuple):
+class WalkRequest(NamedTuple):
     """A sum that a solver asks for."""
 
     fn: Callable[..., Any]
@@ -59,7 +59,7 @@ class Together:
         """Return what the solvers return; each sums over its own view."""
         if len(solvers) < 2 or self.rows.journal is not None:
             return [solve() for solve in solvers]
-        asked: SimpleQueue[tuple[int, Request | None]] = SimpleQueue()
+        asked: SimpleQueue[tuple[int, WalkRequest | None]] = SimpleQueue()
         answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in solvers]
         results: dict[int, T] = {}
         errors: dict[int, BaseException] = {}
@@ -90,11 +90,11 @@ class Together:
     def _answer(
         self,
         busy: set[int],
-        asked: "SimpleQueue[tuple[int, Request | None]]",
+        asked: "SimpleQueue[tuple[int, WalkRequest | None]]",
         answers: Sequence["SimpleQueue[Any]"],
     ) -> None:
         """Take a walk whenever every solver that is still at work waits for one."""
-        waiting: dict[int, Request] = {}
+        waiting: dict[int, WalkRequest] = {}
         while busy:
             i, request = asked.get()
             if request is None:
@@ -107,7 +107,7 @@ class Together:
                     answers[j].put(answer)
                 waiting = {}
 
-    def walk(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def walk(self, requests: Sequence[WalkRequest]) -> Sequence[Any]:
         """Return the sums of some requests: one walk."""
         self.rows.counter.count += 1
         per_row = PerRow(tuple(request.per_row for request in requests))
@@ -128,7 +128,10 @@ class Seat:
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
-        request, queues = Request(fn, params, per_row), getattr(self.together.place, "queues", None)
+        request, queues = (
+            WalkRequest(fn, params, per_row),
+            getattr(self.together.place, "queues", None),
+        )
         if queues is None:
             alone: T | None = self.together.walk([request])[0]
             return alone
@@ -165,7 +168,7 @@ class Answers:
         return Answers([a + b for a, b in zip(self.parts, other.parts, strict=True)])
 
 
-def _answers(pair: tuple[Any, tuple[Any, ...]], requests: Sequence[Request]) -> Answers:
+def _answers(pair: tuple[Any, tuple[Any, ...]], requests: Sequence[WalkRequest]) -> Answers:
     chunk, values = pair
     return Answers(
         [

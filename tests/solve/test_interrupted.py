@@ -9,10 +9,10 @@ from sklearn.linear_model import Ridge
 
 from quadlin import SecondOrderRegressor, Status, open_source
 from quadlin.core.rows import Rows
-from quadlin.core.standardise import UnitsMaker
 from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.candidates import Candidates
-from quadlin.solve.so_far import best_so_far
+from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.types import Options
 
 D = 40  # too many features for all products in one walk
