@@ -14,6 +14,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.pair_choice import Criterion, Stepwise
+from quadlin.solve.pair_projection import inverse_of
 from quadlin.solve.pair_sums import (
     RegressionColumns,
     flipped_moments,
@@ -400,3 +401,29 @@ def test_products_with_either_level_of_two_explain_the_same_and_the_first_is_tak
     losses = [float(np.linalg.lstsq(A, y)[1][0]) for A in (base, full)]
     told = [step.loss for step in fit.path]
     assert told[1] / told[0] == pytest.approx(losses[1] / losses[0], rel=1e-9)
+
+
+def test_what_pairs_leave_is_nothing_or_something_that_all_products_could_explain():
+    X, y, _ = planted(800, 20, 3, 0.5, 0)
+    rows, units = in_memory(X, y)
+    search = PairSearch(rows, units)
+    search.run()
+    assert search.leaves_nothing()
+    # A full quadratic part of half of the noise: t² of 210 products sum to about twice 210.
+    rng = np.random.default_rng(1)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    M = np.triu(rng.standard_normal((20, 20))) * 0.35 / np.sqrt(210)
+    rows, units = in_memory(X, y + np.einsum("ni,ij,nj->n", Z, M, Z))
+    search = PairSearch(rows, units)
+    search.run(3)
+    assert not search.leaves_nothing()
+
+
+def test_the_inverse_of_columns_that_explain_each_other_is_that_on_their_span():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((30, 4))
+    A = np.column_stack([A, A[:, 0] + A[:, 1]])
+    A /= np.sqrt(np.sum(A * A, axis=0))
+    np.testing.assert_allclose(inverse_of(A.T @ A), np.linalg.pinv(A.T @ A), atol=1e-8)
+    whole = A[:, :4].T @ A[:, :4]
+    np.testing.assert_allclose(inverse_of(whole), np.linalg.inv(whole), rtol=1e-10)
