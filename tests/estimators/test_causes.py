@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import RidgeCV
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.datasets import make_second_order
@@ -94,3 +96,31 @@ def test_a_fit_that_ran_out_of_passes_is_not_told_to_take_more_steps():
         model.fit(X, rng.standard_normal(300))
     text = str(caught[-1].message)
     assert ("max_iter" in text) == text.startswith("out_of_steps")
+
+
+def test_pairs_of_few_rows_do_not_keep_a_low_rank_from_being_tried():
+    # 250 rows, 1,830 products of features with common causes: a pair looks good beside a true
+    # rank of 2, and the rows are too few to tell that something is left.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2250, 60)) + 2 * rng.standard_normal((2250, 3)) @ rng.standard_normal(
+        (3, 60)
+    )
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    U = np.linalg.qr(rng.standard_normal((60, 2)))[0]
+    linear, quadratic = Z @ rng.standard_normal(60), (Z @ U) ** 2 @ [1.0, -1.0]
+    f = linear / linear.std() + quadratic / quadratic.std()
+    y = f + 0.6 * rng.standard_normal(2250)
+    model = SecondOrderRegressor(random_state=0).fit(X[:250], y[:250])
+    low_rank = SecondOrderRegressor(pairs=None, random_state=0).fit(X[:250], y[:250])
+    assert model.rank_ == low_rank.rank_ > 0
+    assert model.score(X[250:], y[250:]) > low_rank.score(X[250:], y[250:]) - 0.01
+
+
+def test_products_that_most_rows_confirm_are_taken():
+    # 100 flowers, 4 features: what products save is 1.1 standard errors of itself.
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(150)
+    X, y = X[order], y[order].astype(float)
+    model = SecondOrderRegressor(random_state=0).fit(X[:100], y[:100])
+    ridge = RidgeCV(np.logspace(-4, 4, 17)).fit(X[:100], y[:100])
+    assert model.score(X[100:], y[100:]) > ridge.score(X[100:], y[100:]) + 0.02

@@ -170,3 +170,20 @@ def test_cross_validation_scores_each_rank_as_its_own_predictions():
         alone = SecondOrderRegressor(rank, alpha=1.0, random_state=0).fit(X[train], DATA.y[train])
         error = np.mean((alone.predict(X[test]) - DATA.y[test]) ** 2)
         assert -scores == pytest.approx(error, rel=0.01)
+
+
+def test_rows_just_outside_of_few_training_rows_are_held_without_a_warning():
+    # With two rows per parameter features are trusted for a tenth of their range beyond it, where
+    # a twentieth of new rows lie: they are held, and nobody needs to be told.
+    data = make_second_order(100, 10, rank=4, noise=1.0, n_test=500, random_state=0)
+    model = SecondOrderRegressor(4, alpha=10.0, random_state=0).fit(data.X, data.y)
+    high = data.X.max(axis=0)
+    near = np.repeat(data.X[:1], 2, axis=0)
+    near[0], near[1] = high + 0.5 * np.ptp(data.X, axis=0), high + 0.9 * np.ptp(data.X, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, other = model.predict(near)
+    assert one == pytest.approx(other, rel=1e-12)
+    assert model.extrapolates(near).all()
+    with pytest.warns(UserWarning, match="1 row lies far outside"):
+        model.predict(high[None, :] + 1.1 * np.ptp(data.X, axis=0))

@@ -417,6 +417,11 @@ def test_what_pairs_leave_is_nothing_or_something_that_all_products_could_explai
     search = PairSearch(rows, units)
     search.run(3)
     assert not search.leaves_nothing()
+    # Of fewer rows than twice the products the sum says nothing.
+    rows, units = in_memory(X[:400], y[:400])
+    search = PairSearch(rows, units)
+    search.run()
+    assert not search.leaves_nothing()
 
 
 def test_the_inverse_of_columns_that_explain_each_other_is_that_on_their_span():

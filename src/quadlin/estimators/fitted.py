@@ -1,7 +1,7 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,17 +92,28 @@ class Fitted:
         """Return how far features are trusted; None for a model of an old file."""
         state, stream = self.state, self.stream
         parameters = state.n_parameters(stream.options)
-        rank = int(state.model.s.shape[0])
-        return trusted_range(state.features, rank, stream.n_rows / max(1, parameters))
+        return trusted_range(state.features, self._rank, stream.n_rows / max(1, parameters))
 
-    @unflagged
+    @property
+    def far_bounds(self) -> tuple[Array, Array] | None:
+        """Return beyond what values are far outside, however many rows the model had."""
+        return trusted_range(self.state.features, self._rank, inf)
+
+    @property
+    def _rank(self) -> int:
+        return int(self.state.model.s.shape[0])
+
     def outside(self, X: Array) -> Array:
         """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
+        return self._beyond(X, self.bounds)
+
+    @unflagged
+    def _beyond(self, X: Array, bounds: tuple[Array, Array] | None) -> Array:
         xp, n = namespace(X), X.shape[0]
-        if self.bounds is None:
+        if bounds is None:
             device = None if issparse(X) else X.device
             return xp.zeros(n, dtype=xp.bool, device=device)
-        low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
+        low, high = (xp.astype(bound, X.dtype) for bound in bounds)
         if not issparse(X):
             return xp.any((low > X) | (high < X), axis=1)
         beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
@@ -117,7 +128,7 @@ class Fitted:
 
     @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
-        """Return rows with each feature within its bounds, and how many rows had to be changed.
+        """Return rows with each feature within its bounds, and how many rows lie far outside.
 
         Rows of an exact model are left as they are.
         """
@@ -128,11 +139,15 @@ class Fitted:
         if issparse(X):
             data = np.clip(X.data, low[X.indices], high[X.indices])
             same = np.array_equal(data, X.data)
-            return (X, 0) if same else (with_data(X, data), int(self.outside(X).sum()))
+            return (
+                (X, 0)
+                if same
+                else (with_data(X, data), int(self._beyond(X, self.far_bounds).sum()))
+            )
         if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
             return X, 0
-        changed = int(xp.count_nonzero(self.outside(X)))
-        return xp.minimum(xp.maximum(X, low), high), changed
+        far = int(xp.count_nonzero(self._beyond(X, self.far_bounds)))
+        return xp.minimum(xp.maximum(X, low), high), far
 
     @unflagged
     def predict(self, X: Array, clip: bool = True) -> Array:

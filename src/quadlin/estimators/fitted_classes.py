@@ -61,7 +61,7 @@ class FittedClasses:
         return self.curved.outside(X)
 
     def clipped(self, X: Array) -> tuple[Array, int]:
-        """Return rows with each feature within its bounds, and how many rows had to be changed."""
+        """Return rows with each feature within its bounds, and how many lie far outside."""
         return self.curved.clipped(X)
 
     def log_odds(self, X: Array) -> Array:

@@ -102,7 +102,7 @@ class Predicting(Explaining):
     def _blocks(self, X: Any, method: str) -> Iterator[tuple[Array, Array]]:
         """Yield rows block by block, as they are and as they are predicted.
 
-        `method` is named in errors. At the end there is a warning of rows held at a bound.
+        `method` is named in errors. At the end there is a warning of rows far outside.
         """
         check_is_fitted(self)
         fitted, outside = self.fitted_, 0
@@ -129,13 +129,13 @@ class Predicting(Explaining):
 
 
 def _warn_outside(count: int) -> None:
-    """Warn of rows whose features are held at a bound, if there are any."""
+    """Warn of rows that lie far outside the training rows, if there are any."""
     if count:
         warn(
             Message(
                 "{count} {rows} far outside the range of the training rows; the features in "
-                "question are held as near to it as rows per parameter ask for. `extrapolates` "
-                "tells which rows, and {free} predicts them as they are.",
+                "question are held nearer to it. `extrapolates` tells which rows are held, and "
+                "{free} predicts them as they are.",
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
                 free=Option("extrapolation", "free"),

@@ -22,7 +22,7 @@ from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
-from quadlin.solve.leave_one_out import CLEARLY, surely_less
+from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
@@ -44,7 +44,7 @@ class Rival:
     merit: float  # log evidence, less what it must have in advance
     left_out_squares: np.ndarray  # ωe² of each row when it is left out, of the standardised target
     parameters: int
-    looked: float = 0.0  # log of the number of pairs that they were chosen among
+    looked: float = 0.0  # log of the number of products that they were chosen among
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ class RankSearch(Candidates):
         ridge, products = self.sized(ridge), self.sized(products)
         if self.left_out(products) >= (1 - against) * self.left_out(ridge):
             return ridge
-        sure = surely_less(self.left_out_squares(products), self.left_out_squares(ridge))
-        return products if sure else ridge
+        likely = surely_less(*map(self.left_out_squares, (products, ridge)), LIKELY)
+        return products if likely else ridge
 
     def many_rows(self, candidate: Candidate) -> bool:
         """Tell whether so many rows say how much to fit that the evidence needs no check."""
@@ -234,7 +234,7 @@ class RankSearch(Candidates):
         """
         ridge = other if other.rank == 0 else self.ridge()
         no_worse = float(squares.sum()) <= self.left_out(other) * self.weight
-        return no_worse and surely_less(squares, self.left_out_squares(ridge), looked)
+        return no_worse and surely_less(squares, self.left_out_squares(ridge), CLEARLY + looked)
 
     def by_merit(self) -> list[Candidate]:
         """Return the candidates, the best first; of those that tie with it, the lowest rank."""

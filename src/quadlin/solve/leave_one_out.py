@@ -32,7 +32,8 @@ from quadlin.solve.tangent_gram import Basis, TangentGram, chunk_parts, columns,
 from quadlin.solve.types import Options
 
 LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
-CLEARLY = 3.0  # log odds, 20 to 1: by which a model must be better than a simpler one
+CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
+LIKELY = 2.0  # log odds by which all products must be: one standard error of what they save
 SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
 
 
@@ -129,30 +130,42 @@ def _inverses(
     ridge = np.maximum(gram.penalty(alpha)[first:], SMALLEST_RIDGE * weight)
     with one_blas_thread():
         if len(factors) == 1 and len(ridge):  # LAPACK knows no empty matrix
-            A = linear.products + np.diag(factors[0] * ridge)
-            L = cho_factor(A, lower=True)[0]
-            Q = solve_triangular(L, np.eye(len(L)), lower=True).T
-            s = np.ones((len(L), 1))
+            Q, s = _one_inverse(linear.products, factors[0] * ridge)
         else:
-            root = 1 / np.sqrt(ridge)
-            values, V = np.linalg.eigh(root[:, None] * linear.products * root)
-            Q, s = root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+            Q, s = _eigen_inverses(linear.products, ridge, factors)
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
     theta = s * (Q.T @ linear.right)[:, None]
     Q, s, theta, mean = (moved(a, units.scale) for a in (Q, s, theta, mean))
     return Inverses(Q, s, theta, mean, float(1 / total) if first else 0.0)
 
 
-def surely_less(squares: np.ndarray, others: np.ndarray, looked: float = 0.0) -> bool:
+def _one_inverse(products: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q and s with A⁻¹ = Q diag(s) Qᵀ, A the products with a ridge."""
+    try:
+        L = cho_factor(products + np.diag(ridge), lower=True)[0]
+    except np.linalg.LinAlgError:  # rounding of large columns is more than the ridge
+        return _eigen_inverses(products, ridge, [1.0])
+    return solve_triangular(L, np.eye(len(L)), lower=True).T, np.ones((len(L), 1))
+
+
+def _eigen_inverses(
+    products: np.ndarray, ridge: np.ndarray, factors: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same for some multiples of the ridge, a column of s each."""
+    root = 1 / np.sqrt(ridge)
+    values, V = np.linalg.eigh(root[:, None] * products * root)
+    return root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+
+
+def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEARLY) -> bool:
     """Tell whether a model predicts rows left out surely better than another does.
 
     With Gaussian noise, log odds of G for a model show in the squares that it saves as a sum of
     √(G/2) standard errors. Where a few rows carry most of that sum, they say little about new rows,
-    and less than the evidence believes. `looked` is the log of the number of models among which
-    this one was looked for.
+    and less than the evidence believes: one row alone reaches one standard error.
     """
     saved = others - squares
-    return float(saved.sum()) > sqrt((CLEARLY + looked) / 2) * float(np.linalg.norm(saved))
+    return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
 
 
 def left_out_error(

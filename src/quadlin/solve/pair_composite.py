@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 
 import numpy as np
 
 from quadlin.core.model import Model
 from quadlin.solve.exact import Alpha
-from quadlin.solve.pair_choice import log_choices
 from quadlin.solve.pair_joint import Joint
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
@@ -55,8 +55,8 @@ class Composite:
 
     @property
     def looked(self) -> float:
-        """Return the log of the number of sets of as many pairs."""
-        return log_choices(self.joint.search.criterion.candidates, self.joint.fit.taken)
+        """Return the log of the number of products that were looked at."""
+        return log(max(1, self.joint.search.criterion.candidates))
 
     @cached_property
     def left_out_squares(self) -> np.ndarray:

@@ -98,8 +98,8 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     r = (y - predictions(rows, state)) / state.units.target.scale
     n = float(given.sum())
     left = n - law.dof
-    if not left >= 1 or weighted.values is None:
-        return law
+    if not left >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
+        return law  # a robust law says nothing where the reweighted rows leave nothing
     scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / left)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
