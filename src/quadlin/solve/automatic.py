@@ -215,8 +215,8 @@ class RankSearch(Candidates):
         ridge, products = self.sized(ridge), self.sized(products)
         if self.left_out(products) >= (1 - against) * self.left_out(ridge):
             return ridge
-        likely = surely_less(*map(self.left_out_squares, (products, ridge)), LIKELY)
-        return products if likely else ridge
+        squares, others = self.left_out_squares(products), self.left_out_squares(ridge)
+        return products if surely_less(squares, others, LIKELY) else ridge
 
     def many_rows(self, candidate: Candidate) -> bool:
         """Tell whether so many rows say how much to fit that the evidence needs no check."""
