@@ -1144,7 +1144,7 @@ def test_settings_of_the_panels_are_refused_by_the_names_of_their_options(quadli
 
 
 def test_the_report_is_made_of_results_that_are_there(quadlin):
-    results = Path(__file__).parents[2] / "docs" / "reproduction"
+    results = Path(__file__).parents[2] / "docs" / "reproduction" / "full"
     Path("r").mkdir()
     for name in ("about.json", "memory.parquet"):
         shutil.copy(results / name, "r")

@@ -74,7 +74,7 @@ def test_rank_zero_is_ridge_regression():
 @pytest.mark.parametrize("rows", [300, 24])  # more and fewer than the 27 products
 def test_full_rank_is_ridge_regression_on_products(rows):
     X, y = DATA.X[:rows], DATA.y[:rows]
-    model = fitted(X, y, ranks=[6], alphas=ALPHAS)
+    model = fitted(X, y, ranks=[6], alphas=ALPHAS, extrapolation="free")
 
     def peer(alpha):
         return make_pipeline(StandardScaler(), FunctionTransformer(products), Ridge(alpha))
@@ -243,7 +243,8 @@ def test_the_squares_modelled_are_those_of_all_rows_in_every_fold(diagonal):
     X[:, 2] = X[:, 2] > 0
     X[:12, 2] = 2.0
     y = X[:, 0] + X[:, 2] ** 2 + 0.1 * rng.standard_normal(100)
-    model = SecondOrderRegressorCV([3], [1.0], KFold(5), diagonal=diagonal).fit(X, y)
+    options = {"diagonal": diagonal, "extrapolation": "free"}
+    model = SecondOrderRegressorCV([3], [1.0], KFold(5), **options).fit(X, y)
     one = SecondOrderRegressor(3, alpha=1.0, diagonal=diagonal).fit(X, y)
     np.testing.assert_array_equal(model.has_diagonal_, one.has_diagonal_)
     assert np.isfinite(model.best_score_)

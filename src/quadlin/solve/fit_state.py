@@ -26,6 +26,7 @@ from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
 SOLID = 20.0  # rows per parameter from which on it is the most
 LINEAR_REACH = 10.0  # of a linear model
+CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def trusted_range(
 
 
 def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
-    """Tell whether twice as many rows as parameters were fitted without an error but rounding."""
-    enough = n_rows > 2 * state.n_parameters(options)
+    """Tell whether clearly more rows than parameters were fitted without an error but rounding."""
+    enough = n_rows > CLEARLY_MORE * state.n_parameters(options)
     return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
 
 
