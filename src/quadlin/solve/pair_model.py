@@ -139,8 +139,9 @@ class Composer:
     def _preferred(self, best: Composite) -> bool:
         """Tell whether pairs are better than what else is tried: a ridge, if nothing is left."""
         search = self.search
-        tries_all = search.sample_size(FIRST_RANK) >= self.n_rows and not search.few_features
-        if tries_all and best.joint.search.leaves_nothing():
+        # Ranks of few features cost little, and ranks are not tried beside pairs of a sample.
+        ranks_are_dear = not search.few_features and search.sample_size(FIRST_RANK) >= self.n_rows
+        if ranks_are_dear and best.joint.search.leaves_nothing():
             ridge = search.sized(search.ridge())
             return search.confirmed(best.left_out_squares, ridge, best.looked)
         return search.prefers(self._rival(best))
