@@ -22,10 +22,9 @@ import torch
 from quadlin import SecondOrderRegressor
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
-from quadlin.core.model import Model
+from quadlin.core.model import Model, Steps
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, Units
 from quadlin.data import device as device_module

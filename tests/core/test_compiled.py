@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from problems import random_model
-from quadlin.core import compiled_moments, library
+from quadlin.core import library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
+from quadlin.core.model import Steps
 from quadlin.core.moments import Moments
 from quadlin.core.response import Response
-from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, units_of
 from quadlin.solve.step_length import family, gram
@@ -43,7 +43,7 @@ def _with_long_indices(X):
 def with_instructions(patch, level):
     """Let the kernel use the instructions of a level, as far as there are any."""
     level = min(level, library.instruction_level())
-    for module in ("compiled", "compiled_sparse", "compiled_moments"):
+    for module in ("compiled", "compiled_sparse", "library"):
         patch.setattr(f"quadlin.core.{module}.instruction_level", lambda: level)
 
 
@@ -172,7 +172,7 @@ def test_the_structures_are_those_of_the_source():
     loaded = library.library()
     assert ctypes.sizeof(library.Pass) == loaded.pass_size()
     assert ctypes.sizeof(library.SparseStructure) == loaded.sparse_size()
-    assert ctypes.sizeof(compiled_moments.MomentsStructure) == loaded.moments_size()
+    assert ctypes.sizeof(library.MomentsStructure) == loaded.moments_size()
 
 
 def exact_moments(X, weight):
@@ -214,7 +214,7 @@ def test_compiled_moments_are_exact(seed, n, d, form, dtype, mean, size, weighte
     weight = rng.uniform(0.1, 2, n) * (rng.uniform(size=n) < 0.7) if weighted else None
     with pytest.MonkeyPatch.context() as patch:
         with_instructions(patch, level)
-        assert compiled_moments.column_moments(X, weight) is not None
+        assert library.column_moments(X, weight) is not None
         m = Moments.of(X, weight)
     dense = X.toarray() if sparse.issparse(X) else X
     omega = np.ones(n) if weight is None else weight

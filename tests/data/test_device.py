@@ -11,11 +11,11 @@ from scipy import sparse
 from problems import random_model
 from quadlin import SecondOrderRegressor
 from quadlin.core import chunks
+from quadlin.core.arrays import mapped
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
-from quadlin.core.leaves import mapped
+from quadlin.core.model import Steps
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.survey import survey, surveyed
 from quadlin.core.units import UnitsMaker

@@ -12,12 +12,11 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
-from quadlin.core.model import Model
+from quadlin.core.library import offer, withdraw
+from quadlin.core.model import Model, Steps
 from quadlin.core.moments import Moments
-from quadlin.core.other_kernels import offer, withdraw
 from quadlin.core.response import Assembly, Response
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.survey import survey
 from quadlin.core.units import Target, Units

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quadlin import SecondOrderRegressor
-from quadlin.solve.tied_parts import TiedParts
+from quadlin.solve.tangent import TiedParts
 
 PARTS = [(False, True), (True, False), (False, False)]
 

@@ -13,9 +13,9 @@ from quadlin.cli.pairs import pairs_in
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.pair_request import check_pairs
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.tasks import check_pairs
 
 # What is chosen by folds, or not there.
 NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")

@@ -1,6 +1,9 @@
-"""The array namespace behind a computation: numpy, torch or another of the array API."""
+"""Arrays of numpy, torch or another library of the array API: alone, nested, and remembered."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
@@ -138,3 +141,78 @@ def lead(S: Array, rank: int, psd: bool = False) -> tuple[Array, Array]:
         values = xp.clip(values, min=0)
     top = xp.argsort(xp.abs(values), descending=True)[:rank]
     return xp.take(values, top), xp.take(vectors, top, axis=1)
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return nested tuples, lists and dataclasses with `change` applied to what they hold.
+
+    Examples
+    --------
+    >>> mapped(lambda leaf: -leaf, (1, [2, 3]))
+    (-1, [-2, -3])
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(*(mapped(change, getattr(value, f.name)) for f in fields(value)))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(change, item) for item in value))
+    if isinstance(value, tuple | list):
+        return type(value)(mapped(change, item) for item in value)
+    return change(value)
+
+
+def to_host(leaf: Any) -> Any:
+    """Return an array of any library as numpy's, and everything else as it is."""
+    return to_numpy(leaf) if hasattr(leaf, "__dlpack__") else leaf
+
+
+def moved_to(leaf: Any, xp: Namespace, device: Any) -> Any:
+    """Return an array of numpy's as one of another library, and everything else as it is."""
+    return xp.asarray(leaf, device=device) if isinstance(leaf, np.ndarray) else leaf
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_forgets: list[Callable[[], None]] = []
+
+
+def remembered(fn: Callable[P, T]) -> Callable[P, T]:
+    """Return the last value again where all arguments are the very same objects.
+
+    For functions of O(kd) numbers that nobody changes: the last arguments and value are kept until
+    the walk ends. Any number of threads may call it.
+
+    Examples
+    --------
+    >>> calls = []
+    >>> double = remembered(lambda v: calls.append(v) or [2 * x for x in v])
+    >>> v = [1, 2]
+    >>> double(v) is double(v), double([1, 2]), len(calls)
+    (True, [2, 4], 2)
+    """
+    last: tuple[tuple[Any, ...], Any] = ((), None)  # replaced as a whole, so that threads agree
+
+    @wraps(fn)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal last
+        last_args, value = last
+        if len(last_args) != len(args) or any(
+            a is not b for a, b in zip(last_args, args, strict=True)
+        ):
+            value = fn(*args, **kwargs)
+            last = (args, value)
+        result: T = value
+        return result
+
+    def forget() -> None:
+        nonlocal last
+        last = ((), None)
+
+    _forgets.append(forget)
+    return inner
+
+
+def forget_all() -> None:
+    """Let go of what was computed for a walk, so that nothing of it stays in memory."""
+    for forget in _forgets:
+        forget()

@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.compiled import DenseKernel, Kernel
 from quadlin.core.compiled_sparse import SparseKernel
-from quadlin.core.other_kernels import offered
+from quadlin.core.library import offered
 from quadlin.core.pieces import BlockPiece, Pieces, with_data
 from quadlin.core.response import Passed, Response, quadratic_forms
 from quadlin.core.units import Units

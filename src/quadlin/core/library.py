@@ -1,19 +1,24 @@
-"""The shared library of the compiled kernel: where it is, whether it can be used, its structures.
+"""The shared library of the compiled kernel: where it is, whether it can be used, its moments.
 
 `_passes.c` is compiled when the package is built, where there is a compiler.
-``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off.
+``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. Kernels for arrays of
+other libraries are offered here.
 """
 
 import ctypes
 import os
-from collections.abc import Mapping
-from ctypes import c_int64, c_void_p
+from collections.abc import Callable, Mapping
+from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import Array
+from quadlin.core.kernel import scratch
 
 SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -100,3 +105,101 @@ class SparseStructure(ctypes.Structure):
         ("levelled", c_int64),
         ("level", ctypes.c_double),
     ]
+
+
+COLUMNS = ("mean", "var", "kappa", "phi", "low", "high")
+
+
+class MomentsStructure(ctypes.Structure):
+    """Rows and where their moments go: `moments` in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("n", "d")),
+        ("x", c_void_p),
+        *((name, c_int64) for name in ("x_row", "x_column")),
+        ("weight", c_void_p),
+        ("total", c_double),
+        *((name, c_void_p) for name in (*COLUMNS, "memory")),
+    ]
+
+
+class ColumnMoments(NamedTuple):
+    """The weight of the rows, and per column what `Moments` has."""
+
+    weight: float
+    mean: np.ndarray
+    var: np.ndarray
+    kappa: np.ndarray
+    phi: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
+    """Return the moments of numpy rows, dense or canonical CSR; None where no kernel takes them.
+
+    The rows are read from memory once.
+    """
+    if not isinstance(X, np.ndarray | csr_array) or not takes(X.dtype):
+        return None
+    if not issparse(X) and not X.flags.aligned:
+        return None
+    n, d = X.shape
+    omega = None if weight is None else np.ascontiguousarray(weight, np.float64)
+    sums = np.zeros((len(COLUMNS), d))
+    sums[COLUMNS.index("phi")] = 1.0
+    sums[COLUMNS.index("low")], sums[COLUMNS.index("high")] = np.inf, -np.inf
+    table = MomentsStructure(n=n, d=d)
+    point(table, {"weight": omega, **dict(zip(COLUMNS, sums, strict=True))})
+    _run(X, table)
+    return ColumnMoments(table.total, *sums)
+
+
+def _run(X: Array, table: MomentsStructure) -> None:
+    loaded, at = library(), ctypes.byref(table)
+    assert loaded is not None
+    if not issparse(X):
+        table.x, (table.x_row, table.x_column) = address(X), X.strides
+    memory = scratch("compiled", loaded.moments_memory_needed(at))
+    table.memory = address(memory)
+    if not issparse(X):
+        loaded.run_moments(at, X.itemsize, instruction_level())
+        return
+    rows = SparseStructure(index_bytes=X.indices.itemsize)
+    arrays = {
+        "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
+        "indices": np.ascontiguousarray(X.indices),
+        "data": np.ascontiguousarray(X.data),
+    }
+    point(rows, arrays)
+    loaded.run_sparse_moments(at, ctypes.byref(rows), X.dtype.itemsize, instruction_level())
+
+
+Maker = Callable[..., Any]  # of rows and something else; None where the reference must do
+_makers: dict[str, list[Maker]] = {"products": [], "moments": []}
+
+
+def offer(maker: Maker, what: str = "products") -> None:
+    """Let every block ask for products or moments here; offering it again changes nothing.
+
+    The mathematics imports no deep-learning library, so the kernel for its arrays is in another
+    room, which offers it here.
+    """
+    if maker not in _makers[what]:
+        _makers[what].append(maker)
+
+
+def withdraw(maker: Maker, what: str = "products") -> None:
+    """Ask here no longer."""
+    if maker in _makers[what]:
+        _makers[what].remove(maker)
+
+
+def offered(X: Array, beside: Any, what: str = "products") -> Any:
+    """Return what the first that takes these rows makes of them; None where there is none.
+
+    Of rows and their units the kernel of their products; of rows and their weights (or None) the
+    fields of their moments.
+    """
+    made = (maker(X, beside) for maker in _makers[what])
+    return next((result for result in made if result is not None), None)

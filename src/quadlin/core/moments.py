@@ -13,8 +13,7 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, even_cuts, in_main_memory
-from quadlin.core.compiled_moments import column_moments
-from quadlin.core.other_kernels import offered
+from quadlin.core.library import column_moments, offered
 
 TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding

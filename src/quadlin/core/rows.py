@@ -7,10 +7,9 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, TypeVar
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, forget_all, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
-from quadlin.core.remembered import forget_all
 
 T = TypeVar("T")
 ROUNDING = 1e-6  # of a walk, where shares add up

@@ -7,9 +7,8 @@ from quadlin.core.block import Block, Residuals
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded, in_wide_blocks
 from quadlin.core.losses import curvature, value_and_slope
-from quadlin.core.model import Model, assembly_of, columns_of
+from quadlin.core.model import Model, Steps, assembly_of, columns_of
 from quadlin.core.response import Response
-from quadlin.core.steps import Steps
 from quadlin.core.units import Units
 
 ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product

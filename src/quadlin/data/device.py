@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import is_numpy
+from quadlin.core.arrays import is_numpy, mapped
 from quadlin.core.chunks import Chunk, MemorySource, even_cuts
 from quadlin.core.engine import (
     Engine,
@@ -25,7 +25,6 @@ from quadlin.core.engine import (
     knows_products_alone,
     takes_wide_blocks,
 )
-from quadlin.core.leaves import mapped
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.data.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows

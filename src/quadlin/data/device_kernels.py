@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from quadlin.core.chunks import MemorySource
-from quadlin.core.other_kernels import offer
+from quadlin.core.library import offer
 
 WIDE_ELEMENTS = 1 << 31  # of a block that kernels take, which write nothing of its size
 COMPUTE_CAPABILITY = (8, 0)  # of the tensor units that the kernels need

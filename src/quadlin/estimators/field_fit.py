@@ -18,9 +18,9 @@ from quadlin.data import Source
 from quadlin.estimators.columns import check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit
-from quadlin.estimators.pair_request import is_asked_for
+from quadlin.estimators.input_errors import warn_of_target
 from quadlin.estimators.parameters import is_auto
-from quadlin.estimators.survey_checks import warn_of_target
+from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_model import field_model, in_raw_columns

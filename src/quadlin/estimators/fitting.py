@@ -14,9 +14,9 @@ from quadlin.core.survey import Survey, Tally, survey
 from quadlin.core.units import UnitsMaker
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.input_errors import check_counts, warn_of_extremes, warn_of_target
 from quadlin.estimators.label_pairs import LabelPairs
 from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
-from quadlin.estimators.survey_checks import check_counts, warn_of_extremes, warn_of_target
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import RankSearch
 from quadlin.solve.choice import Automatic, fit_choosing

@@ -19,10 +19,9 @@ from quadlin.estimators.labels import (
     fitted_classes,
     sorted_classes,
 )
-from quadlin.estimators.pair_request import check_pairs, refuse_in_stream
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.streaming import all_zero
-from quadlin.estimators.tasks import fields_of, seed_of, task_of
+from quadlin.estimators.tasks import check_pairs, fields_of, refuse_in_stream, seed_of, task_of
 
 
 class StreamingLabels(PredictingLabels):

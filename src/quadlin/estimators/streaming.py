@@ -15,10 +15,18 @@ from quadlin.data import Source, is_dask
 from quadlin.data.fields import given_fields
 from quadlin.estimators.columns import Columns, check_weights, opened, warn_unseen
 from quadlin.estimators.fitted import Fitted, Learned, at_home
-from quadlin.estimators.pair_request import check_pairs, is_asked_for, request_of
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.predicting import Predicting
-from quadlin.estimators.tasks import fields_of, options_of, seed_of, task_of, units_maker_of
+from quadlin.estimators.tasks import (
+    check_pairs,
+    fields_of,
+    is_asked_for,
+    options_of,
+    request_of,
+    seed_of,
+    task_of,
+    units_maker_of,
+)
 from quadlin.storage import checkpointed_stream
 
 

@@ -8,7 +8,7 @@ from math import cos, pi, sqrt
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.engine import height
-from quadlin.core.steps import Steps
+from quadlin.core.model import Steps
 from quadlin.solve.curvature import Curvature, noise_sums
 from quadlin.solve.gauss_newton import Point
 from quadlin.solve.tangent import Ridge, Tangent

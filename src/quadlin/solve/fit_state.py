@@ -6,8 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, namespace, to_numpy
-from quadlin.core.leaves import mapped, moved_to, to_host
+from quadlin.core.arrays import Array, diagonal, mapped, moved_to, namespace, to_host, to_numpy
 from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows

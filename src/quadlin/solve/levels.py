@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.core.arrays import Array, diagonal, lead, namespace
-from quadlin.core.model import Model
-from quadlin.core.steps import Steps
+from quadlin.core.model import Model, Steps
 from quadlin.core.units import Units
 
 WHOLE = 1e-6  # a field whose shares sum to one up to this has a level in every row

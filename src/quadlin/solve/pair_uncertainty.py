@@ -5,7 +5,7 @@ from math import nan, sqrt
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.steps import Steps
+from quadlin.core.model import Steps
 from quadlin.solve.levels import Fields, settled_steps
 from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_projection import UNSEEN

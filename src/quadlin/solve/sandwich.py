@@ -19,9 +19,8 @@ from quadlin.core.arrays import Array, namespace, symmetric
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import folded
-from quadlin.core.model import Model, predict
+from quadlin.core.model import Model, Steps, changes, predict
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps, changes
 from quadlin.core.sums import cut_rows, standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.tangent_gram import Products

@@ -6,12 +6,11 @@ minimum is a small least-squares problem, from sums over one pass. No step size 
 
 from dataclasses import dataclass
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.arrays import Array, diagonal, lead, namespace, remembered
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.model import Model, tied
-from quadlin.core.remembered import remembered
 from quadlin.core.response import Assembly, quadratic_forms
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units

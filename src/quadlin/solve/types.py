@@ -8,9 +8,8 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.losses import curvature
 from quadlin.core.messages import Message, Option, Phrase
-from quadlin.core.model import Model
+from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps
 from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve import step_length

@@ -32,9 +32,8 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, symmetric, unflagged
 from quadlin.core.block import Block
-from quadlin.core.model import Model
+from quadlin.core.model import Model, Steps, changes
 from quadlin.core.rows import Rows
-from quadlin.core.steps import Steps, changes
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
 from quadlin.solve.curvature import Curvature

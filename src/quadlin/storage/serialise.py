@@ -18,8 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
-from quadlin.core.model import Model
-from quadlin.core.steps import Steps
+from quadlin.core.model import Model, Steps
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.core.units import Units, UnitsMaker

@@ -16,8 +16,8 @@ from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import HIERARCHIES
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
-from quadlin.stream.buffer import Buffer
 from quadlin.stream.pair_batches import PairPending
+from quadlin.stream.row_sample import Buffer
 from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
 from quadlin.stream.verdict import StreamVerdict
