@@ -121,12 +121,6 @@ def test_rows_that_pairs_separate_have_finite_log_odds():
     assert model.score(X, X[:, 1] * X[:, 2] > 0) > 0.9
 
 
-def test_a_stream_of_labels_refuses_pairs_that_are_asked_for():
-    X, y = labelled(100)
-    with pytest.raises(ValueError, match="a stream sees them once"):
-        SecondOrderClassifier(pairs=3).partial_fit(X, y, classes=["no", "yes"])
-
-
 def test_a_machine_for_labels_takes_pairs_without_squares():
     X, y = labelled(400, pairs=((1, 2), (3, 3)))
     machine = FactorizationMachineClassifier(rank=0, pairs=1, random_state=0).fit(X, y)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import quadlin.estimators.fitting as fitting
 import quadlin.storage.stream_checkpoint as checkpoints
-from quadlin import SecondOrderClassifier, SecondOrderRegressor, load, save
+from quadlin import SecondOrderRegressor, load, save
 from quadlin.data import open_source
 from quadlin.stream.state import InvalidContentError, state_of, stream_of
 
@@ -169,13 +170,56 @@ def test_a_stream_that_keeps_no_row_does_not_search_and_refuses_pairs_in_words()
     assert streamed(X, y, [], max_memory="minimal").pairs_ is None
     with pytest.raises(ValueError, match="has no room for"):
         streamed(X, y, [], pairs=2, max_memory="minimal")
-    with pytest.raises(ValueError, match="for labels"):
-        SecondOrderClassifier(pairs=2).partial_fit(X, y > 0, classes=[False, True])
 
 
-def test_other_pairs_than_it_began_with_are_refused():
+def test_after_a_fit_the_stream_ends_in_the_least_squares_of_all_rows(tmp_path):
+    X, y = drawn()
+    model = SecondOrderRegressor(**GIVEN, random_state=0).fit(X[:600], y[:600])
+    save(model, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    expected, coef, std = least_squares(X, y, PAIRS)
+    for each in (model, again):
+        for part in (slice(600, 610), slice(610, 1500)):
+            each.partial_fit(X[part], y[part])
+        np.testing.assert_allclose(each.predict(X), expected, atol=1e-8)
+        np.testing.assert_allclose([p.coefficient for p in each.pairs_.pairs], coef, atol=1e-8)
+        np.testing.assert_allclose([p.std_error for p in each.pairs_.pairs], std, rtol=1e-8)
+        assert (each.rank_, each.pairs_.n_rows, each.pairs_.n_rows_fitted) == (0, 600, 1500)
+
+
+def test_after_a_fit_with_a_low_rank_part_both_are_learned_from_all_rows():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((3000, 6))
+    f = X[:, 4] + (X @ rng.standard_normal(6)) ** 2 / 3 + 2 * X[:, 0] * X[:, 1]
+    y = f + 0.5 * rng.standard_normal(3000)
+    options = {"rank": 1, "alpha": 0.0, "pairs": [(0, 1)], "random_state": 0}
+    model = SecondOrderRegressor(**options).fit(X[:1000], y[:1000])
+    model.partial_fit(X[1000:], y[1000:])
+    whole = SecondOrderRegressor(**options).fit(X, y)
+    assert model.rank_ == 1
+    # One step of all rows from a fit to a third of them: second order in its error of 1%.
+    np.testing.assert_allclose(model.predict(X), whole.predict(X), atol=0.02)
+    a, b = model.pairs_.pairs[0], whole.pairs_.pairs[0]
+    assert abs(a.coefficient - b.coefficient) < 0.1 * b.std_error
+
+
+def test_a_regression_that_is_too_large_to_be_kept_goes_on_with_m_as_a_whole(monkeypatch):
+    monkeypatch.setattr(fitting, "MOST_KEPT", 11)
+    X, y = drawn()
+    model = SecondOrderRegressor(**GIVEN, random_state=0).fit(X[:900], y[:900])
+    assert len(model.pairs_.pairs) == 3
+    before = model.score(X, y)
+    model.partial_fit(X[900:], y[900:])
+    assert model.pairs_ is None
+    assert model.rank_ == 5  # two for each pair, one for the square
+    assert model.score(X, y) > before - 0.01
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_other_pairs_than_it_began_with_are_refused(learn):
     X, y = drawn(300)
-    model = streamed(X, y, [], **GIVEN).set_params(pairs=[(0, 2)])
+    model = SecondOrderRegressor(**GIVEN, random_state=0)
+    getattr(model, learn)(X, y).set_params(pairs=[(0, 2)])
     with pytest.raises(ValueError, match="pairs changed"):
         model.partial_fit(X, y)
 

@@ -16,6 +16,7 @@ from math import exp, log, log1p
 from quadlin.core.arrays import Array, namespace
 
 LINKED = ("logistic", "poisson")  # losses of targets whose means are a function of f
+FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
 
 
 def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import check_one_pass, check_options, is_auto
 from quadlin.estimators.streaming import Streaming
-from quadlin.estimators.tasks import check_pairs, fields_of, refuse_in_stream, seed_of, task_of
+from quadlin.estimators.tasks import check_pairs, fields_of, seed_of, task_of
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.fit_state import FitState
@@ -142,7 +142,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         source, columns = self._opened(X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
-            refuse_in_stream(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
         names = columns.names_in

@@ -15,7 +15,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.input_errors import check_counts, warn_of_extremes, warn_of_target
-from quadlin.estimators.label_pairs import LabelPairs
+from quadlin.estimators.label_pairs import label_pairs
 from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import RankSearch
@@ -40,6 +40,7 @@ from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
+MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
 PROVISIONAL_ALPHA = 0.02  # of the weight
 
 
@@ -76,7 +77,7 @@ class Task:
         else:
             size = most = int(self.batch_size)
         automatic, strict = (self.automatic if state is None else FIXED), False
-        pairs = self.pairs if state is None and options.loss == "squared" else None
+        pairs = self.pairs if state is None or state.running is not None else None
         if state is None and self.max_memory != "auto":
             least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
             room = self._room(options, pairs)
@@ -130,7 +131,7 @@ def fit(
 
     stage, outcome = None, None
     if task.pairs is not None and task.options.loss == "logistic":
-        outcome = LabelPairs(task, rows, surveyed).fitted(warm, hook)
+        outcome = label_pairs(task, rows, surveyed, warm, hook)
     elif task.pairs is not None:
         stage, outcome = pairs_first(task, rows, surveyed)
     if outcome is not None and hook is not None:
@@ -140,7 +141,7 @@ def fit(
         outcome = Reported(*_fit_state(task, rows, surveyed, warm, hook, search))
         if stage is not None:
             outcome = pairs_beside(task, stage, outcome, rows, surveyed)
-    state, options, weighted = outcome.state, outcome.options, outcome.rows
+    state, options, weighted = outcome.kept(MOST_KEPT), outcome.options, outcome.rows
     result = fitted(with_row_count(state, surveyed.tally, options), options)
     result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:

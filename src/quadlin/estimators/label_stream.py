@@ -21,7 +21,7 @@ from quadlin.estimators.labels import (
 )
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.streaming import all_zero
-from quadlin.estimators.tasks import check_pairs, fields_of, refuse_in_stream, seed_of, task_of
+from quadlin.estimators.tasks import check_pairs, fields_of, seed_of, task_of
 
 
 class StreamingLabels(PredictingLabels):
@@ -73,9 +73,7 @@ class StreamingLabels(PredictingLabels):
             )
         fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
         check_pairs(self)
-        if fitted is None:
-            refuse_in_stream(self)
-        else:
+        if fitted is not None:
             self._refuse_changes(fitted.parts[0])
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
         columns = None if fitted is None else fitted.columns

@@ -42,6 +42,13 @@ class Reported(PairOutcome):
         state, options, rows = outcome.state, outcome.options, outcome.rows
         return cls(state, options, rows, searched, joint, outcome.share, report)
 
+    def kept(self, most: int) -> FitState:
+        """Return the state with a regression of at most so many parameters for a stream."""
+        state = self.state if self.searched is None else self.going_on(most)
+        if state.running is not None and state.running.size > most:
+            state = replace(state, running=None)
+        return state
+
 
 def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, Reported | None]:
     """Look for pairs beside a linear model, before any rank is tried."""

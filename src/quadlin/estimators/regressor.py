@@ -162,8 +162,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         the same rows, so weak ones look stronger than they are. They are part of `interactions_`
         and of every prediction. None where pairs were not looked for. After `partial_fit` alone
         they are those of the first batch of the stream, and their coefficients, standard errors
-        (which take the noise as equal in all rows) and tests are of all its rows. A stream that
-        goes on from `fit` goes on with M as a whole, and has None.
+        (which take the noise as equal in all rows) and tests are of all its rows, and so it is
+        after `fit` and `partial_fit`. A stream with more than 1,500 parameters of L, or one that
+        goes on from a fit with more than 512 parameters, goes on with M as a whole and has None.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)

@@ -112,8 +112,11 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
             )
         return PairRequest(int(pairs), hierarchy=hierarchy) if pairs else None
     wholes = text_columns(columns.encoder)
-    given = tuple(dict.fromkeys(p for pair in pairs for p in _positions(pair, names, wholes)))
-    return PairRequest(given=given) if given else None
+    entry: dict[tuple[int, int], int] = {}  # the products of two text columns enter together
+    for step, pair in enumerate(pairs, 1):
+        for position in _positions(pair, names, wholes):
+            entry.setdefault(position, step)
+    return PairRequest(given=tuple(entry), entry=tuple(entry.values())) if entry else None
 
 
 def _positions(
@@ -122,18 +125,6 @@ def _positions(
     """Return the products of two features; a text column stands for all its levels."""
     first, second = (positions_of(names, wholes, feature).tolist() for feature in pair)
     return [(min(i, j), max(i, j)) for i, j in product(first, second)]
-
-
-def refuse_in_stream(estimator: Any) -> None:
-    """Refuse to look for pairs of log-odds in rows that are seen once."""
-    if is_asked_for(estimator.pairs):
-        raise ValueError(
-            Message(
-                "{pairs} needs rows that can be read several times for labels, and a stream sees "
-                "them once. Use `fit` on rows in memory or in a file, or leave the option out.",
-                pairs=Option("pairs", estimator.pairs),
-            )
-        )
 
 
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen

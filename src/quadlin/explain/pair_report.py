@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.explain.pair_blocks import PairBlock, blocks_of
@@ -218,15 +219,16 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     """Return what a stream says of its pairs: sought in its first batch, and fitted to all rows.
 
     None if there was no search, or if the stream went on with M as a whole. Standard errors take
-    the noise as equal in all rows.
+    the noise as equal in all rows; of labels they are those of the information matrix.
     """
     notes, running = state.notes, state.running
     if notes is None or (running is None and len(notes.path) > 1):
         return None
     path = [PathStep(m, value, r2) for m, (value, r2) in enumerate(notes.path)]
     counts = (notes.n_rows, len(names), notes.candidates)
+    measure = DEVIANCE if notes.deviance else VARIANCE
     if running is None:
-        return PairReport([], [], path, False, *counts, False, None)
+        return PairReport([], [], path, False, *counts, False, None, measure)
 
     def named(pair: tuple[int, int]) -> tuple[str, str]:
         return names[pair[0]], names[pair[1]]
@@ -239,6 +241,9 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         variance,
     )
     power = running.weight * float(state.target.var[0]) / units.target.scale**2
+    if notes.deviance:
+        share = float(state.target.mean[0])
+        power = state.target.weight * constant_deviance(share, log_odds(share))
     coef = solved.beta[running.columns.base :]
     i, j = running.columns.i, running.columns.j
     tests = (coef, solved.inverse, order, solved.noise, solved.left)
@@ -250,6 +255,7 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         *counts,
         notes.at_limit,
         None,
+        measure,
         n_rows_fitted=n_rows,
         blocks=blocks_of(names, i, j, *tests),
     )

@@ -21,7 +21,7 @@ import numpy as np
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.losses import curvature, log_likelihood, mean_of, probability
+from quadlin.core.losses import FLATTEST, curvature, log_likelihood, mean_of, probability
 from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
@@ -47,7 +47,6 @@ from quadlin.solve.whitening import Identity, Whitener, whitener
 
 OnStep = Callable[[FitState], bool] | None
 START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
-FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
 NEWTON_STEPS, EXACT_TOL = 25, 1e-13  # of steps that are solved outright
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.core.model import Model
 from quadlin.solve.exact import Alpha
 from quadlin.solve.pair_joint import Joint
+from quadlin.solve.pair_part import PairTerms
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
 
@@ -21,6 +22,20 @@ class PairRequest:
     given: tuple[tuple[int, int], ...] | None = None  # exactly these
     hierarchy: str | None = None
     asked: bool = True  # by the user; else the rows are looked at first, and only a little
+    entry: tuple[int, ...] | None = None  # of those given: which enter together; None is one by one
+
+    @classmethod
+    def of(cls, terms: PairTerms, entry: np.ndarray) -> "PairRequest":
+        """Return a request for products that were taken, by the steps in which they entered."""
+        given = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
+        return cls(given=given, entry=tuple(entry.tolist()))
+
+    @property
+    def products(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the products that are given, and the step in which each enters, from 1."""
+        i, j = np.array(self.given or (), dtype=np.int64).reshape(-1, 2).T
+        entry = range(1, len(i) + 1) if self.entry is None else self.entry
+        return i, j, np.array(entry, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -283,11 +283,13 @@ class Composer:
 
     def _with_given(self, start: Beside) -> Composite:
         """Return exactly the pairs that were given, with the rank and penalties beside them."""
-        i, j = np.array(self.request.given, dtype=np.int64).reshape(-1, 2).T
+        products = self.request.products
         beside = start
         for attempt in range(ROUNDS):
             search = self.plain if self.choose_rank and not attempt else self._search(beside)
-            joint = joined(Joint(search, search.tested(i, j)), self._options(beside), self.seed)
+            joint = joined(
+                Joint(search, search.tested(*products)), self._options(beside), self.seed
+            )
             if not (self.choose_rank or self.choose_alpha):
                 break
             last = attempt == ROUNDS - 1
@@ -296,5 +298,5 @@ class Composer:
             if attempt and (last or again.is_like(beside)):
                 break
             beside = again
-        fit = joint.search.tested(i, j)  # with the standard errors of the last model
+        fit = joint.search.tested(*products)  # with the standard errors of the last model
         return Composite(Joint(joint.search, fit), beside.alpha, 0.0)

@@ -1,5 +1,8 @@
 r"""A regression with given products that goes on with new rows: its Gram matrix is a sum over rows.
 
+Of labels it is that of the least squares which the deviance of each batch is about the model before
+it: Newton's method with the information of all rows so far, each row seen once.
+
 Beside a low-rank part its columns are those of L's tangent space where the regression began, so
 that one solution is a Gauss–Newton step from there with all rows so far.
 """
@@ -17,7 +20,8 @@ from quadlin.solve.levels import Fields, settled
 from quadlin.solve.pair_joint import Joint, stepped
 from quadlin.solve.pair_part import PairTerms, Parts, whole
 from quadlin.solve.pair_projection import Penalty
-from quadlin.solve.pair_sums import RegressionColumns, joint_gram
+from quadlin.solve.pair_regression import MOST_FEATURES, MOST_TANGENT
+from quadlin.solve.pair_sums import LabelGram, RegressionColumns, joint_gram, label_gram
 
 Pair = tuple[int, int]
 
@@ -31,6 +35,7 @@ class PairNotes:
     path: tuple[tuple[float, float], ...]  # the criterion and R², with the first 0, 1, … of them
     exchangeable: tuple[tuple[Pair, Pair, float], ...] = ()
     at_limit: bool = False
+    deviance: bool = False  # whether R² is D², the share of the deviance of labels
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class RunningPairs:
     order: np.ndarray  # (m,), of entry, from 1
     gram: Array  # (p + 1, p + 1), of all columns and the response
     alpha: tuple[float, float, float]  # ridge on w, on L and on the products
+    loss: str = "squared"  # or "logistic"
 
     @classmethod
     def of(cls, joint: Joint, share: float) -> "RunningPairs | None":
@@ -72,10 +78,33 @@ class RunningPairs:
             return None
         gram = search.normal(fit.i, fit.j)[0] / share
         first, second, third = (a / share for a in search.penalty.alpha)
-        scale = watchful_scale(columns.units)  # features that are constant so far may vary
-        units = replace(columns.units, scale=scale)
         parts = (model.U, model.s, model.w, float(model.c), model.free)
-        return cls(units, *parts, fit.i, fit.j, fit.entry, gram, (first, second, third))
+        pairs = (fit.i, fit.j, fit.entry)
+        return cls(_watchful(columns.units), *parts, *pairs, gram, (first, second, third))
+
+    @classmethod
+    def of_labels(
+        cls,
+        low_rank: Model,
+        terms: PairTerms,
+        units: Units,
+        order: np.ndarray,
+        alpha: tuple[float, float, float],
+        rows: Rows,
+    ) -> "RunningPairs | None":
+        """Return the regression about log-odds that were fitted to rows: a walk.
+
+        None where not all parameters fit into a matrix.
+        """
+        d, k = low_rank.U.shape
+        if d > MOST_FEATURES or d * k > MOST_TANGENT:
+            return None
+        parts = (low_rank.U, low_rank.s, low_rank.w, float(low_rank.c), low_rank.free)
+        pairs, nothing = (terms.i, terms.j, order), np.zeros((0, 0))
+        empty = cls(_watchful(units), *parts, *pairs, nothing, alpha, "logistic")
+        beta = np.zeros(empty.columns.base + len(terms.i))
+        beta[empty.columns.base :] = terms.coef
+        return replace(empty, gram=to_numpy(rows.reduce(label_gram, empty.columns, beta).gram))
 
     @cached_property
     def columns(self) -> RegressionColumns:
@@ -84,17 +113,26 @@ class RunningPairs:
         features, i, j = np.arange(self.U.shape[0]), to_numpy(self.i), to_numpy(self.j)
         return RegressionColumns(self.units, model, features, bool(self.U.shape[1]), i, j)
 
-    def sums(self, rows: Rows) -> Array:
-        """Return the Gram matrix of new rows: a walk."""
-        return to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+    def sums(self, rows: Rows) -> tuple[Array, float]:
+        """Return the Gram matrix of new rows, and their loss before they are learned: a walk."""
+        if self.loss == "logistic":
+            labels: LabelGram = rows.reduce(label_gram, self.columns, self.solved.beta)
+            return to_numpy(labels.gram), labels.loss
+        gram = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+        return gram, self.loss_of(gram, self.solved.beta)
 
     def with_sums(self, gram: Array) -> "RunningPairs":
         """Return the regression with the rows of another Gram matrix."""
         return replace(self, gram=to_numpy(self.gram) + gram)
 
     @property
+    def size(self) -> int:
+        """Return the number of parameters."""
+        return self.columns.base + len(self.i)
+
+    @property
     def weight(self) -> float:
-        """Return the weight of the rows."""
+        """Return the weight of the rows, of labels the sum of ωp(1 − p)."""
         return float(self.gram[0, 0])
 
     @cached_property
@@ -108,7 +146,10 @@ class RunningPairs:
         beta, inverse = projected.beta(np.arange(len(columns.i)))
         dof = float(np.sum(inverse * gram[:-1, :-1]))
         left = self.weight - dof
-        noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
+        if self.loss == "logistic":
+            noise = 1.0  # labels tell how much they vary
+        else:
+            noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
         return Solved(beta, inverse[columns.base :, columns.base :], noise, left)
 
     def loss_of(self, gram: Array, beta: np.ndarray) -> float:
@@ -127,3 +168,8 @@ class RunningPairs:
         low_rank = settled(low_rank, self.units, fields)
         parts = Parts(low_rank.U, low_rank.s, terms)
         return with_rank(together, min(d, k + most)), parts
+
+
+def _watchful(units: Units) -> Units:
+    """Return units in which features that are constant so far are seen should they vary."""
+    return replace(units, scale=watchful_scale(units))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from quadlin.solve.pair_joint import Joint
 from quadlin.solve.pair_model import Composer
 from quadlin.solve.pair_part import Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
+from quadlin.solve.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pair_uncertainty import pair_uncertainty
 from quadlin.solve.types import Options, Record, Status
 from quadlin.solve.uncertainty import Uncertainty
@@ -55,6 +57,29 @@ class PairOutcome:
     searched: Searched | None = None  # None if none were looked for
     joint: Joint | None = None  # the regression with the pairs
     share: float = 1.0  # of the weights of rows in that regression
+
+    @property
+    def notes(self) -> PairNotes | None:
+        """Return what the search has looked at and its way; None if there was none."""
+        searched, joint = self.searched, self.joint
+        if searched is None:
+            return None
+        if joint is None:
+            return PairNotes(searched.n_rows, searched.candidates, ((0.0, searched.r2),))
+        fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
+        path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
+        return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
+
+    def going_on(self, most: float = inf) -> FitState:
+        """Return the state with what a stream goes on from, where there are pairs.
+
+        That is a regression with the pairs where all its parameters, `most` of them, fit into a
+        matrix; without it a stream goes on with M as a whole.
+        """
+        joint, running = self.joint, None
+        if joint is not None and joint.search.columns.base + len(joint.fit.i) <= most:
+            running = RunningPairs.of(joint, self.share)
+        return replace(self.state, notes=self.notes, running=running)
 
     def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
         """Return how sure the fit with pairs is; None where that is not known from its matrix."""

@@ -10,6 +10,7 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, summed
+from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -51,6 +52,11 @@ class RegressionColumns:
 
     def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
+        for Z, A, y, f, omega in self.predicted(chunk):
+            yield Z, A, y - f, omega
+
+    def predicted(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+        """Yield standardised dense rows Z, the columns, y, f(z) and ω, in float64."""
         n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
@@ -58,11 +64,10 @@ class RegressionColumns:
             block = Block(part.X, self.units)
             xp = namespace(self.units.scale)
             Z = xp.astype(block.columns(self.features), xp.float64)
-            response = standardised_target(part, self.units) - predict(self.model, block)
-            response = xp.astype(response, xp.float64)
-            omega = part.weight
-            omega = xp.ones_like(response) if omega is None else xp.astype(omega, xp.float64)
-            yield Z, self._made(Z), response, omega
+            y, f = standardised_target(part, self.units), predict(self.model, block)
+            y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
+            omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
+            yield Z, self._made(Z), y, f, omega
 
     def _made(self, Z: Array) -> Array:
         xp = namespace(Z)
@@ -125,6 +130,14 @@ class JointGram(Additive):
     gram: Array  # (base + m + 1, m + 1)
 
 
+@dataclass(frozen=True)
+class LabelGram(Additive):
+    """The same of labels, about some log-odds: the least squares that the deviance is there."""
+
+    gram: Array  # (base + m + 1, base + m + 1), with weights ωh and response (y − p)/h + Aβ
+    loss: float  # Σω · deviance at the log-odds
+
+
 def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
     """Sum over one chunk."""
 
@@ -160,6 +173,20 @@ def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGra
         return JointGram(A.T @ (omega[:, None] * A[:, 0 if base else columns.base :]))
 
     return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
+
+
+def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
+    """Sum over one chunk of labels 0 and 1, about the log-odds with coefficients β."""
+
+    def of(A: Array, y: Array, f: Array, omega: Array) -> LabelGram:
+        xp = namespace(A)
+        along = A @ xp.asarray(beta, device=A.device)
+        deviance, slope = value_and_slope("logistic", f + along, y)
+        h = xp.clip(curvature(f + along), min=FLATTEST)
+        A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
+        return LabelGram(A.T @ ((omega * h)[:, None] * A), float(xp.sum(omega * deviance)))
+
+    return _total(of(*piece[1:]) for piece in columns.predicted(chunk))
 
 
 def scores(chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array) -> Scores:

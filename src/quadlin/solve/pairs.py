@@ -130,14 +130,19 @@ class PairSearch(PairRegression):
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products, their errors as they were: a walk."""
-        return self._given(fit.i, fit.j, fit.errors)
+        return self._given(fit.i, fit.j, fit.entry, fit.errors)
 
-    def tested(self, i: np.ndarray, j: np.ndarray) -> PairFit:
-        """Return the regression with given products and its errors: two walks."""
-        return self._given(i, j, None)
+    def tested(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray | None = None) -> PairFit:
+        """Return the regression with given products and its errors: two walks.
 
-    def _given(self, i: np.ndarray, j: np.ndarray, errors: RobustErrors | None) -> PairFit:
-        shortlist = self._singles(i, j)
+        `entry` tells which of them enter together; None is one by one.
+        """
+        return self._given(i, j, np.arange(1, len(i) + 1) if entry is None else entry, None)
+
+    def _given(
+        self, i: np.ndarray, j: np.ndarray, entry: np.ndarray, errors: RobustErrors | None
+    ) -> PairFit:
+        shortlist = self._together(i, j, entry)
         step, projected = self._stepwise(shortlist)
         choice = step.judged(tuple(range(len(shortlist))))
         index = step.columns(choice.taken)
@@ -147,10 +152,11 @@ class PairSearch(PairRegression):
             errors = RobustErrors.of(score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist)
 
-    def _singles(self, i: np.ndarray, j: np.ndarray) -> list[Group]:
-        """Return products, by the positions of their features, as groups of one."""
+    def _together(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray) -> list[Group]:
+        """Return products, by the positions of their features, as groups that enter together."""
         first, second = self.among(i, j)
-        return [(int(p),) for p in first * self.d + second]
+        flat = first * self.d + second
+        return [tuple(sorted(flat[entry == step].tolist())) for step in np.unique(entry)]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
         """Tell whether something of low rank is left in the last residual: up to 19 walks.

@@ -29,7 +29,14 @@ from quadlin.solve.gibbs import Draws
 from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_part import PairTerms, Parts
 from quadlin.solve.pair_running import RunningPairs
-from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
+from quadlin.solve.pair_sums import (
+    FirstLook,
+    FlippedMoments,
+    JointGram,
+    LabelGram,
+    ProductMoments,
+    Scores,
+)
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
@@ -68,6 +75,7 @@ SHAPES: dict[type, dict[str, str]] = {
     FirstLook: {"features": "dd", "moments": "dd"},
     FlippedMoments: {"moments": "dd"},
     JointGram: {"gram": "tu"},
+    LabelGram: {"gram": "tt"},
     Model: {"U": "dk", "s": "k"},
     Normal: {"gram": "pp"},
     PairTerms: {"i": "e", "j": "e", "coef": "e"},

@@ -14,7 +14,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import fit_choosing
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.pair_composite import PairRequest
-from quadlin.solve.pair_running import PairNotes, RunningPairs
+from quadlin.solve.pair_labels import LabelPairs
+from quadlin.solve.pair_running import RunningPairs
 from quadlin.solve.pair_stage import (
     PairOutcome,
     Plan,
@@ -22,7 +23,7 @@ from quadlin.solve.pair_stage import (
     first_stage,
     refuse_uninformative,
 )
-from quadlin.solve.types import Options, Record
+from quadlin.solve.types import Options, Record, loss_unit
 from quadlin.stream.batch import lengthened
 
 
@@ -34,6 +35,7 @@ class PairPending(Additive):
     gram: Array  # of the columns of the running regression, and of the response
     features: Moments
     target: Moments
+    loss: float = 0.0  # Σω · loss of these rows before they are learned
 
 
 def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitState, Options]:
@@ -43,6 +45,9 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
     matrix; else the steps that follow go on with M as a whole.
     """
     surveyed = survey(rows)
+    if plan.options.loss == "logistic":
+        labels = LabelPairs(plan, request, rows, surveyed).fitted(constant=False)
+        return _begun(labels.state, labels.options, plan)
     stage, outcome = first_stage(plan, request, rows, surveyed)
     if outcome is None:
         search = stage.search if stage.looked else None
@@ -52,36 +57,29 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
         if not ended(state) and stage.possible:
             refuse_uninformative(request, state, plan.make_units, constant=False)
             outcome = stage.beside(state, options)
-    state = replace(outcome.state, notes=_notes(outcome))
-    running = None if outcome.joint is None else RunningPairs.of(outcome.joint, outcome.share)
+    return _begun(outcome.going_on(), outcome.options, plan)
+
+
+def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Options]:
+    """Return the state with the model of its regression, always of the same rank."""
+    running = state.running
     if running is None:
-        return state, outcome.options
+        return state, options
     model, parts = running.model(plan.make_units.fields)
-    state = replace(state, model=model, units=running.units, parts=parts, running=running)
-    return state, replace(outcome.options, rank=int(model.s.shape[0]))
-
-
-def _notes(outcome: PairOutcome) -> PairNotes | None:
-    searched, joint = outcome.searched, outcome.joint
-    if searched is None:
-        return None
-    if joint is None:
-        return PairNotes(searched.n_rows, searched.candidates, ((0.0, searched.r2),))
-    fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
-    path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
-    return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
+    state = replace(state, model=model, units=running.units, parts=parts)
+    return state, replace(options, rank=int(model.s.shape[0]))
 
 
 def gather_pairs(pending: PairPending | None, chunk: Chunk, running: RunningPairs) -> PairPending:
     """Add the sums and moments of some rows to those that wait."""
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
-    gram = running.sums(rows)
+    gram, loss = running.sums(rows)
     if not np.isfinite(gram).all():
         raise ValueError(
             "Some rows are so far from all earlier ones that their products cannot be squared. "
             "Look for wrong units or typing errors in X and y."
         )
-    new = PairPending(chunk.X.shape[0], gram, *moments_of(rows))
+    new = PairPending(chunk.X.shape[0], gram, *moments_of(rows), loss)
     return new if pending is None else pending + new
 
 
@@ -91,17 +89,17 @@ def pair_step(state: FitState, pending: PairPending, make_units: UnitsMaker) -> 
     Its record is the error of these rows before they were learned.
     """
     assert state.running is not None
-    before, running = state.running, state.running.with_sums(pending.gram)
+    running = state.running.with_sums(pending.gram)
     features, target = state.features + pending.features, state.target + pending.target
     make_units.refuse_overflow(features, target)
     model, parts = running.model(make_units.fields)
-    squares = before.loss_of(pending.gram, before.solved.beta)
-    loss = squares / float(pending.gram[0, 0]) * running.units.target.scale**2
+    loss = pending.loss / pending.features.weight * loss_unit(running.loss, running.units)
     last = state.history[-1]
     history = lengthened(state.history, Record(last.step + 1, last.passes, loss))
     return replace(
         state,
         model=model,
+        units=running.units,
         features=features,
         target=target,
         history=history,

@@ -32,6 +32,7 @@ from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdic
 
 FIXED = Automatic()  # nothing is left to choose
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
+LABEL_ROWS = 20  # the same of labels with pairs, where memory and `batch_size` allow
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
 
 
@@ -100,6 +101,8 @@ class Stream(Beginning):
         else:
             wanted = len(pairs.given) if pairs.given is not None else pairs.most or 0
             least = max(FIRST_ROWS * (self._dof + wanted), FEWEST_ROWS)
+            if self.options.loss != "squared":  # each batch is one Newton step from the last model
+                least = max(least, min(self.first_limit, LABEL_ROWS * (self._dof + wanted)))
         return least if self.strict else max(self.batch_size, least)
 
     @property
@@ -201,7 +204,7 @@ class Stream(Beginning):
         self.verdict, self.proven = self._judged(learned), self._proves_steps()
         self.state = learned
         self.options, self.automatic = self._chosen, FIXED
-        if self.options.loss != "squared":
+        if self.options.loss != "squared" and learned.running is None:
             self._walk_on()
         elif learned.walker is None:
             self.goal = self.batch_size
