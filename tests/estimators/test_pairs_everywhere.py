@@ -12,7 +12,6 @@ from quadlin import (
     PhaseRetriever,
     SecondOrderClassifier,
     SecondOrderRegressor,
-    SecondOrderRegressorCV,
     open_source,
 )
 
@@ -98,9 +97,3 @@ def test_pairs_of_log_odds_are_those_of_logistic_regression_on_the_products(kind
 def test_measurements_have_no_features_that_could_interact(kind):
     with pytest.raises(TypeError, match="pairs"):
         kind(pairs=2)
-
-
-def test_cross_validation_says_who_chooses_pairs():
-    X, _, y, _ = drawn(60)
-    with pytest.raises(ValueError, match="SecondOrderRegressor weighs pairs against ranks"):
-        SecondOrderRegressorCV(pairs=2).fit(X, y)

@@ -6,10 +6,7 @@ are solved exactly where a p×p or n×n matrix fits.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self
-
-import numpy as np
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import Chunk, MemorySource
@@ -18,23 +15,32 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
-from quadlin.estimators.columns import checked
+from quadlin.estimators.columns import Columns, checked
+from quadlin.estimators.cv_pairs import are_better, both_results, scored_with_pairs
 from quadlin.estimators.cv_scores import CVScores
-from quadlin.estimators.cv_search import CVSearch
+from quadlin.estimators.cv_search import CVSearch, checked_alphas, checked_ranks
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit, provisional_weights
 from quadlin.estimators.folds import is_shuffled, splits
-from quadlin.estimators.parameters import alphas as checked_alphas
-from quadlin.estimators.parameters import check_options
+from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.estimators.tasks import PROVISIONAL_RANK, fields_of, seed_of, task_of
+from quadlin.estimators.tasks import (
+    PROVISIONAL_RANK,
+    check_pairs,
+    fields_of,
+    is_sparse,
+    request_of,
+    seed_of,
+    task_of,
+)
 from quadlin.solve.choice import Automatic
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point
+from quadlin.solve.pair_composite import PairRequest
+from quadlin.solve.pairs import MOST_PAIRS
 from quadlin.solve.types import Status
 from quadlin.storage import checkpointed
-from quadlin.stream.stream import FIXED
 
 LOW_RANKS = (1, 2, 4, 8)  # beside 0, where only penalties are given
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
@@ -72,8 +78,14 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     loss : {"squared", "huber"}, default="squared"
         As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
         models are compared on rows in which these weigh little.
-    pairs : None
-        Pairs are not chosen by folds: `fit` refuses other values, and says who chooses them.
+    pairs : None, "auto", int or list of pairs, default=None
+        Pairs beside every rank. A number is how many at most, and a list names them. They are
+        searched anew in the training rows of every fold, so that a score is that of
+        `cross_val_score` with the same `pairs`. "auto" compares models without and with pairs, at
+        most 32, which `cv_results_` tells as "param_pairs". With `alphas` None, pairs are tried at
+        the given ranks, or at rank 0 and the best low rank, near the best penalties without them.
+    hierarchy : {None, "weak", "strong"}, default=None
+        As for :class:`SecondOrderRegressor`.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
     psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
@@ -100,9 +112,11 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     -----
     Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all folds together,
     of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none but some 5 to 15
-    systems of (k + 1)d unknowns. Where the exact solution fits, each fold takes some 20 systems of
-    min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold, and three matrices of
-    that size.
+    systems of (k + 1)d unknowns. With `pairs` each point and fold takes one search more, O(nd²) per
+    walk and some ten walks, beside which a low rank is fitted anew: some six points of rank 0 and
+    four of a low rank unless `alphas` says otherwise. Where the exact solution fits, each fold
+    takes some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold,
+    and three matrices of that size.
 
     Examples
     --------
@@ -116,7 +130,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     """
 
     polish, step, batch_size = True, "guarded", "auto"  # not parameters
-    rank, alpha, warm_start, hierarchy = 1, 0.0, False, None
+    rank, alpha, warm_start = 1, 0.0, False
 
     def __init__(
         self,
@@ -131,7 +145,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
         multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
-        pairs: None = None,
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = None,
+        hierarchy: str | None = None,
         fit_linear: bool = True,
         fit_intercept: bool = True,
         psd: bool = False,
@@ -153,6 +168,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
+        self.hierarchy = hierarchy
         self.fit_linear = fit_linear
         self.fit_intercept = fit_intercept
         self.psd = psd
@@ -210,12 +226,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 "Cross-validation holds its rows in memory: give arrays or a frame, or use "
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
             )
-        if self.pairs is not None:
-            raise ValueError(
-                "Cross-validation here compares ranks and penalties only. SecondOrderRegressor "
-                "weighs pairs against ranks without folds, and find_pairs(X, y, cv=5) tells R² of "
-                f"rows left out. Use one of them with pairs={self.pairs!r}."
-            )
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in SEARCH_PARAMS}
         if self.loss == "poisson":
             raise ValueError(
@@ -223,22 +233,25 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 'errors. Use SecondOrderRegressor(loss="poisson"): it chooses rank and penalties.'
             )
         check_options(SecondOrderRegressor(rank=1, **params))
+        check_pairs(self)
         chunk, columns = checked(self, X, y, sample_weight, None, least=2)
-        ranks = _checked_ranks(self.ranks, chunk.X.shape[1])
-        alphas = None if self.alphas is None else _checked_alphas(self.alphas)
+        ranks = checked_ranks(self.ranks, chunk.X.shape[1])
+        alphas = None if self.alphas is None else checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
         names = columns.names_in
         with checkpointed(checkpoint, table, self, seed_of(self), None, names) as (seed, journal):
             rows = Rows(Serial(table), journal)
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
+            task, pairs = replace(task, pairs=None), self._request(columns, table)
             folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
-            search = CVSearch(scores)
-            if alphas is None:
-                search.automatic(ranks)
-            else:
-                search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)], alphas)
+            search, results = _search(scores, ranks, alphas), None
+            if pairs is not None:
+                paired = scored_with_pairs(search, pairs, ranks, alphas)
+                both = is_auto(self.pairs)
+                results = both_results(scores, paired) if both else None
+                scores = paired if not both or are_better(paired, scores) else scores
             point = scores.best()
             fitted = _refitted(scores, point, rows)
             if is_shuffled(self.cv, groups):
@@ -246,7 +259,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.adopt(fitted.with_passes(rows))
         self.n_passes_ = rows.walks
         self.best_score_ = scores.mean(point)
-        self.cv_results_ = scores.results()
+        self.cv_results_ = scores.results() if results is None else results
         if alphas is not None:
             warn_of_edge(point, alphas)
         warn_of_heavy_rows(scores, point, task.robust)
@@ -254,9 +267,25 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             self._warn_of_status()
         return self
 
+    def _request(self, columns: Columns, table: MemorySource) -> PairRequest | None:
+        """Return which pairs every fold is searched for; None if for none."""
+        pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
+        asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
+        return request_of(asking, columns, is_sparse(table))
+
     def _fold_seed(self, seed: int) -> int:
         """Return the seed of the folds: without a random_state the same rows get the same folds."""
         return 0 if self.random_state is None else seed
+
+
+def _search(scores: CVScores, ranks: list[int] | None, alphas: list[Alpha] | None) -> CVSearch:
+    """Score ranks and penalties."""
+    search = CVSearch(scores)
+    if alphas is None:
+        search.automatic(ranks)
+    else:
+        search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)], alphas)
+    return search
 
 
 def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
@@ -275,25 +304,9 @@ def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
 
 def _refitted(scores: CVScores, point: Point, rows: Rows) -> Fitted:
     """Fit all rows, from where a fold or a matrix of all rows leads."""
+    if scores.pairs is not None:
+        return fit(scores.task_at(point), rows, None)
     rank, alpha = point
     outright = scores.whole.outright(rank, alpha)
     warm = scores.state(scores.whole if outright else scores.folds[0].cells, point)
-    options = replace(scores.task.options, rank=rank, alpha=alpha)
-    return fit(replace(scores.task, options=options, automatic=FIXED), rows, warm)
-
-
-def _checked_alphas(alphas: Any) -> list[Alpha]:
-    if not isinstance(alphas, Sequence | np.ndarray) or len(alphas) == 0:
-        raise ValueError(f"alphas={alphas!r} must be a list of penalties, at least one.")
-    return [checked_alphas(alpha) for alpha in alphas]
-
-
-def _checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
-    if ranks is None:
-        return None
-    if not isinstance(ranks, Sequence | np.ndarray):
-        raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0.")
-    whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
-    if not whole or not all(whole):
-        raise ValueError(f"ranks={ranks!r} must be whole numbers ≥ 0, at least one.")
-    return sorted({min(int(k), d) for k in ranks})
+    return fit(scores.task_at(point), rows, warm)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -23,13 +24,16 @@ from quadlin.core.shared_walks import Together
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.estimators.cv_folds import Fold
-from quadlin.estimators.fitting import Task
+from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitting import Task, outcome_of
 from quadlin.estimators.folds import Split
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.solve.exact import rows_of
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.grid import Cells, Point
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.whitening import Identity
+from quadlin.stream.stream import FIXED
 
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best
@@ -59,6 +63,8 @@ class CVScores:
         self.scores: dict[Point, list[float]] = {}
         self.errors: dict[Point, list[float]] = {}  # mean squares, whatever the scorer
         self._residuals: dict[Point, list[np.ndarray]] = {}  # of the test rows, at the best point
+        self.pairs: PairRequest | None = None  # that every point has beside it
+        self._last: tuple[tuple[int, Point], Fitted] | None = None
         self.together = Together(rows)
         self.folds = list(self.folds_of(splits))
         if not self.folds:
@@ -66,6 +72,12 @@ class CVScores:
                 "No fold of cv has test rows of positive weight. (A generator yields its folds "
                 "only once: give a list of them.)"
             )
+
+    def beside(self, pairs: PairRequest) -> "CVScores":
+        """Return scores on the same folds of points with pairs, each fold searched by itself."""
+        other = copy(self)
+        other.pairs, other.scores, other.errors, other._residuals = pairs, {}, {}, {}
+        return other
 
     def folds_of(self, splits: Iterable[Split]) -> Iterator[Fold]:
         """Yield the folds; those without test rows of positive weight are left out."""
@@ -110,7 +122,7 @@ class CVScores:
             return
         outright = [p for p in new if self.folds[0].cells.outright(*p)]
         walked = [p for p in new if p not in outright]
-        if walked:
+        if walked and self.pairs is None:
             self.together.run([solver(fold.cells, walked) for fold in self.folds])
         self.scores.update({p: [] for p in new})
         self.errors.update({p: [] for p in new})
@@ -125,7 +137,7 @@ class CVScores:
         self._residuals = {p: r for p, r in self._residuals.items() if p == best}
 
     def _judge(self, fold: Fold, point: Point) -> None:
-        f = predicted(fold, point)
+        f = self.predicted(fold, point)
         r = f - fold.test.y
         error = mean_square(r, fold.test.weight)
         score = -error if self.scorer is None else self._score(fold, point, f)
@@ -144,6 +156,9 @@ class CVScores:
         rank, alpha = point
         params = {**self.params, "rank": rank, "alpha": alpha, "uncertainty": False}
         estimator = SecondOrderRegressor(**params)
+        if self.pairs is not None:
+            estimator.adopt(self._fitted_beside(fold, point))
+            return estimator
         state, options = (
             self.state(fold.cells, point),
             replace(self.task.options, rank=rank, alpha=alpha),
@@ -151,6 +166,31 @@ class CVScores:
         stream = self.task.stream(options, state).counted(fold.cells.surveyed.tally)
         estimator.adopt(self.task.fitted(stream))
         return estimator
+
+    def predicted(self, fold: Fold, point: Point) -> Array:
+        """Return the predictions of the test rows of a fold."""
+        if self.pairs is None:
+            return predicted(fold, point)
+        f = self._fitted_beside(fold, point).predict(fold.test.X, clip=fold.clips)
+        return namespace(f).astype(f, namespace(f).float64)
+
+    def _fitted_beside(self, fold: Fold, point: Point) -> Fitted:
+        """Return the fit with pairs, as an estimator would have it of the rows of a fold."""
+        key = (fold.number, point)
+        if self._last is None or self._last[0] != key:
+            task = self.task_at(point)
+            rows, surveyed = fold.cells.rows, fold.cells.surveyed
+            # Rows that judge have the weights of Huber's loss, if that was asked for.
+            outcome = outcome_of(replace(task, robust=False), rows, surveyed)
+            stream = task.stream(outcome.options, outcome.state).counted(surveyed.tally)
+            self._last = key, replace(task.fitted(stream), pairs=outcome.report)
+        return self._last[1]
+
+    def task_at(self, point: Point) -> Task:
+        """Return what is to be learned with a rank and penalties, and the pairs of these scores."""
+        rank, alpha = point
+        options = replace(self.task.options, rank=rank, alpha=alpha)
+        return replace(self.task, options=options, automatic=FIXED, pairs=self.pairs)
 
     def state(self, cells: Cells, point: Point) -> FitState:
         """Return the fit of a fold, or of all rows, at a point."""

@@ -5,8 +5,13 @@ as a step improves the score: the grid has no edge that the best could lie on.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
 
 from quadlin.estimators.cv_scores import CVScores
+from quadlin.estimators.parameters import alphas as penalties
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point
 from quadlin.solve.restarts import FEW
@@ -56,6 +61,21 @@ class CVSearch:
                 if rank > 0 and not (products and rank == self.d):
                     self.low_rank(rank)
         self.finish(ranks)
+
+    def beside_pairs(self, scores: CVScores, ranks: Sequence[int] | None) -> "CVSearch":
+        """Score points with pairs: rank 0 and the best low rank, or those given, near their best.
+
+        `scores` has the same folds, with pairs.
+        """
+        search = CVSearch(scores)
+        search.powers = self.powers
+        if ranks is None:
+            low = [p for p in self.scores.scores if 0 < p[0] < self.d]
+            ranks = [0, *([max(low, key=self.scores.mean)[0]] if low else [])]
+        for rank in ranks:
+            scores.score([self.scores.best(rank)])
+            search.walk(rank, [SECOND] if rank else [BOTH], COARSE)
+        return search
 
     def finish(self, ranks: Sequence[int] | None) -> None:
         """Search finer at the best rank, and with few features at the one below as well."""
@@ -161,3 +181,22 @@ class CVSearch:
             if not self.scores.mean(after) > before + GAIN * abs(before):
                 return moved
             moved = True
+
+
+def checked_alphas(alphas: Any) -> list[Alpha]:
+    """Return penalties to try, if they can be some."""
+    if not isinstance(alphas, Sequence | np.ndarray) or len(alphas) == 0:
+        raise ValueError(f"alphas={alphas!r} must be a list of penalties, at least one.")
+    return [penalties(alpha) for alpha in alphas]
+
+
+def checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
+    """Return ranks to try, if they can be some; None is left to the search."""
+    if ranks is None:
+        return None
+    if not isinstance(ranks, Sequence | np.ndarray):
+        raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0.")
+    whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
+    if not whole or not all(whole):
+        raise ValueError(f"ranks={ranks!r} must be whole numbers ≥ 0, at least one.")
+    return sorted({min(int(k), d) for k in ranks})

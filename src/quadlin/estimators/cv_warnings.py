@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Option, Phrase, warn
-from quadlin.estimators.cv_scores import CVScores, mean_square, predicted, solver
+from quadlin.estimators.cv_scores import CVScores, mean_square, solver
 from quadlin.estimators.folds import neighbours_are_alike
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point
@@ -57,9 +57,9 @@ def warn_of_order(scores: CVScores, point: Point) -> None:
     if not neighbours_are_alike(scores.chunk, scores.whole.units):
         return
     folds = list(scores.folds_of(KFold(max(2, len(scores.folds))).split(np.arange(scores.n))))
-    if not folds[0].cells.outright(*point):
+    if scores.pairs is None and not folds[0].cells.outright(*point):
         scores.together.run([solver(fold.cells, [point]) for fold in folds])
-    blocks = [mean_square(predicted(f, point) - f.test.y, f.test.weight) for f in folds]
+    blocks = [mean_square(scores.predicted(f, point) - f.test.y, f.test.weight) for f in folds]
     shuffled = scores.errors[point]
     gap = np.mean(blocks) - np.mean(shuffled)
     noise = sqrt((np.var(blocks) + np.var(shuffled)) / len(blocks))

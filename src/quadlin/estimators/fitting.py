@@ -129,18 +129,7 @@ def fit(
             options = replace(task.options, rank=int(state.model.s.shape[0]))
             return on_step(lambda: fitted(state, options).attributes())
 
-    stage, outcome = None, None
-    if task.pairs is not None and task.options.loss == "logistic":
-        outcome = label_pairs(task, rows, surveyed, warm, hook)
-    elif task.pairs is not None:
-        stage, outcome = pairs_first(task, rows, surveyed)
-    if outcome is not None and hook is not None:
-        hook(outcome.state)
-    if outcome is None:
-        search = stage.search if stage is not None and stage.looked else None
-        outcome = Reported(*_fit_state(task, rows, surveyed, warm, hook, search))
-        if stage is not None:
-            outcome = pairs_beside(task, stage, outcome, rows, surveyed)
+    outcome = outcome_of(task, rows, surveyed, warm, hook)
     state, options, weighted = outcome.kept(MOST_KEPT), outcome.options, outcome.rows
     result = fitted(with_row_count(state, surveyed.tally, options), options)
     result = replace(result, pairs=outcome.report)
@@ -158,6 +147,29 @@ def fit(
         except KeyboardInterrupt:  # the model is there, its standard errors are not
             result = result.with_state(replace(result.state, status=Status.interrupted))
     return result.with_passes(rows)
+
+
+def outcome_of(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+) -> Reported:
+    """Fit rows, with pairs where they are wanted."""
+    stage, outcome = None, None
+    if task.pairs is not None and task.options.loss == "logistic":
+        outcome = label_pairs(task, rows, surveyed, warm, on_step)
+    elif task.pairs is not None:
+        stage, outcome = pairs_first(task, rows, surveyed)
+    if outcome is not None and on_step is not None:
+        on_step(outcome.state)
+    if outcome is None:
+        search = stage.search if stage is not None and stage.looked else None
+        outcome = Reported(*_fit_state(task, rows, surveyed, warm, on_step, search))
+        if stage is not None:
+            outcome = pairs_beside(task, stage, outcome, rows, surveyed)
+    return outcome
 
 
 def _fit_state(

@@ -99,10 +99,10 @@ class ScoresRecord:
         """Return the attributes of the estimator."""
         results: Any = self.results
         require(isinstance(results, dict), "the scores")
-        splits = {
-            f"split{i}_test_score": np.float64 for i in range(len(results) - len(SCORE_COLUMNS))
-        }
-        kinds: dict[str, Any] = {**SCORE_COLUMNS, **splits}
+        more = {"param_pairs": np.int64} if "param_pairs" in results else {}
+        columns: dict[str, Any] = {**SCORE_COLUMNS, **more}
+        splits = {f"split{i}_test_score": np.float64 for i in range(len(results) - len(columns))}
+        kinds: dict[str, Any] = {**columns, **splits}
         require(results.keys() == kinds.keys(), "the columns of the scores")
         try:
             table = {name: np.asarray(results[name], dtype=kinds[name]) for name in kinds}
@@ -115,8 +115,11 @@ class ScoresRecord:
         require({name: a.shape for name, a in table.items()} == shapes, "the scores")
         pairs = zip(rank.tolist(), map(tuple, table["param_alpha"].tolist()), strict=True)
         first = ("param_rank", "param_alpha", *splits)
-        order = (*first, *(name for name in SCORE_COLUMNS if name not in first))
-        params = [{"rank": k, "alpha": alpha} for k, alpha in pairs]
+        order = (*first, *(name for name in columns if name not in first))
+        params: list[dict[str, Any]] = [{"rank": k, "alpha": alpha} for k, alpha in pairs]
+        if more:
+            counts = table["param_pairs"].tolist()
+            params = [{**p, "pairs": count} for p, count in zip(params, counts, strict=True)]
         return {
             "best_score_": score,
             "n_passes_": self.n_passes,
