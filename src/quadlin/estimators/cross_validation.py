@@ -16,7 +16,7 @@ from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
 from quadlin.estimators.columns import Columns, checked
-from quadlin.estimators.cv_pairs import are_better, both_results, scored_with_pairs
+from quadlin.estimators.cv_pairs import are_better, both_results
 from quadlin.estimators.cv_scores import CVScores
 from quadlin.estimators.cv_search import CVSearch, checked_alphas, checked_ranks
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
@@ -246,12 +246,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
-            search, results = _search(scores, ranks, alphas), None
-            if pairs is not None:
-                paired = scored_with_pairs(search, pairs, ranks, alphas)
-                both = is_auto(self.pairs)
-                results = both_results(scores, paired) if both else None
-                scores = paired if not both or are_better(paired, scores) else scores
+            scores, results = _searched(scores, ranks, alphas, pairs, is_auto(self.pairs))
             point = scores.best()
             fitted = _refitted(scores, point, rows)
             if is_shuffled(self.cv, groups):
@@ -259,7 +254,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.adopt(fitted.with_passes(rows))
         self.n_passes_ = rows.walks
         self.best_score_ = scores.mean(point)
-        self.cv_results_ = scores.results() if results is None else results
+        self.cv_results_ = results
         if alphas is not None:
             warn_of_edge(point, alphas)
         warn_of_heavy_rows(scores, point, task.robust)
@@ -278,14 +273,33 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         return 0 if self.random_state is None else seed
 
 
-def _search(scores: CVScores, ranks: list[int] | None, alphas: list[Alpha] | None) -> CVSearch:
-    """Score ranks and penalties."""
+def _searched(
+    scores: CVScores,
+    ranks: list[int] | None,
+    alphas: list[Alpha] | None,
+    pairs: PairRequest | None,
+    both: bool,
+) -> tuple[CVScores, dict[str, Any]]:
+    """Score ranks and penalties, with pairs or without; return the scores to choose by, and all.
+
+    `both` compares models with pairs and without. Penalties are searched without them first.
+    """
     search = CVSearch(scores)
-    if alphas is None:
-        search.automatic(ranks)
+    paired = None if pairs is None else scores.beside(pairs)
+    if alphas is not None:
+        ranks = ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)]
+        for each in [scores, paired] if both else [paired or scores]:
+            if each is not None:
+                CVSearch(each).grid(ranks, alphas)
     else:
-        search.grid(ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)], alphas)
-    return search
+        search.automatic(ranks)
+        if paired is not None:
+            search.beside_pairs(paired, ranks)
+    if paired is None:
+        return scores, scores.results()
+    if not both:
+        return paired, paired.results()
+    return (paired if are_better(paired, scores) else scores), both_results(scores, paired)
 
 
 def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:

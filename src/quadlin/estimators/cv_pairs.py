@@ -1,32 +1,12 @@
 """Cross-validation with pairs: every fold is searched by itself, without the rows that judge."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 
 from quadlin.estimators.cv_scores import TIE, CVScores
-from quadlin.estimators.cv_search import CVSearch
-from quadlin.solve.exact import Alpha
-from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import MOST_PAIRS
-
-
-def scored_with_pairs(
-    search: CVSearch,
-    pairs: PairRequest,
-    ranks: Sequence[int] | None,
-    alphas: Sequence[Alpha] | None,
-) -> CVScores:
-    """Return scores with pairs, near the best ones without or at all that were scored."""
-    without = search.scores
-    paired = without.beside(pairs)
-    if alphas is None:
-        search.beside_pairs(paired, ranks)
-    else:
-        paired.score(list(without.scores))
-    return paired
 
 
 def are_better(paired: CVScores, without: CVScores) -> bool:

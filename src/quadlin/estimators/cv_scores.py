@@ -179,7 +179,10 @@ class CVScores:
         key = (fold.number, point)
         if self._last is None or self._last[0] != key:
             task = self.task_at(point)
-            rows, surveyed = fold.cells.rows, fold.cells.surveyed
+            rows, surveyed = (
+                fold.cells.rows,
+                survey(fold.cells.rows),
+            )  # those held out weigh nothing
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
             stream = task.stream(outcome.options, outcome.state).counted(surveyed.tally)
