@@ -16,9 +16,9 @@ from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
 from quadlin.estimators.columns import Columns, checked
-from quadlin.estimators.cv_pairs import are_better, both_results
+from quadlin.estimators.cv_pairs import searched
 from quadlin.estimators.cv_scores import CVScores
-from quadlin.estimators.cv_search import CVSearch, checked_alphas, checked_ranks
+from quadlin.estimators.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit, provisional_weights
@@ -42,7 +42,6 @@ from quadlin.solve.pairs import MOST_PAIRS
 from quadlin.solve.types import Status
 from quadlin.storage import checkpointed
 
-LOW_RANKS = (1, 2, 4, 8)  # beside 0, where only penalties are given
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 
 
@@ -246,7 +245,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
-            scores, results = _searched(scores, ranks, alphas, pairs, is_auto(self.pairs))
+            scores, results = searched(scores, ranks, alphas, pairs, is_auto(self.pairs))
             point = scores.best()
             fitted = _refitted(scores, point, rows)
             if is_shuffled(self.cv, groups):
@@ -271,35 +270,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     def _fold_seed(self, seed: int) -> int:
         """Return the seed of the folds: without a random_state the same rows get the same folds."""
         return 0 if self.random_state is None else seed
-
-
-def _searched(
-    scores: CVScores,
-    ranks: list[int] | None,
-    alphas: list[Alpha] | None,
-    pairs: PairRequest | None,
-    both: bool,
-) -> tuple[CVScores, dict[str, Any]]:
-    """Score ranks and penalties, with pairs or without; return the scores to choose by, and all.
-
-    `both` compares models with pairs and without. Penalties are searched without them first.
-    """
-    search = CVSearch(scores)
-    paired = None if pairs is None else scores.beside(pairs)
-    if alphas is not None:
-        ranks = ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)]
-        for each in [scores, paired] if both else [paired or scores]:
-            if each is not None:
-                CVSearch(each).grid(ranks, alphas)
-    else:
-        search.automatic(ranks)
-        if paired is not None:
-            search.beside_pairs(paired, ranks)
-    if paired is None:
-        return scores, scores.results()
-    if not both:
-        return paired, paired.results()
-    return (paired if are_better(paired, scores) else scores), both_results(scores, paired)
 
 
 def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:

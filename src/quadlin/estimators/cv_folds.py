@@ -1,5 +1,6 @@
 """One split of cross-validation: its training rows, and its test rows as models take them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,11 +8,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
+from quadlin.core.model import predict
 from quadlin.core.pieces import with_data
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fit_state import trusted_range
-from quadlin.solve.grid import Cells
+from quadlin.solve.grid import Cells, Point
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,21 @@ def _held(X: Array, bounds: tuple[Array, Array] | None) -> Array:
     if issparse(X):
         return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
     return xp.minimum(xp.maximum(X, low), high)
+
+
+def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
+    """Return a function that solves some points of a fold, for `Together.run`."""
+
+    def solve() -> None:
+        for point in points:
+            cells.solution(*point)
+
+    return solve
+
+
+def predicted(fold: Fold, point: Point) -> Array:
+    """Return the predictions of the test rows of a fold."""
+    units, xp = fold.cells.units, namespace(fold.test.y)
+    model = fold.cells.solution(*point).model
+    f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
+    return units.target.mean + units.target.scale * f

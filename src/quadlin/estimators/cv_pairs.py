@@ -1,4 +1,7 @@
-"""Cross-validation with pairs: every fold is searched by itself, without the rows that judge."""
+"""What is scored on rows held out: ranks and penalties, without pairs and with them.
+
+Pairs are searched in the training rows of every fold by themselves.
+"""
 
 from typing import Any
 
@@ -6,10 +9,44 @@ import numpy as np
 from scipy.stats import rankdata
 
 from quadlin.estimators.cv_scores import TIE, CVScores
+from quadlin.estimators.cv_search import CVSearch
+from quadlin.solve.exact import Alpha
+from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import MOST_PAIRS
 
+LOW_RANKS = (1, 2, 4, 8)  # beside 0, where only penalties are given
 
-def are_better(paired: CVScores, without: CVScores) -> bool:
+
+def searched(
+    scores: CVScores,
+    ranks: list[int] | None,
+    alphas: list[Alpha] | None,
+    pairs: PairRequest | None,
+    both: bool,
+) -> tuple[CVScores, dict[str, Any]]:
+    """Score ranks and penalties, with pairs or without; return the scores to choose by, and all.
+
+    `both` compares models with pairs and without. Penalties are searched without them first.
+    """
+    search = CVSearch(scores)
+    paired = None if pairs is None else scores.beside(pairs)
+    if alphas is not None:
+        ranks = ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)]
+        for each in [scores, paired] if both else [paired or scores]:
+            if each is not None:
+                CVSearch(each).grid(ranks, alphas)
+    else:
+        search.automatic(ranks)
+        if paired is not None:
+            search.beside_pairs(paired, ranks)
+    if paired is None:
+        return scores, scores.results()
+    if not both:
+        return paired, paired.results()
+    return (paired if _are_better(paired, scores) else scores), _both_results(scores, paired)
+
+
+def _are_better(paired: CVScores, without: CVScores) -> bool:
     """Tell whether rows held out are predicted better with pairs; a perfect model has none."""
     before = without.best()
     if without.perfect(before):
@@ -18,7 +55,7 @@ def are_better(paired: CVScores, without: CVScores) -> bool:
     return paired.mean(paired.best()) > score + TIE * abs(score)
 
 
-def both_results(without: CVScores, paired: CVScores) -> dict[str, Any]:
+def _both_results(without: CVScores, paired: CVScores) -> dict[str, Any]:
     """Return the scores without pairs and with them, as `GridSearchCV` would."""
     first, second = without.results(), paired.results()
     counts = [0] * len(without.scores) + [MOST_PAIRS] * len(paired.scores)

@@ -15,15 +15,13 @@ from sklearn.metrics import check_scoring, get_scorer
 from sklearn.utils import _safe_indexing, indexable
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
-from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.shared_walks import Together
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
-from quadlin.estimators.cv_folds import Fold
+from quadlin.estimators.cv_folds import Fold, predicted, solver
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, outcome_of
 from quadlin.estimators.folds import Split
@@ -275,24 +273,6 @@ class Predicted(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """Return the predictions."""
         return self.f
-
-
-def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
-    """Return a function that solves some points of a fold, for `Together.run`."""
-
-    def solve() -> None:
-        for point in points:
-            cells.solution(*point)
-
-    return solve
-
-
-def predicted(fold: Fold, point: Point) -> Array:
-    """Return the predictions of the test rows of a fold."""
-    units, xp = fold.cells.units, namespace(fold.test.y)
-    model = fold.cells.solution(*point).model
-    f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
-    return units.target.mean + units.target.scale * f
 
 
 def mean_square(r: Array, weight: Array | None) -> float:

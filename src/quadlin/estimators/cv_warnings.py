@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Option, Phrase, warn
-from quadlin.estimators.cv_scores import CVScores, mean_square, solver
+from quadlin.estimators.cv_folds import solver
+from quadlin.estimators.cv_scores import CVScores, mean_square
 from quadlin.estimators.folds import neighbours_are_alike
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point

@@ -220,16 +220,14 @@ class Composer:
         return joint.terms, None if low_rank else 0
 
     def _search(self, beside: Beside) -> PairSearch:
-        third = max(beside.alpha[1] if self.penalise else 0.0, self.least_penalty)
-        alpha = (*beside.alpha, third)
-        given, hierarchy = self.request.given, self.request.hierarchy
-        fields, noise, model = self.fields, self.noise, beside.model
+        least = beside.alpha[1] if self.penalise else 0.0
+        alpha = (*beside.alpha, max(least, self.least_penalty))
+        given, hierarchy, model = self.request.given, self.request.hierarchy, beside.model
+        args, fields, noise = (self.rows, self.units), self.fields, self.noise
         if self.wide and given is None:
-            args = (hierarchy, fields, alpha, noise)
-            return sparse_search(self.rows, self.units, model, *args)
+            return sparse_search(*args, model, hierarchy, fields, alpha, noise)
         return PairSearch(
-            self.rows,
-            self.units,
+            *args,
             model=model,
             hierarchy=hierarchy if given is None else None,
             features=np.unique(np.array(given)) if self.wide else None,

@@ -23,20 +23,13 @@ from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.fields import Flags
+from quadlin.solve import pair_sums
 from quadlin.solve.exact import Normal
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_part import PairTerms, Parts
 from quadlin.solve.pair_running import RunningPairs
-from quadlin.solve.pair_sums import (
-    FirstLook,
-    FlippedMoments,
-    JointGram,
-    LabelGram,
-    ProductMoments,
-    Scores,
-)
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
@@ -72,10 +65,10 @@ SHAPES: dict[type, dict[str, str]] = {
     FitState: {"target": "1"},
     LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
-    FirstLook: {"features": "dd", "moments": "dd"},
-    FlippedMoments: {"moments": "dd"},
-    JointGram: {"gram": "tu"},
-    LabelGram: {"gram": "tt"},
+    pair_sums.FirstLook: {"features": "dd", "moments": "dd"},
+    pair_sums.FlippedMoments: {"moments": "dd"},
+    pair_sums.JointGram: {"gram": "tu"},
+    pair_sums.LabelGram: {"gram": "tt"},
     Model: {"U": "dk", "s": "k"},
     Normal: {"gram": "pp"},
     PairTerms: {"i": "e", "j": "e", "coef": "e"},
@@ -83,9 +76,9 @@ SHAPES: dict[type, dict[str, str]] = {
     PairPending: {"gram": "yy", "target": "1"},
     RunningPairs: {"U": "dh", "s": "h", "i": "e", "j": "e", "order": "e", "gram": "yy"},
     Pending: {"target": "1"},
-    ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},
+    pair_sums.ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},
     Products: {"gram": "pp"},
-    Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
+    pair_sums.Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
     Start: {"Q": "dv", "s": "v"},
     Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},

@@ -84,9 +84,7 @@ class Stream(Beginning):
         self.waiting = Buffer()  # rows of the first batch
         self.pending: Pending | None = None  # sums of a later one
         self.pair_pending: PairPending | None = None  # the same of a stream with pairs
-        self.verdict: StreamVerdict | None = (
-            None  # of rows before they were learned, on the steps so far
-        )
+        self.verdict: StreamVerdict | None = None  # of rows not learned yet, on the steps so far
         self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
         most = capacity(len(make_units.names))
