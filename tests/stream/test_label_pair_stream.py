@@ -48,10 +48,10 @@ def test_given_pairs_are_near_maximum_likelihood_however_the_stream_is_cut(kind)
     for model in models:
         report = model.pairs_
         assert {(p.first, p.second) for p in report.pairs} == NAMES
-        found = np.array([p.coefficient for p in report.pairs])
+        streamed_coef = np.array([p.coefficient for p in report.pairs])
         # Each batch is one Newton step about the model before it, so that the first ones, about a
         # fit of 180 rows, are off by its squared error: a fraction of a standard error at the end.
-        assert (np.abs(found - coef[6:]) < 0.35 * std[6:]).all()
+        assert (np.abs(streamed_coef - coef[6:]) < 0.35 * std[6:]).all()
         assert (np.abs(model.coef_ - coef[:6]) < 0.35 * std[:6]).all()
         np.testing.assert_allclose([p.std_error for p in report.pairs], std[6:], rtol=0.1)
         assert (report.measure, report.n_rows_fitted) == ("D²", 2000)
@@ -143,9 +143,9 @@ def test_after_a_fit_a_stream_of_labels_keeps_the_pairs():
     coef, std = likelihood(X, y)
     model = SecondOrderClassifier(**GIVEN).fit(X[:1000], y[:1000])
     model.partial_fit(X[1000:], y[1000:])
-    found = np.array([p.coefficient for p in model.pairs_.pairs])
+    streamed_coef = np.array([p.coefficient for p in model.pairs_.pairs])
     # A Newton step from a fit to half of the rows is off by the square of its error.
-    assert (np.abs(found - coef[6:]) < 0.1 * std[6:]).all()
+    assert (np.abs(streamed_coef - coef[6:]) < 0.1 * std[6:]).all()
     assert model.pairs_.n_rows_fitted == 2000
 
 
