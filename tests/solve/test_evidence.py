@@ -64,6 +64,15 @@ def test_the_gradient_of_the_evidence_is_that_of_finite_differences(form):
         assert gradient == pytest.approx(rise / (2 * h), abs=1e-6)
 
 
+@pytest.mark.parametrize("log_alpha", [(-8.0, -8.0), (-8.0, -11.0)])
+def test_fewer_rows_than_parameters_do_not_tell_the_size_of_small_penalties(log_alpha):
+    # S = αyᵀK⁻¹y and |A| = |K|α^(p − n): the campaign compares no objectives there.
+    model = kernel_of(*small_problem(n=6))
+    small, smaller = (model.at(np.array(log_alpha) - shift) for shift in (0.0, 6.0))
+    assert small.log_evidence == pytest.approx(smaller.log_evidence, abs=0.01)
+    assert small.noise > 100 * smaller.noise
+
+
 def test_the_best_penalties_are_mackays_fixed_point():
     A, y, unit = small_problem(n=60)
     gram = gram_of(A, y, unit)

@@ -50,6 +50,21 @@ def test_the_landscape_is_the_objective_with_the_linear_parts_solved_for(linear,
         assert np.abs(gradient.v).max() < 1e-9
 
 
+def test_penalties_far_above_one_row_weigh_in_the_landscape_where_features_are_far_from_zero():
+    # In units of the landscape the ridge of the far feature's square is 1e-16 times that of others.
+    rng = np.random.default_rng(3)
+    X = rng.normal([1e4, 0, 0, 0], 1, (60, 4))
+    m = Moments.of(X)
+    units = units_of(m, np.zeros(4, dtype=bool), Target(0.0, 1.0, 0.0, 1.0), np.float64)
+    rows = Rows.of(MemorySource(X, rng.standard_normal(60)))
+    options = Options(rank=1, fit_linear=False, alpha=(1e7, 1e7), psd=True)
+    p = Problem(rows, units, options, rng)
+    landscape, task = landscape_of(p), GaussNewton(p, Identity())
+    f = landscape.factors(rng.normal(0, [[100.0], [0.1], [0.1], [0.1]]), np.ones(1))
+    reached = task.point_of(landscape.model(f, units))
+    assert reached.objective == pytest.approx(f.loss + landscape.unexplained, rel=1e-6)
+
+
 @pytest.mark.parametrize("entries", [1, 1 << 22])
 def test_starts_descend_together_as_each_does_alone(monkeypatch, entries):
     monkeypatch.setattr("quadlin.solve.many_descents.ENTRIES", entries)

@@ -1,7 +1,7 @@
 r"""The model in standardised units, its changes, its predictions, and the user's units."""
 
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from quadlin.core.arrays import (
     Array,
@@ -18,7 +18,7 @@ from quadlin.core.graded import graded_eigenpairs, is_graded
 from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 
-T = TypeVar("T", "Model", Units)
+T = TypeVar("T", bound=Any)  # a dataclass of arrays
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,16 @@ def _eigenpairs(A: Array, s: Array) -> tuple[Array, Array]:
 
 
 def _in_float64(parts: T) -> T:
-    """Return a model or units with every array in float64."""
-    arrays = {f.name: getattr(parts, f.name) for f in fields(parts)}
-    arrays = {name: a for name, a in arrays.items() if hasattr(a, "shape")}
-    xp = namespace(*arrays.values())
-    return replace(parts, **{name: xp.astype(a, xp.float64) for name, a in arrays.items()})
+    return in_dtype(parts, namespace(parts.free).float64)
+
+
+def in_dtype(parts: T, dtype: Any) -> T:
+    """Return a model, units or a whitener with every array in a dtype."""
+    values = {f.name: getattr(parts, f.name) for f in fields(parts)}
+    arrays = {name: a for name, a in values.items() if hasattr(a, "shape")}
+    return replace(
+        parts, **{name: namespace(a).astype(a, dtype, copy=False) for name, a in arrays.items()}
+    )
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:

@@ -287,6 +287,8 @@ class RankSearch(Candidates):
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if self.thorough and self.products is not None and 0 < best.rank < self.d:
             warm = best_start(self.problem(options), self.products.gram)
+        elif search.landscapes is not None and 0 < best.rank < self.d and min(alpha) > 0:
+            warm = search.landscapes.model(best.rank, alpha)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:

@@ -24,6 +24,7 @@ from quadlin.solve.leave_one_out import (
     left_out_squares,
     left_out_squares_by_rows,
 )
+from quadlin.solve.penalised import Penalised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, quick_start
@@ -112,6 +113,17 @@ class Candidates:
             return None
         gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
         return ProductGram(to_numpy(gram), self.units, self.options)
+
+    @cached_property
+    def landscapes(self) -> Penalised | None:
+        """Return the fits of few features where M is restricted, or w or b tied to it; else None.
+
+        Steps from a neighbour are stuck there at a semidefinite M of rank 0, or near the border
+        that a component has where squares are left out; many starts are not.
+        """
+        if self.plain or not 0 < self.d <= FEW or not self.options.polish:
+            return None
+        return Penalised(self.rows, self.units, self.options, self.n_rows, self.weight, self.seed)
 
     def linear_model(self, U: Array) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k)."""
@@ -248,6 +260,8 @@ class Candidates:
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
         gram, alpha, weight = self.products, options.alpha, self.weight
+        if self.landscapes is not None:
+            return self.landscapes.model(options.rank, alpha)
         if gram is None:
             solution = self.fit(options, warm)[0]
             if solution.status is Status.interrupted:  # the driver only ends a fit

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from quadlin.core.model import Model, constant_model, tied
+from quadlin.core.model import Model, constant_model, in_dtype, tied
 from quadlin.solve.tangent import orthonormalised
 from quadlin.solve.types import Problem, Record, Solution, Status
 
@@ -42,7 +42,7 @@ def follow(
 
     def solution(status: Status) -> Solution:
         model = best.model if best.orthonormal else orthonormalised(best.model)
-        return Solution(model, units, status, tuple(history))
+        return Solution(in_dtype(model, units.scale.dtype), units, status, tuple(history))
 
     try:
         while True:

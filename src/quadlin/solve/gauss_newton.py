@@ -8,10 +8,10 @@ tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the 
 whitened Gaussian features, one pass over the rows per iteration; then M ← rank-k part of M + D.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.model import Model
+from quadlin.core.model import Model, in_dtype
 from quadlin.core.sums import Sums
 from quadlin.solve.krylov import conjugate_gradients
 from quadlin.solve.tangent import Coordinates, Tangent, truncated
@@ -19,6 +19,7 @@ from quadlin.solve.types import Problem, usual_curvature
 from quadlin.solve.whitening import Whitener
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
+LOST = 1e-4  # of a prediction: what rounding may take of terms that tie parts of the model to M
 SEPARATED = 5e-3  # of the deviance of a constant: without a penalty the rest would follow
 
 
@@ -59,7 +60,7 @@ class GaussNewton:
 
     def point_of(self, model: Model) -> Point:
         """Evaluate a model in standardised units: one pass."""
-        return self.point(*self.coordinates.of(model))
+        return self.point(*self.coordinates.of(in_dtype(model, self.units.scale.dtype)))
 
     def gradient(self, p: Point) -> Tangent:
         """Return half the gradient of the objective; no pass."""
@@ -72,6 +73,10 @@ class GaussNewton:
         sums = self.problem.changes(steps, p.model, self.squares)
         ridge = self.coordinates.ridge_curvature(steps, sums.weight)
         return self.coordinates.gradient(sums, p.U, steps.E, ridge)
+
+    def preconditioned(self, p: Point, h: Tangent) -> Tangent:
+        """Return about the inverse of the curvature times h."""
+        return self.coordinates.preconditioned(p.U, h, p.sums.weight)
 
     def direction(
         self, p: Point, g: Tangent, tol: float, cap: int, damping: float = 0.0
@@ -86,7 +91,7 @@ class GaussNewton:
             Tangent.dot,
             tol,
             cap,
-            lambda h: self.coordinates.preconditioned(p.U, h),
+            lambda h: self.preconditioned(p, h),
             max(self.unit * damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
         )
 
@@ -111,3 +116,17 @@ class GaussNewton:
             if reached.objective < p.objective:
                 return reached, met
         return None, met
+
+
+def precise(problem: Problem, white: Whitener) -> GaussNewton:
+    """Return the task, in float64 where float32 loses what ties b or w to M.
+
+    Of features far from zero those ties are ν² times what they leave. The rows stay as they are.
+    """
+    units, fitted = problem.units, problem.options.fit_linear and problem.options.fit_intercept
+    xp = namespace(units.nu)
+    largest = 0.0 if fitted else float(xp.max(xp.abs(units.nu)))
+    if float(xp.finfo(units.nu.dtype).eps) * largest**2 <= LOST:
+        return GaussNewton(problem, white)
+    wide = replace(problem, units=in_dtype(units, xp.float64))
+    return GaussNewton(wide, in_dtype(white, xp.float64))

@@ -40,7 +40,8 @@ class Cells:
         self.solutions: dict[Point, Solution] = {}
         self._references: dict[int, Model] = {}
         self._exact: dict[bool, Exact | None] = {}
-        self._penalised = Penalised(rows, units, options, surveyed.tally, seed)
+        tally = surveyed.tally
+        self._penalised = Penalised(rows, units, options, tally.counting, tally.weight, seed)
         self._white: Whitener | None = None
 
     @property

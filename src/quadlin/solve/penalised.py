@@ -46,9 +46,11 @@ def by_matrices(rows: Rows, units: Units, options: Options, n_rows: int) -> bool
 class Penalised:
     """Models of many ranks and penalties on the same rows."""
 
-    def __init__(self, rows: Rows, units: Units, options: Options, tally: Tally, seed: int) -> None:
+    def __init__(
+        self, rows: Rows, units: Units, options: Options, n_rows: int, weight: float, seed: int
+    ) -> None:
         self.rows, self.units, self.options, self.seed = rows, units, options, seed
-        self.n_rows, self.weight = tally.counting, tally.weight
+        self.n_rows, self.weight = n_rows, weight
         self._starts: dict[Alpha, Model] = {}
         self._optima: dict[int, list[SignedFactors]] = {}
 
@@ -126,7 +128,8 @@ def fit_penalised(
     problem = Problem(rows, units, options, np.random.default_rng(seed))
     ridge = options.alpha[0] / tally.weight
     white = whitener(rows, units, options.whiten, ridge, problem.rng)
-    start = Penalised(rows, units, options, tally, seed).model(rank, options.alpha)
+    penalised = Penalised(rows, units, options, tally.counting, tally.weight, seed)
+    start = penalised.model(rank, options.alpha)
     solution = follow(problem, descended(problem, white, start), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white
 

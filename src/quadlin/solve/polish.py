@@ -16,7 +16,7 @@ from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve import step_length
 from quadlin.solve.driver import Iterate, Method, follow
-from quadlin.solve.gauss_newton import GaussNewton, Point
+from quadlin.solve.gauss_newton import GaussNewton, Point, precise
 from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
 from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.tangent import mean_of_quadratic
@@ -119,7 +119,7 @@ def refined(
     seen: list[float] = []
     while rows.counter.count < budget:
         g = task.gradient(p)
-        promised = g.dot(task.coordinates.preconditioned(p.U, g)) / task.unit
+        promised = g.dot(task.preconditioned(p, g)) / task.unit
         if task.separates(p):
             return p, Status.separated, False
         if promised <= least * p.objective or p.objective <= rounding:
@@ -208,7 +208,7 @@ def searched(
 
 def descended(problem: Problem, white: Whitener, start: Model) -> Method:
     """Go down to the optimum near a start, and look for no other."""
-    task = GaussNewton(problem, white)
+    task = precise(problem, white)
     budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
     p = task.point_of(start)
     yield iterate(p)
@@ -228,7 +228,7 @@ def polish(
     Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
     """
     units, options = problem.units, problem.options
-    task = GaussNewton(problem, white)
+    task = precise(problem, white)
     rank, d = options.rank, units.scale.shape[0]
     rows = problem.rows
     budget = rows.counter.count + PASSES_PER_STEP * options.max_iter * rows.share
@@ -239,7 +239,7 @@ def polish(
     if near and p is not None and not p.objective < units.target.power:
         warm, p, near = None, None, False  # a sample has misled
     if p is None and few_features:
-        p = task.point_of(best_start(problem))
+        p = task.point_of(best_start(task.problem))
     elif p is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     yield iterate(p)
@@ -247,7 +247,7 @@ def polish(
     if warm is not None or not few_features:
         p, status = yield from searched(task, p, status, stuck, budget)
     if isinstance(white, Full) and status is Status.converged and not near:
-        sharp = GaussNewton(problem, sharpened(white))
+        sharp = precise(problem, sharpened(white))
         _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)
     return status
 

@@ -72,11 +72,10 @@ class Landscape:
         G = change.T @ gram @ change
         self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
         G = G[q:, q:] + G[q:, :q] @ self.solved
-        values, vectors = np.linalg.eigh((G[:-1, :-1] + G[:-1, :-1].T) / 2)
-        kept = values > ROUNDING * max(values[-1], np.finfo(float).tiny)
-        root = np.sqrt(values[kept])
-        self.R = root[:, None] * vectors[:, kept].T
-        self.t = -(vectors[:, kept].T @ G[:-1, -1]) / root
+        self.unit, self.values, vectors = _eigenpairs(G[:-1, :-1])
+        root = np.sqrt(self.values)
+        self.R = root[:, None] * vectors.T / self.unit
+        self.t = -(vectors.T @ (self.unit * G[:-1, -1])) / root
         self.unexplained = max(0.0, float(G[-1, -1] - self.t @ self.t))
         self.pairs = (i, j)
         place = np.zeros((d, d), dtype=np.int64)
@@ -106,8 +105,8 @@ class Landscape:
 
     def optimum(self) -> np.ndarray:
         """Return the best M of any rank, shrunk where few rows speak for it."""
-        values = np.sum(self.R**2, axis=1)
-        beta = self.R.T @ (self.t / (values + SHRINKAGE * np.sum(values) / max(1, len(values))))
+        shrunk = self.values + SHRINKAGE * np.sum(self.values) / max(1, len(self.values))
+        beta = self.unit**2 * (self.R.T @ (self.t / shrunk))
         M, (i, j) = np.zeros((self.d, self.d)), self.pairs
         M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
         return M
@@ -169,15 +168,19 @@ def _linear_parts(
     return A, B
 
 
-def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
-    """Return G⁺, judging what is rounding in units in which the diagonal is 1."""
+def _eigenpairs(G: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return units in which the diagonal of G is 1, and eigenpairs there that are not rounding."""
     diagonal = np.diag(G)
     unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     G = unit[:, None] * (G + G.T) / 2 * unit
     values, vectors = np.linalg.eigh(G) if len(G) else (np.zeros(0), G)
     kept = values > ROUNDING * values.max(initial=0.0)
-    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-    return np.asarray(unit[:, None] * inverse * unit)
+    return unit, values[kept], vectors[:, kept]
+
+
+def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
+    unit, values, vectors = _eigenpairs(G)
+    return np.asarray(unit[:, None] * (vectors / values) @ vectors.T * unit)
 
 
 def starts(

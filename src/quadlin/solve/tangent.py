@@ -16,6 +16,27 @@ from quadlin.solve.whitening import Whitener
 
 
 @dataclass(frozen=True)
+class Ridges:
+    """The ridges a₁ that a whitener knows of and a₂ of M, and the curvature that they leave."""
+
+    whitened: float = 0.0
+    of_products: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Return that of whitened features."""
+        return 1 / (1 + self.whitened)
+
+    @property
+    def stiffness(self) -> float:
+        """Return the factor of 2|D|²."""
+        return (1 + self.of_products) * self.variance**2
+
+
+NO_RIDGES = Ridges()
+
+
+@dataclass(frozen=True)
 class TiedParts:
     r"""The curvature of whitened Gaussian features where w or b is not fitted, and its inverse.
 
@@ -25,12 +46,15 @@ class TiedParts:
     .. math:: E f^2 = 2 |D|^2 + |v|^2 + m^2
 
     The inverse of 2|D|² has a closed form, and the other two terms are of low rank: Woodbury's
-    formula gives the rest.
+    formula gives the rest. With ridges a₁ and a₂ it is
+
+    .. math:: \frac{1 + a_2}{(1 + a_1)^2} 2 |D|^2 + \frac{|v|^2}{1 + a_1} + m^2
     """
 
     nu: Array  # (d,), in whitened units
     fit_linear: bool
     fit_intercept: bool
+    ridges: Ridges = NO_RIDGES
 
     def inverse(self, U: Array, v: Array, G: Array) -> tuple[Array, Array]:
         """Return the inverse of the curvature times (v (d, m), G (d, m, k)).
@@ -43,7 +67,8 @@ class TiedParts:
         if not self.fit_intercept:  # m = b·v + B·G
             b = float(self.fit_linear) * nu[:, None]
             sign = -1.0 if self.fit_linear else 1.0
-            B = 2 * (U + sign * nu[:, None] * (nu @ U))[:, None, :]
+            trace = self.ridges.variance * U
+            B = 2 * (trace + sign * nu[:, None] * (nu @ U))[:, None, :]
             Y = self._of_products(U, nu, B)
             m = xp.sum(b * v, axis=0) + xp.sum(B * X, axis=(0, 2))
             m = m / (1 + float(xp.sum(b * b) + xp.sum(B * Y)))
@@ -51,15 +76,16 @@ class TiedParts:
         return xp.astype(v, dtype), xp.astype(X, dtype)
 
     def _of_products(self, U: Array, nu: Array, G: Array) -> Array:
-        """Return the inverse of 2|D|², plus 4|Dν|² where w is not fitted, times G.
+        """Return the inverse of 2|D|², plus 4|Dν|² where w is not fitted, times G, with ridges.
 
         With N G = Dν and A that of 2|D|², it is A⁻¹ − A⁻¹Nᵀ(¼I + N A⁻¹Nᵀ)⁻¹N A⁻¹; N A⁻¹Nᵀ is a
         multiple of I outside of the span of U and ν.
         """
-        X = without_ties(U, G)
+        X = without_ties(U, G) / self.ridges.stiffness
         if self.fit_linear:
             return X
         xp, k = namespace(U), U.shape[1]
+        nu = (self.ridges.variance / self.ridges.stiffness) ** 0.5 * nu
         a = nu @ U
         rest = nu - U @ a
         rest = rest - U @ (rest @ U)  # once more, for rounding
@@ -183,16 +209,22 @@ class Coordinates:
         return Ridge(w, 2 * second * (REH + RH @ (steps.E.T @ RE)))
 
     @cached_property
-    def tied_parts(self) -> TiedParts | None:
-        """Return what ties parts of the model to M; None where all of them are fitted."""
-        parts = (self.options.fit_linear, self.options.fit_intercept)
-        return None if all(parts) else TiedParts(self.white.transpose(self.units.nu), *parts)
+    def whitened_mean(self) -> Array:
+        """Return the mean of the features, in whitened units."""
+        return self.white.transpose(self.units.nu)
 
-    def preconditioned(self, U: Array, h: Tangent) -> Tangent:
-        """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U."""
-        if self.tied_parts is None:
-            return Tangent(h.c, h.v, without_ties(U, h.G))
-        return Tangent(h.c, *self.tied_parts.inverse(U, h.v, h.G))
+    def preconditioned(self, U: Array, h: Tangent, weight: float | None = None) -> Tangent:
+        """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U.
+
+        With the ridge, where the `weight` of the rows tells what share of it is one row's.
+        """
+        first, second = (0.0, 0.0) if weight is None else self.options.alpha
+        ridges = Ridges(first / (weight or 1.0), second / (weight or 1.0))
+        parts = (self.options.fit_linear, self.options.fit_intercept)
+        if all(parts):
+            return Tangent(h.c, h.v, without_ties(U, h.G) / ridges.stiffness)
+        tied_parts = TiedParts(self.whitened_mean, *parts, ridges)
+        return Tangent(h.c, *tied_parts.inverse(U, h.v, h.G))
 
     def steps(self, model: Model, U: Array, t: Tangent) -> Steps:
         """Return tangents at U as steps in standardised units, with the parts tied to others."""
