@@ -11,7 +11,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, RankSearch, Rival
-from quadlin.solve.candidates import MARGIN
+from quadlin.solve.tangent_gram import MARGIN
 from quadlin.solve.types import Options
 
 D, N = 4, 60

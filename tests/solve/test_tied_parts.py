@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from quadlin import SecondOrderRegressor
-from quadlin.solve.tangent import Ridges, TiedParts
+from quadlin.solve.tangent import TiedParts
+from quadlin.solve.whitening import Ridges
 
 PARTS = [(False, True), (True, False), (False, False)]
 

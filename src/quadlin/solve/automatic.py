@@ -17,7 +17,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidate, Candidates
+from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidates
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
@@ -26,6 +26,7 @@ from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
+from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 

@@ -28,7 +28,7 @@ from quadlin.solve.penalised import Penalised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, quick_start
-from quadlin.solve.tangent_gram import TangentGram, product_kernel, tangent_gram
+from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Whitener, whitener
 
@@ -41,35 +41,10 @@ LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth les
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
 NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
-MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 NEAR = 10.0  # penalties within this factor share a whitener
 FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
 CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rank with its best penalties."""
-
-    rank: int
-    evidence: float
-    alpha: Alpha
-    noise: float  # σ², of the standardised target
-    gram: TangentGram | RowKernel  # that the evidence came from
-    model: Model | None = None  # where it was fitted to get there
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of parameters but the intercept."""
-        if isinstance(self.gram, RowKernel):
-            return sum(self.gram.sizes)
-        return sum(size for size, _ in self.gram.groups)
-
-    @property
-    def merit(self) -> float:
-        """Return the evidence, less what a quadratic part must have in advance."""
-        return self.evidence - MARGIN * (self.rank > 0)
 
 
 @dataclass

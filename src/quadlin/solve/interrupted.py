@@ -7,8 +7,8 @@ import numpy as np
 
 from quadlin.core.arrays import moved, namespace, solved
 from quadlin.core.model import Model
-from quadlin.solve.candidates import Candidate, Candidates
-from quadlin.solve.tangent_gram import TangentGram
+from quadlin.solve.candidates import Candidates
+from quadlin.solve.tangent_gram import Candidate, TangentGram
 from quadlin.solve.types import Options, Record, Solution, Status
 
 

@@ -12,28 +12,7 @@ from quadlin.core.model import Model, Steps, tied
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.types import Options
-from quadlin.solve.whitening import Whitener
-
-
-@dataclass(frozen=True)
-class Ridges:
-    """The ridges a₁ that a whitener knows of and a₂ of M, and the curvature that they leave."""
-
-    whitened: float = 0.0
-    of_products: float = 0.0
-
-    @property
-    def variance(self) -> float:
-        """Return that of whitened features."""
-        return 1 / (1 + self.whitened)
-
-    @property
-    def stiffness(self) -> float:
-        """Return the factor of 2|D|²."""
-        return (1 + self.of_products) * self.variance**2
-
-
-NO_RIDGES = Ridges()
+from quadlin.solve.whitening import NO_RIDGES, Ridges, Whitener
 
 
 @dataclass(frozen=True)

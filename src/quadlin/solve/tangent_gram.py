@@ -15,6 +15,7 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -23,6 +24,7 @@ from quadlin.solve.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
 from quadlin.solve.types import Options
 
 Part = TypeVar("Part", bound=Additive)
+MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
 
 
@@ -159,6 +161,30 @@ class TangentGram:
             weight = max(weight - 1, 1.0)  # rows that are all the same leave nothing over
         sizes = [size for size, _ in self.groups if size] or [0]
         return ColumnGram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rank with its best penalties."""
+
+    rank: int
+    evidence: float
+    alpha: Alpha
+    noise: float  # σ², of the standardised target
+    gram: TangentGram | RowKernel  # that the evidence came from
+    model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters but the intercept."""
+        if isinstance(self.gram, RowKernel):
+            return sum(self.gram.sizes)
+        return sum(size for size, _ in self.gram.groups)
+
+    @property
+    def merit(self) -> float:
+        """Return the evidence, less what a quadratic part must have in advance."""
+        return self.evidence - MARGIN * (self.rank > 0)
 
 
 def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> TangentGram:

@@ -96,6 +96,27 @@ Whitener = Identity | Full | LowRank
 
 
 @dataclass(frozen=True)
+class Ridges:
+    """The ridges a₁ that a whitener knows of and a₂ of M, and the curvature that they leave."""
+
+    whitened: float = 0.0
+    of_products: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Return that of whitened features."""
+        return 1 / (1 + self.whitened)
+
+    @property
+    def stiffness(self) -> float:
+        """Return the factor of 2|D|²."""
+        return (1 + self.of_products) * self.variance**2
+
+
+NO_RIDGES = Ridges()
+
+
+@dataclass(frozen=True)
 class Covariance(Additive):
     """Σω z zᵀ Q over rows."""
 
