@@ -24,7 +24,6 @@ from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.restarts import best_start
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import NO_NOISE, Options, Solution
@@ -286,10 +285,8 @@ class RankSearch(Candidates):
         elif best.rank in (0, self.d) and self.plain:
             warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
-        if self.thorough and self.products is not None and 0 < best.rank < self.d:
-            warm = best_start(self.problem(options), self.products.gram)
-        elif search.landscapes is not None and 0 < best.rank < self.d and min(alpha) > 0:
-            warm = search.landscapes.model(best.rank, alpha)
+        if 0 < best.rank < self.d:
+            warm = self.best_of_many(options) or search.followed(options) or warm
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:

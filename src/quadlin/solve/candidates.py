@@ -27,7 +27,7 @@ from quadlin.solve.leave_one_out import (
 from quadlin.solve.penalised import Penalised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
-from quadlin.solve.restarts import FEW, quick_start
+from quadlin.solve.restarts import FEW, best_start, quick_start
 from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import Whitener, whitener
@@ -91,14 +91,11 @@ class Candidates:
 
     @cached_property
     def landscapes(self) -> Penalised | None:
-        """Return the fits of few features where M is restricted, or w or b tied to it; else None.
-
-        Steps from a neighbour are stuck there at a semidefinite M of rank 0, or near the border
-        that a component has where squares are left out; many starts are not.
-        """
+        """Return the fits of few features where steps from a neighbour may be stuck: tied parts."""
         if self.plain or not 0 < self.d <= FEW or not self.options.polish:
             return None
-        return Penalised(self.rows, self.units, self.options, self.n_rows, self.weight, self.seed)
+        counts = self.n_rows, self.weight
+        return Penalised(self.rows, self.units, self.options, *counts, self.seed)
 
     def linear_model(self, U: Array) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k)."""
@@ -235,8 +232,9 @@ class Candidates:
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
         gram, alpha, weight = self.products, options.alpha, self.weight
-        if self.landscapes is not None:
-            return self.landscapes.model(options.rank, alpha)
+        followed = self.followed(options)
+        if followed is not None:
+            return followed
         if gram is None:
             solution = self.fit(options, warm)[0]
             if solution.status is Status.interrupted:  # the driver only ends a fit
@@ -247,6 +245,18 @@ class Candidates:
         start = gram.of(warm, alpha)
         p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
         return gram.model(p, alpha)
+
+    def best_of_many(self, options: Options) -> Model | None:
+        """Return the best of many optima for the last fit to begin at; None if it need not."""
+        if not self.thorough or self.products is None:
+            return None
+        return best_start(self.problem(options), self.products.gram)
+
+    def followed(self, options: Options) -> Model | None:
+        """Return the fit of a rank with penalties where M is restricted; None elsewhere."""
+        if self.landscapes is None or not min(options.alpha) > 0:
+            return None
+        return self.landscapes.model(options.rank, options.alpha)
 
     def noted(
         self, k: int, best: Evidence, model: Model | None, gram: TangentGram | RowKernel
