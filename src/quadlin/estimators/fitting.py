@@ -14,7 +14,12 @@ from quadlin.core.survey import Survey, Tally, survey
 from quadlin.core.units import UnitsMaker
 from quadlin.estimators.columns import Columns, check_weights
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.input_errors import check_counts, warn_of_extremes, warn_of_target
+from quadlin.estimators.input_errors import (
+    check_counts,
+    check_merged,
+    warn_of_extremes,
+    warn_of_target,
+)
 from quadlin.estimators.label_pairs import label_pairs
 from quadlin.estimators.pairs import Reported, pairs_beside, pairs_first
 from quadlin.metrics import degrees_of_freedom
@@ -116,6 +121,7 @@ def fit(
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
     check_counts(surveyed, task.options)
+    check_merged(surveyed, task.make_units.names)
     warn_of_target(surveyed, task.options)
     warn_of_extremes(surveyed, task.make_units.names, task.options, task.robust)
 

@@ -218,6 +218,32 @@ def warn_of_target(surveyed: Survey, options: Options) -> None:
         )
 
 
+def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
+    """Refuse numbers so large, and so close, that float64 has merged some of them; warn of one.
+
+    Whatever they were before: integers of a file, of Python or of an array of objects.
+    """
+    for moments, titles in ((surveyed.features, names), (surveyed.target, ["y"])):
+        if moments.low is None or moments.high is None:
+            continue
+        low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
+        gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
+        for j in np.flatnonzero((gap > 1) & (high - low < MERGED * gap)):
+            what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
+            if low[j] == high[j]:
+                warn(
+                    f"{what} is {low[j]:.0f} in every row, as far as float64 tells: integers that "
+                    f"differ by less than {gap[j]:.0f} are one number there. If they differ, "
+                    "subtract the smallest before they become float64."
+                )
+                continue
+            raise ValueError(
+                f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, of which float64 keeps "
+                f"only multiples of {gap[j]:.0f}, so that others became equal to them. Subtract "
+                "the smallest before they become float64, or leave it out if it is an id."
+            )
+
+
 def check_counts(surveyed: Survey, options: Options) -> None:
     """Refuse negative targets where they are to be counts."""
     low = surveyed.target.low

@@ -132,7 +132,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
-    except (InvalidContentError, RecursionError) as error:  # lists in lists in lists
+    except (InvalidContentError, ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        # No computation on what `save` wrote fails, so these are numbers that nobody fitted, or
+        # lists in lists in lists.
         raise FileFormatError(path, f"It contradicts itself: {error}.", _advice(header)) from error
 
 

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from quadlin.core.arrays import Array
 from quadlin.core.losses import LINKED
 from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.pair_composite import PairRequest
+from quadlin.solve.pair_running import RunningPairs
 from quadlin.solve.pairs import HIERARCHIES
 from quadlin.solve.types import Options
 from quadlin.stream.batch import Pending
@@ -208,6 +210,23 @@ def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None
         size = 2 + d + d * running.U.shape[1] + len(i)
         _require(running.gram.shape[0] == size and bool(order.min(initial=1) > 0), "the pairs")
         _require(min(running.alpha) >= 0 and running.weight > 0, "the penalty of the pairs")
+        _require(_is_gram(running.gram) and _is_solvable(running), "the sums of the pairs")
+    _require(sums is None or _is_gram(sums.gram), "the sums of the pairs")
+
+
+def _is_gram(gram: Array) -> bool:
+    """Return whether a matrix can be one of products: g_ij² ≤ g_ii g_jj."""
+    size = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    return bool(np.all(np.abs(gram) <= (1 + 1e-6) * np.outer(size, size)))
+
+
+def _is_solvable(running: RunningPairs) -> bool:
+    """Return whether a regression of pairs has a solution in numbers."""
+    try:
+        solved = running.solved
+    except (ArithmeticError, ValueError):
+        return False
+    return bool(np.isfinite(solved.beta).all() and np.isfinite(solved.inverse).all())
 
 
 def _check_start(state: StreamState) -> None:
