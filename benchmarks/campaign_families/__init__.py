@@ -25,6 +25,7 @@ from campaign_families.checks import (
     table,
 )
 from campaign_families.everyday import EVERYDAY
+from campaign_families.forgeries import forged_journals, forged_model_files
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
@@ -287,6 +288,8 @@ FAMILIES = {
     "threads": (0.01, threads),
     "onnx": (0.02, onnx),
     **EVERYDAY,
+    "contents": (0.03, forged_model_files),
+    "journals": (0.01, forged_journals),
 }
 
 __all__ = ["FAMILIES", "BrokenPromiseError", "SkippedError", "require"]

@@ -9,7 +9,7 @@ import copy
 import json
 import tempfile
 import warnings
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -49,7 +49,9 @@ def rows(seed=0, n=90):
 
 def frame_of(n=90):
     pandas, rng = needed("pandas"), np.random.default_rng(1)
-    frame = pandas.DataFrame({"user": rng.choice(list("abc"), n), "item": rng.choice(["x", "y"], n)})
+    frame = pandas.DataFrame(
+        {"user": rng.choice(list("abc"), n), "item": rng.choice(["x", "y"], n)}
+    )
     return frame, rng.standard_normal(n) + (frame["user"] == "a").to_numpy()
 
 
@@ -100,7 +102,7 @@ MODELS = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def honest(kind):
     """Return the arrays and the header of a good file."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -133,7 +135,7 @@ def fit_with_a_journal(kind, path):
     return model.fit(X, Y, checkpoint=path)
 
 
-@lru_cache(maxsize=None)
+@cache
 def honest_records(kind):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

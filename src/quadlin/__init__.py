@@ -1,11 +1,13 @@
 """Second order linear models, y = b + xᵀw + xᵀMx, with M low-rank and of either sign."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from quadlin.core.version import __version__ as __version__
 
+TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
     from quadlin.estimators.classifier import SecondOrderClassifier
@@ -57,7 +59,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module 'quadlin' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

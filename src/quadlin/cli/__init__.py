@@ -5,16 +5,19 @@ Gives users a command per file, which parses, calls the library and prints.
 """
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from signal import SIGINT, signal
+else:  # a part of the interpreter, which is there before anything is imported
+    from _signal import SIGINT, signal
 
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "Sequence[str] | None" = None) -> int:
     """Run a command; return 0, 1 (data or model), 2 (usage) or 130 (Ctrl-C).
 
     Parameters
@@ -27,31 +30,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit code.
     """
-    with _silent_interrupt():
-        try:
-            import cyclopts  # noqa: F401
-            import rich  # noqa: F401
-        except ImportError as error:
-            sys.stderr.write(
-                f'quadlin: the command line needs {error.name}: pip install "quadlin[cli]".\n'
-            )
-            return 1
-        from quadlin.cli.app import run
-
-        return run(sys.argv[1:] if argv is None else list(argv))
+    try:
+        before = signal(SIGINT, _end_at_once)
+    except ValueError:  # signals reach the main thread alone
+        return _run(argv)
+    try:
+        return _run(argv)
+    finally:
+        signal(SIGINT, before)
 
 
-@contextmanager
-def _silent_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end the process at once until a command begins: while modules are imported.
+def _run(argv: "Sequence[str] | None") -> int:
+    try:
+        import cyclopts  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError as error:
+        sys.stderr.write(
+            f'quadlin: the command line needs {error.name}: pip install "quadlin[cli]".\n'
+        )
+        return 1
+    from quadlin.cli.app import run
+
+    return run(sys.argv[1:] if argv is None else list(argv))
+
+
+def _end_at_once(number: int, frame: object) -> None:
+    """End the process by Ctrl-C before a command begins: while modules are imported.
 
     Nothing is lost then, and an exception would surface inside whichever module is half imported.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread alone
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    os.write(2, b"quadlin: interrupted.\n")
+    os._exit(130)
+
+
+# From the first line on, where the process is the command and not one that imports this package.
+if os.path.basename(sys.argv[0]) in ("quadlin", "quadlin.exe", "-m"):
+    signal(SIGINT, _end_at_once)

@@ -228,7 +228,7 @@ def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
             continue
         low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
         gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        for j in np.flatnonzero((gap > 1) & (high - low < MERGED * gap)):
+        for j in np.flatnonzero((gap > 1) & (high - low < MERGED * gap)).tolist():
             what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
             if low[j] == high[j]:
                 warn(

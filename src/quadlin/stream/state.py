@@ -272,7 +272,7 @@ def _check_fit(state: FitState) -> None:
         _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
         if moments.low is not None and moments.high is not None:
             _require(bool((moments.low <= moments.high).all()), "the range")
-    _require(bool((state.features.var >= 0).all()), "the variance")
+        _require(bool((moments.var >= 0).all()), "the variance")
     if state.parts is not None:
         terms, d = state.parts.terms, len(units.scale)
         places = bool((terms.i >= 0).all() and (terms.i <= terms.j).all() and (terms.j < d).all())
