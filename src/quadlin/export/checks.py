@@ -1,12 +1,13 @@
 """Checks of the parts of a model file: what no fit could have written is refused."""
 
-from math import isfinite
+from math import isfinite, isinf
 from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.units import Units
+from quadlin.explain.pair_report import PairReport
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.storage.tensor_file import JSON
@@ -59,6 +60,13 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
         for part in ("mean", "scale", "free", "rest")
     )
     require(all(same) and law.units.target == units.target, "the units of the standard errors")
+
+
+def check_pairs(report: PairReport | None) -> None:
+    """Refuse pairs whose numbers overflow; NaN is what no row says anything of."""
+    for pair in [] if report is None else report.pairs:
+        numbers = (pair.coefficient, pair.std_error, pair.share)
+        require(not any(map(isinf, numbers)), "the pairs")
 
 
 def check_draws(draws: Draws, fields: tuple[np.ndarray, ...], d: int) -> None:

@@ -25,6 +25,7 @@ from quadlin.estimators.logistic_model import LogisticModel
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.export.checks import (
     check_draws,
+    check_pairs,
     check_uncertainty,
     distinct,
     fields_of,
@@ -277,7 +278,9 @@ def _fitted(
     made = stream.make_units
     require((made.labels, made.counts) == (logistic, counts), "the units of the target")
     pairs = None if record.pairs is None else record.pairs.report(columns.names)
-    return record, Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs)
+    fitted = Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs)
+    check_pairs(fitted.pair_report)
+    return record, fitted
 
 
 def _columns(record: ModelRecord, n_features: int) -> Columns:
