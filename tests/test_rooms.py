@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LONGEST = 300  # lines of a module
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
+IN_FEEDS = {"source", "device", "cluster"}  # what a walk is made of
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
 
@@ -62,6 +63,21 @@ def test_no_two_classes_have_the_same_name():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not {name: places for name, places in homes.items() if len(places) > 1}
+
+
+def test_chunks_of_rows_come_through_the_one_door():
+    """Every loop over chunks outside of the door, its engines and the feeds asks `Rows.walk`."""
+    others = []
+    for path in sorted((ROOT / "src/quadlin").rglob("*.py")):
+        if path.parent.name in ("core", "studies", "paper") or path.stem in IN_FEEDS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            loops = isinstance(node, ast.For | ast.comprehension)
+            if loops and ast.unparse(node.target) == "chunk":
+                walked = ast.unparse(node.iter)
+                if not walked.endswith((".walk()", ".rest(Rows.of(source))", "chunks", "kept")):
+                    others.append(f"{path.relative_to(ROOT)}: for chunk in {walked}")
+    assert not others
 
 
 def test_no_variable_has_a_name_that_says_nothing():

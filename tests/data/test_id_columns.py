@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.data.id_columns import code_columns
 
 
@@ -15,7 +16,7 @@ def looks_like_codes(x, y, name="v"):
     pairs = list(pairwise([0, len(y) // 3, len(y)]))
     dense = [Chunk(X[a:b], y[a:b], None) for a, b in pairs]
     sparse = [Chunk(csr_array(X[a:b]), y[a:b], None) for a, b in pairs]
-    answers = {bool(code_columns(chunks, [name], [name])) for chunks in (dense, sparse)}
+    answers = {bool(code_columns(Rows.of(chunks), [name], [name])) for chunks in (dense, sparse)}
     assert len(answers) == 1
     return answers.pop()
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import sparse
 
 from quadlin import SecondOrderRegressor
-from quadlin.explain.column_values import column_values
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.surface_display import Axis
+from quadlin.explain.whole_columns import column_values
 from quadlin.plot import ContributionDisplay, InteractionDisplay, PairDisplay, SpectrumDisplay
 
 matplotlib.use("Agg")

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from quadlin.paper.convex import nuclear_norm
+from quadlin.paper.studies.nuclear import nuclear_norm
 
 
 @pytest.mark.parametrize("diagonal", [True, False])

@@ -8,7 +8,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.distinct import counted_once
+from quadlin.solve.row_hash import counted_once
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((30, 4)), RNG.standard_normal(30)

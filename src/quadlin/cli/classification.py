@@ -14,7 +14,7 @@ from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.logistic_model import LogisticModel
-from quadlin.estimators.scores import NO_WEIGHT
+from quadlin.estimators.predicting import NO_WEIGHT
 
 NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 LABEL = "prediction"  # the column of labels

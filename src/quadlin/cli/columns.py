@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.reading import input_columns
 from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.feeds import Piece
 from quadlin.data.id_columns import code_columns
@@ -110,7 +111,7 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
     """
     places = _number_columns(source)
     scan, first = ColumnScan(), True
-    for chunk in rows:
+    for chunk in Rows.of(rows).walk():
         left = [name for name in places if first or name in scan.rising]
         if not left:
             return []
@@ -124,7 +125,7 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
 
 def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
     """Return the columns of a table that look like ids or codes, by its first rows."""
-    return code_columns(rows, list(_number_columns(source)), source.names)
+    return code_columns(Rows.of(rows), list(_number_columns(source)), source.names)
 
 
 def _number_columns(source: Source) -> dict[str, int]:

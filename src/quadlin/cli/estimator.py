@@ -1,21 +1,64 @@
-"""The estimator that the options of `quadlin fit` describe."""
+"""The estimator that the options of `quadlin fit` describe, also with `--fm`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from cyclopts import Parameter
 
 from quadlin.cli.classification import make_classifier
-from quadlin.cli.factorization import MachineOptions, make_machine
-from quadlin.cli.options import ModelOptions, UsageError, hierarchy_of
+from quadlin.cli.options import MODEL, WHOLE, Flag, ModelOptions, UsageError, hierarchy_of
 from quadlin.cli.pairs import pairs_in
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.factorization import FactorizationMachineRegressor
+from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.parameters import check_options
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.tasks import check_pairs
+
+NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
+
+
+@Parameter(name="*", group=MODEL)
+@dataclass(frozen=True)
+class MachineOptions:
+    """The options of factorization machines."""
+
+    fm: Flag = False
+    """Fit a factorization machine: no squares, and levels of text columns by their posterior."""
+    draws: Annotated[int | None, WHOLE] = None
+    """With --fm: average over so many draws from the posterior, for accuracy and predict --std."""
+
+
+def make_machine(
+    params: dict[str, Any],
+    model: ModelOptions,
+    machine: MachineOptions,
+    classify: bool,
+    source: Source,
+) -> FactorizationMachineRegressor | FactorizationMachineClassifier:
+    """Return the factorization machine that the options of the command ask for."""
+    if model.diagonal != "auto":
+        raise UsageError("--fm has no squares: leave --diagonal out.")
+    if source.encoder is None or len(source.fields) < 2:
+        raise UsageError(
+            "--fm needs at least two columns of categories, such as users and items. Name those "
+            "that are numbers with --categorical user,item."
+        )
+    params = {k: v for k, v in params.items() if k != "diagonal"} | {"draws": machine.draws}
+    if not classify:
+        return FactorizationMachineRegressor(**params)
+    defaults = ModelOptions()
+    given = [name for name in NOT_OF_LABELS if getattr(model, name) != getattr(defaults, name)]
+    if given:
+        raise UsageError(f"Classes cannot be combined with --{given[0].replace('_', '-')}.")
+    return FactorizationMachineClassifier(
+        **{k: v for k, v in params.items() if k not in NOT_OF_LABELS}
+    )
+
 
 # What is chosen by folds, or not there.
 NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")

@@ -13,7 +13,7 @@ from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.core.moments import Moments
 from quadlin.estimators.logistic_model import LogisticModel
-from quadlin.estimators.scores import NO_WEIGHT
+from quadlin.estimators.predicting import NO_WEIGHT
 
 NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 

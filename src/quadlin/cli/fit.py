@@ -15,8 +15,7 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one
 from quadlin.cli.columns import warn_of_columns
-from quadlin.cli.estimator import DEFAULTS, check_combination, make_estimator
-from quadlin.cli.factorization import MachineOptions
+from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
 from quadlin.cli.fit_report import report_classes, report_fit
 from quadlin.cli.options import (
     WHOLE,
@@ -33,6 +32,7 @@ from quadlin.cli.printing import print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
 from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.cached import cached
 from quadlin.estimators.columns import Columns
@@ -179,7 +179,7 @@ def _cross_validate(
     """Read all rows into memory, to split them into folds; return R² of them."""
     print_note("--cv keeps all rows in memory.", answer.silent)
     with watched(source, "reading", answer.silent) as rows:
-        chunks = list(rows)
+        chunks = list(Rows.of(rows).walk())
     warn_of_columns(chunks, source, read)
     blocks = [chunk.X for chunk in chunks]
     weight = None

@@ -75,6 +75,11 @@ class RowSource(Protocol):
         """Return how many rows of the last walk had an unknown level, by column."""
         ...
 
+    @property
+    def y(self) -> Array:
+        """Return the targets, where they are in memory; None elsewhere."""
+        ...
+
     def fingerprint(self) -> str | None:
         """Return an identity of the rows and of how they are read, None where there is none."""
         ...
@@ -90,6 +95,8 @@ class RowSource(Protocol):
 
 class BaseRows:
     """The members of `RowSource` that have a default: rows that can be walked any time."""
+
+    y: Array = None  # targets that are in memory
 
     @property
     def entries(self) -> int | None:

@@ -56,6 +56,9 @@ def knows_products_alone(fn: Callable[..., Any]) -> bool:
 class Engine(Protocol):
     """What carries out a sum over the rows of its source."""
 
+    sample_entries: tuple[int, ...]
+    elsewhere: bool
+
     @property
     def source(self) -> Any:
         """Return where the rows come from."""
@@ -66,8 +69,22 @@ class Engine(Protocol):
     def over(self, source: Any) -> "Engine":
         """Return what carries out sums over a sample of the rows that this process holds."""
 
+    def hosted(self) -> "Engine | None":
+        """Return what brings sums on an accelerator to a solver on the host, None elsewhere."""
 
-class Serial:
+
+class BaseEngine:
+    """The members of `Engine` that have a default: sums of numbers of this process."""
+
+    sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
+    elsewhere = False  # whether an accelerator carries out the sums
+
+    def hosted(self) -> Engine | None:
+        """Return what brings sums on an accelerator to a solver on the host: there is none."""
+        return None
+
+
+class Serial(BaseEngine):
     """One chunk after the other, in this thread."""
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -82,7 +99,7 @@ class Serial:
         return Serial(source)
 
 
-class Threads:
+class Threads(BaseEngine):
     """Parts of the rows are summed in threads, and the sums of the parts in the order of the rows.
 
     How the rows are cut does not depend on the number of threads, so the result is the same to the
@@ -239,6 +256,6 @@ def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
     Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
     time as the rest of a fit, and more where other programs need the cores.
     """
-    elsewhere = hasattr(engine, "device") or hasattr(engine, "hosted")
-    small = (elsewhere or isinstance(engine, Threads)) and engine.source.width <= SMALL_MATRIX
+    by_others = engine.elsewhere or isinstance(engine, Threads)
+    small = by_others and engine.source.width <= SMALL_MATRIX
     return one_blas_thread() if small else nullcontext()

@@ -60,8 +60,15 @@ class RowValues:
 class Rows:
     """Rows to sum over, whatever they come from and whoever carries the sums out.
 
-    Solvers ask for `reduce` and nothing else, so that a journal of its answers is a checkpoint of
-    any method, and `walks` is what a fit has cost.
+    Solvers ask for `reduce`, so that a journal of its answers is a checkpoint of any method, and
+    `walks` is what a fit has cost. `collect` is for one value per chunk, in order. Both are carried
+    out by the engine. `walk` is for what is not a sum and needs the chunks one after the other, in
+    this thread:
+
+    - predictions and their scores, which are handed on chunk by chunk in the order of the rows;
+    - streams, where each chunk changes the model that the next one meets;
+    - rows that are kept: a cache of a file, the columns of a factorization machine;
+    - looks at the first rows (ids, codes, row numbers), which stop once they have seen enough.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.data.feeds import BaseFeed, Feed, Piece, spread
 from quadlin.data.piece_reader import Counts, PieceReader
 from quadlin.data.source import Source
@@ -40,7 +41,7 @@ def cached(source: Source, max_bytes: float) -> Source:
     if not source.again or source.feed.is_array or source.reader.kept_columns is not None:
         return source
     chunks, size = [], 0
-    for chunk in source:
+    for chunk in Rows.of(source).walk():
         chunks.append(replace(chunk, y=None if chunk.y is None else np.array(chunk.y)))
         size += _bytes(chunk)
         if size > max_bytes:

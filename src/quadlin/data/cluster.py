@@ -15,6 +15,7 @@ from joblib import cpu_count
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.engine import (
+    BaseEngine,
     Engine,
     Serial,
     Threads,
@@ -98,7 +99,7 @@ def free_cores() -> int:
     return max(1, min(cores, int(limit))) if limit.isdigit() else cores
 
 
-class OnCluster:
+class OnCluster(BaseEngine):
     """Rows that were brought to the workers of a cluster once, and are summed where they are.
 
     A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a

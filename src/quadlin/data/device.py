@@ -18,6 +18,7 @@ import numpy as np
 from quadlin.core.arrays import is_numpy, mapped
 from quadlin.core.chunks import Chunk, MemorySource, even_cuts
 from quadlin.core.engine import (
+    BaseEngine,
     Engine,
     Serial,
     Threads,
@@ -35,7 +36,7 @@ T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that rows may take for good
 
 
-class OnDevice:
+class OnDevice(BaseEngine):
     """Dense rows that are summed on a device by torch, for a solver whose numbers are numpy's.
 
     Parameters
@@ -53,7 +54,8 @@ class OnDevice:
     """
 
     # A walk over fewer entries takes less time than what the solver does between two walks.
-    sample_entries = (1 << 27, 1 << 29)
+    sample_entries: tuple[int, ...] = (1 << 27, 1 << 29)
+    elsewhere = True
 
     def __init__(
         self,
@@ -242,6 +244,7 @@ class OnGpu(Serial):
     """Sums over tensors on a GPU, in this thread, for a solver there or on the host."""
 
     source: Any
+    elsewhere = True
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks, which are large where kernels take them."""

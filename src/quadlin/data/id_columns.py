@@ -1,7 +1,7 @@
 """Columns of whole numbers that look like ids or codes, whose order and distances mean nothing."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,8 @@ from scipy.sparse import issparse
 from scipy.stats import f as f_distribution
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option
+from quadlin.core.rows import Rows
 
 LOOKED_AT = 100_000  # rows, which are enough to tell
 MOST_VALUES = 20_000  # different ones of a column; more of them are hardly ever seen twice
@@ -46,7 +46,7 @@ class _Column:
         self.values = values
 
 
-def code_columns(rows: Iterable[Chunk], columns: Sequence[str], names: Sequence[str]) -> list[str]:
+def code_columns(rows: Rows, columns: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns of whole numbers that look like ids or codes.
 
     They are those whose values tell the target apart far better than a parabola in them does, and
@@ -54,8 +54,8 @@ def code_columns(rows: Iterable[Chunk], columns: Sequence[str], names: Sequence[
 
     Parameters
     ----------
-    rows : iterable of chunks
-        Rows with targets, of which the first 100,000 are looked at.
+    rows : Rows
+        With targets, of which the first 100,000 are looked at.
     columns : sequence of str
         The columns of numbers to look at.
     names : sequence of str
@@ -71,13 +71,13 @@ def code_columns(rows: Iterable[Chunk], columns: Sequence[str], names: Sequence[
     >>> region, age = rng.integers(1, 9, 500), rng.integers(18, 80, 500)
     >>> y = np.array([0, 3, -2, 5, 1, -4, 2, 0, 4])[region] + 0.01 * (age - 40) ** 2
     >>> chunk = Chunk(np.column_stack([region, age]), y + rng.normal(size=500), None)
-    >>> code_columns([chunk], ["region", "age"], ["region", "age"])
+    >>> code_columns(Rows.of([chunk]), ["region", "age"], ["region", "age"])
     ['region']
     """
     place = {name: j for j, name in enumerate(names)}
     looked_at = {name: _Column() for name in columns if name in place}
     seen = 0
-    for chunk in rows:
+    for chunk in rows.walk():
         if seen >= LOOKED_AT or not looked_at:
             break
         kept = slice(0, LOOKED_AT - seen)

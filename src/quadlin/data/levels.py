@@ -19,9 +19,8 @@ from quadlin.data.columns import (
 )
 from quadlin.data.errors import ColumnError, IdentifierWarning
 from quadlin.data.label_sets import LabelSets, labels_in, warn_of_lists, warn_of_no_list
-from quadlin.data.level_codes import MISSING_LEVEL, Levels, filtered, label_of
+from quadlin.data.level_codes import MISSING_LEVEL, Levels, filtered, label_of, written_numbers
 from quadlin.data.names import shortened
-from quadlin.data.written_numbers import written_numbers
 
 Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
 MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of

@@ -20,6 +20,7 @@ from quadlin.data.feature_columns import (
     text_columns,
 )
 from quadlin.data.feeds import Feed
+from quadlin.data.level_codes import written_numbers
 from quadlin.data.levels import LevelLearner
 from quadlin.data.means import Means, means_unknown
 from quadlin.data.missing import refuse_infinite_entry
@@ -28,7 +29,6 @@ from quadlin.data.options import FileOptions
 from quadlin.data.piece_reader import Counts
 from quadlin.data.readers import TableReader
 from quadlin.data.source import default_rows
-from quadlin.data.written_numbers import written_numbers
 
 MANY_LABELS = 1000  # a text with more values is no label
 

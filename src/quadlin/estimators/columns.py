@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns import check_frame
@@ -211,7 +212,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
     if isinstance(X, Source) or is_dask(X):
         source = X if isinstance(X, Source) else as_source(X, None, None, columns, estimator)
         columns.check_source(source)
-        for chunk in source:
+        for chunk in Rows.of(source).walk():
             yield chunk.X
         if source.unseen:
             warn_unseen(source.unseen)
@@ -230,7 +231,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
             X = validate_data(estimator, X, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
         X = X if fill is None else filled(X, fill, columns.names)
-    for chunk in MemorySource(X):
+    for chunk in Rows.of(MemorySource(X)).walk():
         yield chunk.X
 
 

@@ -23,8 +23,7 @@ from quadlin.estimators.parameters import is_auto
 from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep
-from quadlin.solve.field_model import field_model, in_raw_columns
-from quadlin.solve.field_predict import Layout
+from quadlin.solve.field_predict import Layout, field_model, in_raw_columns
 from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_be_functions
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws, draw

@@ -16,7 +16,7 @@ from quadlin.estimators.base import SecondOrderModel
 from quadlin.estimators.coupling import log_probabilities
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
-from quadlin.estimators.scores import accuracy_of, source_to_score
+from quadlin.estimators.predicting import accuracy_of, source_to_score
 from quadlin.solve.types import Status
 
 

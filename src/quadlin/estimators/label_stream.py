@@ -6,6 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, moved, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.fitted import Fitted, at_home
@@ -93,7 +94,7 @@ class StreamingLabels(PredictingLabels):
         factors = class_weights(self.class_weight, classes, np.ones(len(classes)))
         caller = f"{type(self).__name__}.partial_fit"
         names = class_names(source)
-        for chunk in [source.all] if isinstance(source, LabelledRows) else source:
+        for chunk in [source.all] if isinstance(source, LabelledRows) else Rows.of(source).walk():
             codes = to_numpy(chunk.y)
             if isinstance(source, Source):
                 labels = codes if names is None else names[codes.astype(np.int64)]

@@ -1,18 +1,20 @@
-"""Predictions of a fitted estimator, and where they should not be trusted."""
+"""Predictions of a fitted estimator, their scores, and where they should not be trusted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy.special import xlogy
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array, namespace
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Option, warn
+from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_collections import lazily
-from quadlin.estimators.columns import blocks_to_predict, warn_unseen
+from quadlin.estimators.columns import NO_TARGET, as_source, blocks_to_predict, warn_unseen
 from quadlin.estimators.explaining import Explaining
 
 
@@ -141,3 +143,77 @@ def _warn_outside(count: int) -> None:
                 free=Option("extrapolation", "free"),
             )
         )
+
+
+NO_WEIGHT = "All weights are zero, so there is no row to score."
+
+
+def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return R² of chunks and their predictions; of a constant target 1 if exact, else 0."""
+    squares, target = 0.0, None
+    for chunk, f, _ in predicted:
+        y = to_numpy(chunk.y).astype(np.float64)
+        weight = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        squares += float(weight @ (to_numpy(f) - y) ** 2)
+        moments = Moments.of(y[:, None], weight)
+        target = moments if target is None else target + moments
+    assert target is not None  # a Source without rows is refused
+    if not target.weight > 0:
+        raise ValueError(NO_WEIGHT)
+    if not bool(target.varies(np.float64)[0]):
+        return 0.0 if squares > 0 else 1.0
+    return 1 - squares / target.weight / float(target.var[0])
+
+
+def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return D² of counts and their predicted means: 1 − deviance/deviance of their mean.
+
+    Of a constant target it is 1 if exact, else 0.
+    """
+    weight = total = logs = deviance = 0.0
+    for chunk, f, _ in predicted:
+        y, mean = (to_numpy(a).astype(np.float64) for a in (chunk.y, f))
+        if (y < 0).any():
+            raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
+        omega = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        weight, total = weight + float(omega.sum()), total + float(omega @ y)
+        logs += float(omega @ xlogy(y, y))
+        deviance += float(omega @ (xlogy(y, y) - xlogy(y, mean) - y + mean))
+    if not weight > 0:
+        raise ValueError(NO_WEIGHT)
+    constant = logs - xlogy(total, total / weight)
+    if constant <= 1e-12 * max(logs, total):
+        return 0.0 if deviance > 1e-12 * total else 1.0
+    return float(1 - deviance / constant)
+
+
+def accuracy_of(
+    predicted: Iterable[tuple[Chunk, Array, Array]], texts: tuple[str, ...] | None
+) -> float:
+    """Return the share, by weight, of chunks' labels that are predicted.
+
+    With `texts` the targets of the chunks are positions in them.
+    """
+    right = total = 0.0
+    for chunk, _, labels in predicted:
+        y = to_numpy(chunk.y)
+        y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        same = to_numpy(labels) == y
+        weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
+        right, total = right + float(weight @ same), total + float(weight.sum())
+    if not total > 0:
+        raise ValueError(NO_WEIGHT)
+    return right / total
+
+
+def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
+    """Return the Source to score, None for other rows; refuse rows without what is predicted."""
+    if not isinstance(X, Source):
+        if y is None:
+            raise ValueError(f"score needs {targets}: give y, or a Source opened with target=.")
+        return None
+    check_is_fitted(estimator)
+    source = as_source(X, y, weight, None)
+    if not source.has_target:
+        raise ValueError(NO_TARGET)
+    return source

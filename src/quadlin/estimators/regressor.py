@@ -13,7 +13,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.data.names import Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.scores import d2_of, r2_of, source_to_score
+from quadlin.estimators.predicting import d2_of, r2_of, source_to_score
 from quadlin.estimators.streaming import as_array
 
 

@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import warn
+from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.fields import given_fields
@@ -124,7 +125,7 @@ class Streaming(Predicting):
             self.adopt(Fitted(stream.fed(chunk), columns, fields))
             return self
         with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
-            for chunk in keeper.rest(source):
+            for chunk in keeper.rest(Rows.of(source)):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
                     X = at_home(chunk.X, caller, keeper.stream)

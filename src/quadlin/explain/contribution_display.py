@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.column_values import column_values
 from quadlin.explain.drawing import COLOURS, decimals, finish, legend_above, new_axes, plain
+from quadlin.explain.whole_columns import column_values
 
 LETTERS = 32  # of a name: two columns, or a column and its value
 

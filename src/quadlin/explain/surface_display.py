@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from quadlin.data.names import position_of
-from quadlin.explain.column_values import column_values
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.drawing import finish, new_axes, plain, style_of
-from quadlin.explain.whole_columns import WholeColumn
+from quadlin.explain.whole_columns import WholeColumn, column_values
 
 GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn

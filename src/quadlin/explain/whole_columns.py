@@ -1,11 +1,14 @@
-"""Features gathered into the columns that people know: the levels of a text column are one."""
+"""Features gathered into the columns of the user's table, and the values of such a column."""
 
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
+from scipy.sparse import issparse
 
+from quadlin.core.arrays import to_numpy
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import shortened
 
@@ -93,3 +96,41 @@ def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
         return WholeColumn(f"{names[0]} … {names[-1]}", field, tuple(names))
     taken.add(name)
     return WholeColumn(name, field, tuple(level[len(start) :] for level in names))
+
+
+def column_values(X: Any, column: WholeColumn) -> np.ndarray:
+    """Return the numbers of a column, or the positions of its levels (−1 for others).
+
+    Parameters
+    ----------
+    X : frame, array or sparse matrix
+        Rows in memory.
+    column : WholeColumn
+        The column.
+
+    Returns
+    -------
+    array (n_rows,)
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> city = WholeColumn("city", np.array([0, 1]), ("Oslo", "Rome"))
+    >>> column_values(pl.DataFrame({"city": ["Rome", "Oslo", "Bonn"]}), city)
+    array([ 1,  0, -1])
+    """
+    table = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(table, nw.DataFrame):
+        names = {str(name): name for name in table.columns}
+        if column.name in names:
+            values = table.get_column(names[column.name])
+            if column.levels is None:
+                return np.asarray(values.to_numpy(), dtype=float)
+            place = {level: i for i, level in enumerate(column.levels)}
+            return np.array([place.get(v, -1) for v in values.cast(nw.String()).to_list()])
+        X = table.to_numpy()
+    part = X[:, column.features]
+    part = part.toarray() if issparse(part) else to_numpy(part)
+    if column.levels is None:
+        return np.asarray(part[:, 0], dtype=float)
+    return np.where(part.any(axis=1), part.argmax(axis=1), -1)

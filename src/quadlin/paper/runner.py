@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from quadlin.core.messages import Message, Option
-from quadlin.paper.execution import started, workers
-from quadlin.paper.progress import progress_bar
+from quadlin.paper.execution import progress_bar, started, workers
 from quadlin.paper.results import Part, Results
 from quadlin.paper.settings import SettingError, Settings
 from quadlin.paper.solver import SolverError

@@ -11,7 +11,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.paper.laws import Law
-from quadlin.paper.truth import Truth, random_truth
+from quadlin.paper.problems import Truth, random_truth
 
 BLOCKS = 64
 

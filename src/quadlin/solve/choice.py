@@ -15,10 +15,10 @@ from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Choice, RankSearch, choose
-from quadlin.solve.distinct import counted_once
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.rank import MOST_RANK, HeldOut
+from quadlin.solve.row_hash import counted_once
 from quadlin.solve.types import Options, Solution, Status
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened
 

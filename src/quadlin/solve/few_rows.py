@@ -91,7 +91,7 @@ def fit_from_few(
     if not options.polish or not 0 < rank < d or products_pay(n, d) or units.target.power == 0:
         return None
     dof = degrees_of_freedom(d, rank, **options.parts)
-    sizes = sample_sizes(n, d, dof, *getattr(rows.engine, "sample_entries", ()))
+    sizes = sample_sizes(n, d, dof, *rows.engine.sample_entries)
     if not sizes:
         return None
     largest = sample_of(rows, sizes[-1] / n, tally.rows)

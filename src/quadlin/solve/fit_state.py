@@ -106,7 +106,9 @@ def fit_table(
 ) -> FitState:
     """Fit rows that can be walked again, from scratch or from an earlier state."""
     surveyed = survey(rows) if surveyed is None else surveyed
-    if hasattr(rows.engine, "hosted"):
+    hosted = rows.engine.hosted()
+    if hosted is not None:
+        rows = replace(rows, engine=hosted)
         return _fit_on_host(rows, options, make_units, seed, warm, on_step, surveyed)
     units = make_units(surveyed.features, surveyed.target)
     start = None
@@ -150,7 +152,6 @@ def _fit_on_host(
 
     warm, surveyed = mapped(to_host, (warm, surveyed))
     make_units = replace(make_units, dtype=to_numpy(xp.empty(0, dtype=make_units.dtype)).dtype)
-    rows = replace(rows, engine=rows.engine.hosted())  # type: ignore[attr-defined]
     hook = None if on_step is None else lambda state: on_step(back(state))
     return back(fit_table(rows, options, make_units, seed, warm, hook, surveyed))
 

@@ -26,11 +26,11 @@ from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.automatic import CLEAR, RankSearch
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL
 from quadlin.solve.choice import Automatic, at_limit, fits
-from quadlin.solve.distinct import distinct_rows
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
+from quadlin.solve.row_hash import distinct_rows
 from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import Full, sharpened

@@ -1,6 +1,13 @@
-"""Random-looking numbers of rows that depend on the position of the row alone."""
+"""Random-looking numbers of rows, by position alone, and which rows of a table are different."""
 
 import numpy as np
+
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
 
 ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio
 
@@ -21,3 +28,42 @@ def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
         bits = (bits ^ (bits >> np.uint64(shift))) * ODD
     hashed: np.ndarray = bits ^ (bits >> np.uint64(32))
     return hashed
+
+
+MOST_ROWS = 200_000  # beyond, a few rows that stand twice cannot matter
+DIGITS = 5  # of random projections by which rows are compared: those that float32 has
+
+
+def distinct_rows(rows: Rows, units: Units, n_rows: int) -> int:
+    """Return the number of different rows of positive weight: one walk, four numbers per row."""
+    return counted_once(rows, units, n_rows)[0]
+
+
+def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
+    """Return that number, and factors of the weights by which equal rows become one.
+
+    The first of them gets the weight of all, the others none; None where all rows are different.
+    """
+    if n_rows > MOST_ROWS:
+        return n_rows, None
+    directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    Q = namespace(units.scale).asarray(directions / np.sqrt(max(1, len(directions))), **like)
+    table = np.concatenate(rows.collect(_projected, units, Q))
+    weight = table[:, -1]
+    counts = np.flatnonzero(weight > 0)
+    _, first, group = np.unique(table[counts, :-1], axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(counts):
+        return len(first), None
+    totals, factors = np.bincount(group.ravel(), weight[counts]), np.zeros(len(weight))
+    factors[counts[first]] = totals / weight[counts[first]]
+    return len(first), factors
+
+
+def _projected(chunk: Chunk, units: Units, Q: np.ndarray) -> np.ndarray:
+    """Return two projections and the target of each row, rounded, and its weight."""
+    columns = [to_numpy(Block(chunk.X, units).matmul(Q))]
+    columns.append(to_numpy(standardised_target(chunk, units))[:, None])
+    values = np.round(np.concatenate(columns, axis=1).astype(np.float64), DIGITS)
+    weight = np.ones(len(values)) if chunk.weight is None else to_numpy(chunk.weight)
+    return np.concatenate([values, weight[:, None]], axis=1)

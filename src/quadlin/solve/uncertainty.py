@@ -36,8 +36,7 @@ from quadlin.core.model import Model, Steps, changes
 from quadlin.core.rows import Rows
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
-from quadlin.solve.curvature import Curvature
-from quadlin.solve.drawn_errors import COSINES, drawn
+from quadlin.solve.curvature import COSINES, Curvature, drawn
 from quadlin.solve.gauss_newton import Point
 from quadlin.solve.levels import Fields, settled_steps
 from quadlin.solve.sandwich import Laplace, sandwiched

@@ -90,7 +90,7 @@ def checkpointed(
                 checkpoint=Option("checkpoint"),
             )
         )
-    journal = Journal(path, identity, seed, rows.width, getattr(rows, "y", None))
+    journal = Journal(path, identity, seed, rows.width, rows.y)
     try:
         yield journal.seed, journal
     except (ArithmeticError, np.linalg.LinAlgError, IndexError) as error:

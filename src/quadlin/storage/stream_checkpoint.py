@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.storage.identity import (
     START_AGAIN,
     CheckpointError,
@@ -34,10 +35,10 @@ class StreamCheckpoint:
         if path is not None and Path(path).exists():
             self._resume()
 
-    def rest(self, source: Any) -> Iterator[Chunk]:
-        """Yield the chunks of a source that the stream has not learned from yet."""
+    def rest(self, rows: Rows) -> Iterator[Chunk]:
+        """Yield the chunks that the stream has not learned from yet: one walk."""
         skip, done = self.seen, 0
-        for chunk in source:
+        for chunk in rows.walk():
             n = chunk.X.shape[0]
             first = min(n, max(0, skip - done))
             self._compare(chunk, first, skip - done)

@@ -1,16 +1,39 @@
-"""How a stream that keeps no row comes to its first model: from stage to stage, batch by batch."""
+"""How a stream that keeps no row comes to its first model: from stage to stage, batch by batch.
+
+Correlations come first: a probe, then block power iteration on new rows. The model of them,
+Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹, takes O(rd) numbers. Strong correlations are of this kind, or
+nearly; what it leaves slows the steps down, and the mean of a walk makes up for that.
+
+Labels are numbers until there is a first model, and log-odds from then on. About the constant that
+fits them best, log-odds are to first order a least-squares fit of the labels, so the stages before
+the first model are those of any target. What they leave is refined by a walk (`walk`), which needs
+to know the curvature of the loss only roughly.
+"""
 
 from dataclasses import replace
+from math import sqrt
 
+import numpy as np
+
+from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
-from quadlin.core.units import UnitsMaker
+from quadlin.core.model import Model
+from quadlin.core.moments import Moments
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.types import Options
-from quadlin.solve.whitening import Identity, covariance
+from quadlin.solve.logistic import Linearised
+from quadlin.solve.moment_estimates import OVERSAMPLING
+from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
+from quadlin.solve.whitening import (
+    Identity,
+    Whitener,
+    covariance,
+    low_rank_whitener,
+    off_diagonal_energy,
+    probes,
+)
 from quadlin.stream.anneal import anneal_step, first_annealing
 from quadlin.stream.batch import Pending
-from quadlin.stream.correlations import correlation_step, first_probe
-from quadlin.stream.label_start import as_log_odds, as_numbers
 from quadlin.stream.start import (
     POWER_ROWS,
     Stage,
@@ -22,6 +45,82 @@ from quadlin.stream.start import (
     power_step,
 )
 from quadlin.stream.walk import WALK_ROWS
+
+
+def as_numbers(options: Options, make_units: UnitsMaker) -> tuple[Options, UnitsMaker]:
+    """Return the options and units of the stages before the first model."""
+    if options.loss == "squared":
+        return options, make_units
+    return replace(options, loss="squared"), Linearised(**vars(make_units))
+
+
+def as_log_odds(state: FitState, options: Options, make_units: UnitsMaker) -> FitState:
+    """Return the state of log-odds that a fit of labels as numbers is, to first order."""
+    units = make_units(state.features, state.target)
+    root = sqrt(usual_curvature(options.loss, units))
+
+    def scaled(model: Model) -> Model:
+        c = units.target.centre + model.c / root
+        return replace(model, s=model.s / root, w=model.w / root, c=c)
+
+    before = None if state.before is None else scaled(state.before)
+    last, constant = state.history[-1], constant_loss(options, units)
+    history = (Record(0, 1, constant), Record(last.step, last.passes, constant))[: last.step + 1]
+    model = scaled(state.model)
+    return replace(state, model=model, units=units, history=history, before=before)
+
+
+def constant_loss(options: Options, units: Units) -> float:
+    """Return the log-loss of the best constant."""
+    return units.target.power * loss_unit(options.loss, units)
+
+
+RATIO, EXCESS = 2.0, 0.05  # of ‖Σ − I‖²/d, above which a walk is better than a mean of steps
+ROUNDS = 3  # batches of the power iteration, beside the one that tells whether it is needed
+
+
+def first_probe(units: Units, rank: int, seed: int) -> Start:
+    """Return the stage that tells whether features are correlated."""
+    width = min(units.scale.shape[0], rank + OVERSAMPLING)
+    Q = probes(units, width, np.random.default_rng([seed, width]))
+    return Start(Stage.correlations, batches=ROUNDS, Q=Q)
+
+
+def correlation_step(
+    start: Start, units: Units, features: Moments, in_any_case: bool
+) -> tuple[Start, Whitener | None]:
+    """Take one step of the power iteration for Σ; return the whitener once it is there.
+
+    That is at once, and none, where features are not correlated, unless it is wanted in any case.
+
+    `features` are the moments of the batch. Its own variances go with its own covariances: what
+    these leave of them is small where correlations are strong, and earlier ones would hide it.
+    """
+    Q, total = start.Q, start.spread
+    assert Q is not None
+    assert total is not None
+    xp = namespace(Q)
+    centre = xp.astype((features.mean - units.mean) * units.scale - units.rest, Q.dtype)
+    variances = xp.astype(units.scale**2 * features.var, Q.dtype)
+    centred = total.action / total.weight - centre[:, None] * (centre @ Q)
+    if start.batches == ROUNDS and not in_any_case:
+        probed = replace(total, action=total.weight * centred)
+        energy, independent = off_diagonal_energy(probed, variances, Q)
+        if energy < RATIO * independent or energy - independent < EXCESS:
+            return start, Identity()
+    if start.batches == 0:
+        values, vectors = lead(Q.T @ centred, Q.shape[1], psd=True)
+        return start, low_rank_whitener(Q @ vectors, values, variances, 0 * variances)
+    block = _spanning(centred)
+    return replace(start, batches=start.batches - 1, Q=block, spread=None), None
+
+
+def _spanning(image: Array) -> Array:
+    """Return an orthonormal basis of the image."""
+    xp = namespace(image)
+    size = xp.max(xp.abs(image))
+    return orthonormal(image / xp.where(size > 0, size, 1.0))
+
 
 LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
 GROWTH = 0.25  # of the batches of a walk of log-odds, with the root of the rows per parameter

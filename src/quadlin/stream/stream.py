@@ -23,8 +23,7 @@ from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
 from quadlin.solve.types import Options, Status
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
-from quadlin.stream.beginning import Beginning
-from quadlin.stream.label_start import as_log_odds
+from quadlin.stream.beginning import Beginning, as_log_odds
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import Buffer, RowSample, capacity
 from quadlin.stream.start import Stage, Start, judged, stands_out

@@ -8,9 +8,9 @@ import numpy as np
 from quadlin.core.moments import Moments
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import coefficients, law, law_name
+from quadlin.paper.problems import random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, power, verdict_of
-from quadlin.paper.truth import random_truth
 
 LAWS = ("gaussian", "truncated", "bernoulli")
 PARTS = {

@@ -7,9 +7,9 @@ import numpy as np
 
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
+from quadlin.paper.problems import random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import verdict_of
-from quadlin.paper.truth import random_truth
 
 BLOCK = 20_000  # rows at a time
 WORSE = 3.0  # times the constant of those inside the hypothesis

@@ -7,10 +7,9 @@ import numpy as np
 
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
-from quadlin.paper.problems import INTERCEPT, fitted
+from quadlin.paper.problems import INTERCEPT, fitted, random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import joined, verdict_of
-from quadlin.paper.truth import random_truth
 
 CASES = {  # law, its parameter, and whether M has a diagonal of its own beside the low rank
     "Bernoulli(.1)": ("bernoulli", 0.1, False),

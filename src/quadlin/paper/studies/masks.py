@@ -7,10 +7,9 @@ import numpy as np
 
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.paper.laws import law
-from quadlin.paper.problems import TEST_ROWS, fitted
+from quadlin.paper.problems import TEST_ROWS, fitted, random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import joined, verdict_of
-from quadlin.paper.truth import random_truth
 
 MASKS = {"0/1": ("bernoulli", 0.5), "0/1, rare": ("bernoulli", 0.1), "±1": ("signs", None)}
 EXACT = 1e-8  # test NMSE

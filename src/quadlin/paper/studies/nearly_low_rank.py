@@ -10,10 +10,9 @@ from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law
 from quadlin.paper.methods import METHODS, styles
-from quadlin.paper.problems import INTERCEPT, TEST_ROWS, fitted, of_truth
+from quadlin.paper.problems import INTERCEPT, TEST_ROWS, fitted, of_truth, random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import joined, verdict_of
-from quadlin.paper.truth import random_truth
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"polish": False, "step": "plain"},

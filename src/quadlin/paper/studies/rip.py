@@ -7,9 +7,9 @@ import numpy as np
 
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import law, law_name
+from quadlin.paper.problems import random_truth
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, powers, verdict_of
-from quadlin.paper.truth import random_truth
 
 LAWS = ("gaussian", "truncated", "bernoulli")
 PARTS = {
