@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeCV
 
-from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, open_source
+from quadlin import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+    SecondOrderClassifier,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    open_source,
+)
+from quadlin.core.chunks import MemorySource
 from quadlin.data import Source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
@@ -106,6 +114,19 @@ COUNTED = [
     {"polish": False, "step": "plain", "rank": 1, "max_iter": 3},
     {"whiten": "lowrank", "rank": 2, "alpha": 0.0},
     {"fields": None},
+    {"pairs": None},
+    {"pairs": 1},
+    {"pairs": [("x0", "x1")], "rank": 1, "alpha": 0.0},
+    {"pairs": 2, "uncertainty": "robust"},
+    {"psd": True, "rank": 1},
+    {"max_memory": 100_000},
+    {"estimator": FactorizationMachineRegressor},
+    {"loss": "poisson"},
+    {"loss": "poisson", "rank": 1, "alpha": 1.0, "uncertainty": True},
+    {"estimator": SecondOrderClassifier, "rank": 1},
+    {"estimator": SecondOrderClassifier, "rank": 0, "alpha": 1.0, "pairs": 1},
+    {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "uncertainty": True},
+    {"estimator": FactorizationMachineClassifier, "rank": 1, "alpha": 1.0},
 ]
 
 
@@ -121,10 +142,31 @@ def test_the_passes_of_the_history_are_the_walks_over_the_rows(options, monkeypa
         return original(self)
 
     monkeypatch.setattr(Source, "__iter__", counted)
-    source = open_source(X, target=data.y)
+    estimator = {"estimator": SecondOrderRegressor, **options}["estimator"]
+    options = {name: value for name, value in options.items() if name != "estimator"}
+    y = data.y
+    if options.get("loss") == "poisson":
+        y = np.random.default_rng(0).poisson(np.exp(y / y.std() / 2))
+    elif "Classifier" in estimator.__name__:
+        y = y > np.median(y)
+    source = open_source(X, target=y.astype(float))
     walks.clear()
-    model = SecondOrderRegressor(random_state=0, **options).fit(source)
+    model = estimator(random_state=0, **options).fit(source)
     assert model.history_[-1].passes == len(walks)
+
+
+def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(monkeypatch):
+    data = make_second_order(200, 5, rank=1, noise=0.5, random_state=0)
+    walks, original = [], MemorySource.__iter__
+
+    def counted(self):
+        walks.append(self.rows)
+        return original(self)
+
+    monkeypatch.setattr(MemorySource, "__iter__", counted)
+    model = SecondOrderRegressorCV(alphas=[0.1, 1.0], ranks=[0, 1], cv=2, random_state=0)
+    model.fit(data.X, data.y)
+    assert model.n_passes_ == len(walks) and set(walks) == {200}
 
 
 def test_a_factorization_machine_chooses_too():
