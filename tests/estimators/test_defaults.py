@@ -166,7 +166,8 @@ def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(monkeypatch)
     monkeypatch.setattr(MemorySource, "__iter__", counted)
     model = SecondOrderRegressorCV(alphas=[0.1, 1.0], ranks=[0, 1], cv=2, random_state=0)
     model.fit(data.X, data.y)
-    assert model.n_passes_ == len(walks) and set(walks) == {200}
+    assert model.n_passes_ == len(walks)
+    assert set(walks) == {200}
 
 
 def test_a_factorization_machine_chooses_too():

@@ -242,7 +242,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             rows = Rows(Serial(table), journal)
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
-            folds = splits(self.cv, (X, y), chunk, groups, self._fold_seed(seed))
+            folds = splits(self.cv, (X, y), chunk, rows, groups, self._fold_seed(seed))
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
             scores, results = searched(scores, ranks, alphas, pairs, is_auto(self.pairs))

@@ -55,7 +55,7 @@ def warn_of_order(scores: CVScores, point: Point) -> None:
 
     Only where neighbours are alike at all; then the chosen model is fitted once for each block.
     """
-    if not neighbours_are_alike(scores.chunk, scores.whole.units):
+    if not neighbours_are_alike(scores.whole.rows, scores.chunk.y, scores.whole.units):
         return
     folds = list(scores.folds_of(KFold(max(2, len(scores.folds))).split(np.arange(scores.n))))
     if scores.pairs is None and not folds[0].cells.outright(*point):

@@ -9,9 +9,10 @@ from scipy.sparse import issparse
 from scipy.stats import rankdata
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 
-from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.row_hash import row_hash
 
@@ -24,12 +25,12 @@ Split = tuple[Any, Any]  # positions of training and test rows
 
 
 def splits(
-    cv: Any, given: tuple[Any, Any], chunk: Chunk, groups: Any, seed: int
+    cv: Any, given: tuple[Any, Any], chunk: Chunk, rows: Rows, groups: Any, seed: int
 ) -> Iterable[Split]:
-    """Return the folds: `given` are X and y in the user's form, `chunk` the rows as numbers."""
+    """Return the folds: `given` are X and y in the user's form, the others are all the rows."""
     shuffled = cv is None or (isinstance(cv, Integral) and not isinstance(cv, bool))
     if groups is None and shuffled:
-        return _by_content(chunk, cv, seed)
+        return _by_content(chunk, rows, cv, seed)
     if groups is not None:
         groups = np.asarray(groups)
         if len(groups) != chunk.X.shape[0]:
@@ -52,7 +53,7 @@ def is_shuffled(cv: Any, groups: Any) -> bool:
     return groups is None and (cv is None or isinstance(cv, Integral))
 
 
-def _by_content(chunk: Chunk, cv: int | None, seed: int) -> Iterator[Split]:
+def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator[Split]:
     """Yield folds of random-looking rows, equal rows together, whatever the order of the rows."""
     everyone = np.arange(chunk.X.shape[0])
     counting = everyone if chunk.weight is None else everyone[to_numpy(chunk.weight) > 0]
@@ -60,7 +61,8 @@ def _by_content(chunk: Chunk, cv: int | None, seed: int) -> Iterator[Split]:
     KFold(n_splits).get_n_splits()  # refuses fewer than two
     if n_splits > len(everyone):
         raise ValueError(f"cv={n_splits} folds need as many rows; X has {len(everyone)}.")
-    order = counting[np.argsort(row_keys(chunk, seed)[counting], kind="stable")]
+    keys = np.concatenate(rows.collect(row_keys, seed))
+    order = counting[np.argsort(keys[counting], kind="stable")]
     for test in np.array_split(order, n_splits):
         held = np.zeros(len(everyone), dtype=bool)
         held[test] = True
@@ -74,8 +76,7 @@ def row_keys(chunk: Chunk, seed: int) -> np.ndarray:
     in a block a row stands.
     """
     q = np.random.default_rng(seed).standard_normal(chunk.X.shape[1] + 1)
-    keys = [_projected(part.X, q[1:]) for part in MemorySource(chunk.X, chunk.y)]
-    values = np.concatenate(keys) + q[0] * to_numpy(chunk.y).astype(np.float64)
+    values = _projected(chunk.X, q[1:]) + q[0] * to_numpy(chunk.y).astype(np.float64)
     return row_hash((values + 0.0).view(np.uint64), seed % 2**32)
 
 
@@ -85,18 +86,20 @@ def _projected(X: Any, q: np.ndarray) -> np.ndarray:
     return np.asarray((to_numpy(X).astype(np.float64) * q).sum(axis=1))
 
 
-def neighbours_are_alike(chunk: Chunk, units: Units) -> bool:
+def neighbours_are_alike(rows: Rows, y: Array, units: Units) -> bool:
     """Tell whether rows that follow each other resemble each other more than others do."""
-    n, d = chunk.X.shape
+    n, d = len(y), units.scale.shape[0]
     if n < FEWEST:
         return False
     like = {"dtype": units.scale.dtype, "device": units.scale.device}
     directions = np.random.default_rng(0).standard_normal((d, PROBES))
     Q = namespace(units.scale).asarray(directions, **like)
-    parts = MemorySource(chunk.X, chunk.y)
-    rows = np.concatenate([to_numpy(Block(part.X, units).matmul(Q)) for part in parts])
-    columns = [*rows.T, to_numpy(chunk.y)]
+    columns = [*np.concatenate(rows.collect(_probed, units, Q)).T, to_numpy(y)]
     return any(_lag_correlation(column) > ALIKE / np.sqrt(n) for column in columns)
+
+
+def _probed(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
+    return to_numpy(Block(chunk.X, units).matmul(Q))
 
 
 def _lag_correlation(values: np.ndarray) -> float:
