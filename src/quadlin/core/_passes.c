@@ -68,6 +68,23 @@ typedef struct {
     void *memory; /* `moments_memory_needed` bytes */
 } moments;
 
+#define MOST_WIDTH 32 /* components of a factorization by columns, in vectors of eight */
+typedef double eight __attribute__((vector_size(64), aligned(8)));
+
+/* Sparse rows by columns, and a model of them. Must agree with `Columns` in `compiled_columns.py`. */
+typedef struct {
+    int64_t n, d, k, width; /* `width` is k in whole vectors of eight */
+    const int64_t *starts; /* (d + 1,) */
+    const int32_t *rows; /* (entries + AHEAD,) */
+    const void *x; /* (entries,) */
+    void *state; /* (n, width + 8): x'V, the error, the weight and the target of each row */
+    void *factors, *linear; /* (d, width), (d,): V and w */
+    const double *penalty, *mean; /* (d,): the weight of a column in the ridges; E x */
+    const double *signs; /* (width,), 0 beyond k */
+    double *gram, *centre, *pull; /* (width, width), (width,), (width,): see `sweep` */
+    double first, second; /* the ridges on w and on M */
+} columns;
+
 #define STRIP 128 /* rows whose moments are taken about their own means */
 #define TILE 512 /* columns: these rows of so many stay in the cache */
 
@@ -191,6 +208,7 @@ const char *source_digest(void) { return SOURCE_DIGEST; }
 int pass_size(void) { return sizeof(pass); }
 int sparse_size(void) { return sizeof(sparse); }
 int moments_size(void) { return sizeof(moments); }
+int columns_size(void) { return sizeof(columns); }
 
 /* How wide the instructions of this machine are: 0, 1 or 2. */
 int instruction_level(void)
@@ -268,5 +286,23 @@ void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
         WIDEST(sparse_moments, float, t, x)
     } else {
         WIDEST(sparse_moments, double, t, x)
+    }
+}
+
+void run_sweep(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(sweep, float, t)
+    } else {
+        WIDEST(sweep, double, t)
+    }
+}
+
+void run_evaluation(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(evaluate, float, t)
+    } else {
+        WIDEST(evaluate, double, t)
     }
 }

@@ -7,6 +7,7 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
+#include "_passes_columns.h"
 #undef REAL
 #undef VEC
 #undef WHOLE
@@ -24,6 +25,7 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
+#include "_passes_columns.h"
 #undef REAL
 #undef VEC
 #undef WHOLE

@@ -36,6 +36,7 @@ def library() -> ctypes.CDLL | None:
         loaded.moments_memory_needed.restype = c_int64
         loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
         loaded.run_moments.restype = loaded.run_sparse_moments.restype = None
+        loaded.run_sweep.restype = loaded.run_evaluation.restype = None
     except (OSError, AttributeError):
         return None
     return loaded

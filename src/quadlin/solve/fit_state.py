@@ -13,6 +13,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.column_descent import fit_by_columns
 from quadlin.solve.few_rows import fit_from_few
 from quadlin.solve.levels import settled
 from quadlin.solve.pair_part import Parts
@@ -122,6 +123,8 @@ def fit_table(
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     if start is None:
         fitted = fit_penalised(rows, units, options, surveyed.tally, seed, hook)
+        if fitted is None:
+            fitted = fit_by_columns(rows, units, options, surveyed.tally, seed, hook)
         if fitted is None:
             fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
         if fitted is not None:

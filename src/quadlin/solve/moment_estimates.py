@@ -47,7 +47,11 @@ def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
 
 
 def spectral(
-    estimate: Callable[[Array], Estimate], start: Array, rank: int, psd: bool
+    estimate: Callable[[Array], Estimate],
+    start: Array,
+    rank: int,
+    psd: bool,
+    blocks: int = KRYLOV_BLOCKS,
 ) -> tuple[Array, Array, Array]:
     """Return (U, s, w): the `rank` leading eigenpairs of −𝓜 by block Krylov, and −𝓦."""
     W: Array = None  # the same in every product
@@ -57,7 +61,7 @@ def spectral(
         MQ, W = estimate(Q)
         return -MQ
 
-    basis, projected = block_krylov(negative, start, KRYLOV_BLOCKS)
+    basis, projected = block_krylov(negative, start, blocks)
     s, vectors = lead(projected, rank, psd)
     return basis @ vectors, s, -W
 

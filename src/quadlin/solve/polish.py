@@ -61,7 +61,9 @@ def spectral_start(task: GaussNewton, rank: int) -> Point:
     return task.point(c, linear * v, U, s)
 
 
-def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Array, Array, Array]:
+def leading_directions(
+    task: GaussNewton, model: Model, rank: int, blocks: int = mes.KRYLOV_BLOCKS
+) -> tuple[Array, Array, Array]:
     """Return (U, s, v): the spectral estimate of minus the model's error, whitened.
 
     Whitened features count as Gaussian (κ = 0, φ = 3), for which the moment matrix needs no
@@ -82,7 +84,7 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
     columns = min(d, rank + mes.OVERSAMPLING)
     like = {"dtype": units.scale.dtype, "device": units.scale.device}
     random = xp.asarray(task.problem.rng.standard_normal((d, columns)), **like)
-    return mes.spectral(estimate, random, rank, task.options.psd)
+    return mes.spectral(estimate, random, rank, task.options.psd, blocks)
 
 
 def annealed(task: GaussNewton, p: Point, rank: int) -> Point:

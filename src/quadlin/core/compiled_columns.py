@@ -1,0 +1,142 @@
+"""Sparse rows by columns, and sweeps of the compiled kernel that solve for one column at a time."""
+
+import ctypes
+from ctypes import c_double, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.library import address, instruction_level, library, point
+
+MOST_WIDTH = 32  # components at most
+AHEAD = 8  # entries whose rows are fetched beforehand
+LANES = 8  # components of a vector: others beside them are zero
+LINE = 64  # bytes of a line of the cache
+
+
+class ColumnsStructure(ctypes.Structure):
+    """The table below: `columns` in `_passes.c`, in the same order."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("n", "d", "k", "width")),
+        *((name, c_void_p) for name in ("starts", "rows", "x", "state", "factors", "linear")),
+        *((name, c_void_p) for name in ("penalty", "mean", "signs", "gram", "centre", "pull")),
+        *((name, c_double) for name in ("first", "second")),
+    ]
+
+
+class ColumnTable:
+    r"""Sparse rows by columns and a factorization machine of them, which sweeps improve in place.
+
+    .. math:: f = x^\top w + \sum_a s_a \Bigl((x^\top v_a)^2 - \sum_j x_j^2 v_{ja}^2\Bigr)
+
+    The objective is :math:`\sum \omega e^2 + \alpha_1 \sum_j \pi_j \ell_j^2 +
+    2 \alpha_2 \operatorname{tr}(sAsA)` with :math:`A = \sum_j \pi_j v_j v_j^\top` and
+    :math:`\ell_j = w_j + 2 v_j^\top s (m - \mu_j v_j)`, :math:`m = V^\top \mu`: the slope at the
+    means. Errors e are those with the best intercept.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        mean: np.ndarray,
+        penalty: np.ndarray,
+        signs: np.ndarray,
+        alpha: tuple[float, float],
+    ) -> None:
+        n, d = X.shape
+        k, dtype = len(signs), X.dtype
+        width = -(-k // LANES) * LANES
+        self.k, self.alpha, self.intercept = k, alpha, 0.0
+        self.starts = np.asarray(X.indptr, np.int64)
+        self.rows = np.concatenate([X.indices.astype(np.int32), np.zeros(AHEAD, np.int32)])
+        self.x = np.ascontiguousarray(X.data)
+        self.state = _aligned((n, width + 8), dtype)  # a row of float32 and eight is one line
+        self.state[:, width + 1] = 1.0 if weight is None else weight
+        self.state[:, width + 2] = y
+        self.factors, self.linear = _aligned((d, width), dtype), np.zeros(d, dtype)
+        self.mean, self.penalty = (np.ascontiguousarray(a, np.float64) for a in (mean, penalty))
+        self.signs = _aligned((width,), np.float64)
+        self.signs[:k] = signs
+
+    @property
+    def V(self) -> np.ndarray:
+        """Return the factors (d, k)."""
+        return self.factors[:, : self.k]
+
+    @property
+    def levels(self) -> np.ndarray:
+        """Return ℓ (d,), the slope of each column at the means of the others."""
+        V, mean = self.V, self.mean
+        s = self.signs[: self.k]
+        return np.asarray(self.linear + 2 * (V @ (s * (mean @ V)) - mean * (V**2 @ s)))
+
+    def evaluate(self) -> None:
+        """Write what the rows have of the model: its products and errors."""
+        self._run("run_evaluation")
+        self.intercept = 0.0
+        self._centre()
+
+    def sweep(self) -> float:
+        """Solve for each column, given all others, and return the objective."""
+        width = self.factors.shape[1]
+        gram, centre, pull = (_aligned(s, np.float64) for s in ((width, width), width, width))
+        gram[:], centre[:] = self._gram(), self.mean @ self.factors
+        pull[:] = (self.penalty * self.levels) @ self.factors
+        self._run("run_sweep", gram=gram, centre=centre, pull=pull)
+        self._centre()
+        return self.objective()
+
+    def objective(self) -> float:
+        """Return the objective."""
+        error, weight = self._errors()
+        A = self._gram()[: self.k, : self.k] * self.signs[: self.k]
+        first, second = self.alpha
+        ridges = first * float(self.penalty @ self.levels**2) + 2 * second * float(np.sum(A * A.T))
+        return float(weight @ error**2) + ridges
+
+    def _errors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the errors and weights of all rows."""
+        both = self.state[:, self.factors.shape[1] :][:, :2].astype(np.float64)
+        return both[:, 0], both[:, 1]
+
+    def _centre(self) -> None:
+        """Move the intercept to its best value."""
+        error, weight = self._errors()
+        shift = float(weight @ error) / float(weight.sum())
+        self.state[:, self.factors.shape[1]] = error - shift
+        self.intercept -= shift
+
+    def _gram(self) -> np.ndarray:
+        weighted = self.penalty[:, None].astype(self.factors.dtype) * self.factors
+        return np.asarray(weighted.T @ self.factors, np.float64)
+
+    def _run(self, name: str, **more: np.ndarray) -> None:
+        (n, _), (d, width) = self.state.shape, self.factors.shape
+        table = ColumnsStructure(n=n, d=d, k=self.k, width=width)
+        table.first, table.second = self.alpha
+        arrays = {
+            "starts": self.starts,
+            "rows": self.rows,
+            "x": self.x,
+            "state": self.state,
+            "factors": self.factors,
+            "linear": self.linear,
+            "penalty": self.penalty,
+            "mean": self.mean,
+            "signs": self.signs,
+            **more,
+        }
+        point(table, arrays)
+        run = getattr(library(), name)
+        run(ctypes.byref(table), self.x.itemsize, instruction_level())
+
+
+def _aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return zeros that begin with a line of the cache."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -address(memory) % LINE
+    return np.asarray(memory[start : start + size].view(dtype).reshape(shape))
