@@ -10,7 +10,9 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.automatic import AGAINST, CLEARLY, MANY_ROWS, RankSearch, Rival
+from quadlin.solve.automatic import RankSearch, Rival
+from quadlin.solve.ends import AGAINST, CONSTANT, MANY_ROWS, SHRINK
+from quadlin.solve.leave_one_out import CLEARLY
 from quadlin.solve.tangent_gram import MARGIN
 from quadlin.solve.types import Options
 
@@ -20,7 +22,8 @@ D, N = 4, 60
 def search(evidence, left_out):
     """Return a search whose candidates have these evidences and errors of rows left out, by rank.
 
-    Their penalties have the right size already.
+    Their penalties have the right size already. Those of "mean" are 9 and those of products whose
+    penalty is larger, "shrunk", the same, unless they are given.
     """
     rng = np.random.default_rng(0)
     rows = Rows.of(MemorySource(rng.standard_normal((N, D)), rng.standard_normal(N)))
@@ -31,12 +34,19 @@ def search(evidence, left_out):
         def sized(self, candidate):
             return candidate
 
+        def left_out_squares(self, candidate):
+            key = candidate.rank
+            if candidate.alpha[0] >= CONSTANT:
+                return np.broadcast_to(left_out.get("mean", 9.0), N)
+            if candidate.alpha != self.tried[key].alpha:
+                key = "shrunk" if "shrunk" in left_out else key
+            return np.broadcast_to(left_out[key], N)
+
     told = Told(rows, units, Options(rank=0), N, float(N), 0)
     for k in evidence:
         candidate = replace(told.candidate(k), evidence=evidence[k] + MARGIN * (k > 0))
         told.tried[k] = candidate
         told.errors[k, candidate.alpha] = np.mean(left_out[k])
-        told.squares[k, candidate.alpha] = np.broadcast_to(left_out[k], N)
     return told
 
 
@@ -50,6 +60,7 @@ CASES = {
     "products by chance": ({0: 0, D: -1}, {0: 1, D: 1 - 0.9 * AGAINST / N}, 0),
     "products by both": ({0: 0, D: 1}, {0: 1, D: 1 - 0.1 * AGAINST / N}, D),
     "products by a single row": ({0: 0, D: 9}, {0: ONE_ROW, D: 1.0}, 0),
+    "shrunk by all": ({0: 0, D: 9}, {0: ONE_ROW, D: 1.0, "shrunk": ONE_ROW - 0.3}, D),
     "a rank by a single row": ({0: 0, 1: 50, D: 0}, {0: ONE_ROW, 1: 1.0, D: 2.0}, 0),
     "a rank is clearly better": ({0: 0, 1: CLEARLY + 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, 1),
     "a rank is a little better": ({0: 0, 1: CLEARLY - 0.1, D: 0}, {0: 1, 1: 0.7, D: 0.8}, D),
@@ -63,6 +74,36 @@ CASES = {
 def test_the_choice_is_what_evidence_proposes_and_rows_left_out_confirm(case):
     evidence, left_out, chosen = CASES[case]
     assert search(evidence, left_out).decided().rank == chosen
+
+
+def test_products_are_shrunk_only_until_rows_left_out_are_sure():
+    few = search({0: 0, D: 9}, {0: ONE_ROW, D: 1.0, "shrunk": ONE_ROW - 0.3})
+    first, second = few.tried[D].alpha
+    assert few.decided().alpha == (first, pytest.approx(SHRINK[1] * second))
+    most = search({0: 0, D: 9}, {0: 1.0, D: 0.8})
+    assert most.decided().alpha == most.tried[D].alpha
+
+
+@pytest.mark.parametrize("products", [{}, {D: 2.0}])
+def test_a_line_that_a_single_row_carries_gives_way_to_the_mean(products):
+    evidence = dict.fromkeys((0, *products), 0.0)
+    few = search(evidence, {0: 1.0, "mean": ONE_ROW, **products}).decided()
+    assert (few.rank, few.alpha[0]) == (0, CONSTANT * N)
+    most = search(evidence, {0: 1.0, "mean": 1.1, **products})
+    assert most.decided().alpha == most.tried[0].alpha
+
+
+@pytest.mark.parametrize(("rank", "seed"), [(0, 1), (5, 0)])
+def test_a_given_rank_has_the_penalties_that_it_would_be_chosen_with(rank, seed):
+    # Rows left out ask for three and twelve times the penalties of the evidence: one row in ten is
+    # extreme, and the target does not follow it.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((60, 5))
+    X[::10] *= 5
+    y = np.tanh(X[:, 0]) + rank * np.tanh(X[:, 1] * X[:, 2]) + rng.standard_normal(60)
+    chosen, given = (SecondOrderRegressor(k, random_state=0, pairs=None) for k in ("auto", rank))
+    assert chosen.fit(X, y).rank_ == rank
+    np.testing.assert_allclose(given.fit(X, y).alpha_, chosen.alpha_, rtol=1e-6)
 
 
 def test_many_rows_need_no_check():

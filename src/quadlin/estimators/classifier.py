@@ -72,7 +72,8 @@ class SecondOrderClassifier(LogisticModel):
         Whether `fit` starts from the model of the last fit, where there are two classes and rank
         and alpha are given.
     random_state : int, RandomState or None, default=None
-        Seed of the random matrix that the first estimate starts from.
+        Seed of the random matrix that the first estimate starts from. None is a fixed one: the same
+        rows give the same model.
 
     Attributes
     ----------

@@ -242,7 +242,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             rows = Rows(Serial(table), journal)
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
-            folds = splits(self.cv, (X, y), chunk, rows, groups, self._fold_seed(seed))
+            folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
             scores, results = searched(scores, ranks, alphas, pairs, is_auto(self.pairs))
@@ -266,10 +266,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
         asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
         return request_of(asking, columns, is_sparse(table))
-
-    def _fold_seed(self, seed: int) -> int:
-        """Return the seed of the folds: without a random_state the same rows get the same folds."""
-        return 0 if self.random_state is None else seed
 
 
 def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:

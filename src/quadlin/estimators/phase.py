@@ -8,13 +8,14 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.phase import retrieve, squared
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -48,7 +49,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     tol : float, default=1e-6
         A start is done when a step lowers the objective by less than this fraction of it.
     random_state : int, RandomState or None, default=None
-        Seed of the starts.
+        Seed of the starts. None is a fixed one: the same rows give the same signal.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         weight = np.ones(len(y)) if weight is None else weight
         real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
         enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self)
         result = retrieve(A, y, weight, real, effort, seed)
         if result.rank < A.shape[1]:
             warn(

@@ -139,7 +139,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
-        Seed of the random matrix that the first estimate starts from.
+        Seed of the random matrix that the first estimate starts from. None is a fixed one: the same
+        rows give the same model.
 
     Attributes
     ----------

@@ -6,7 +6,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadlin.core.arrays import unflagged
@@ -22,6 +22,7 @@ from quadlin.estimators.sensing_rows import (
     warn_of_count,
     warn_of_diagonal,
 )
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -58,7 +59,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     tol : float, default=1e-6
         The fit stops when a step lowers the objective by less than this fraction of it.
     random_state : int, RandomState or None, default=None
-        Seed of the starts.
+        Seed of the starts. None is a fixed one: the same rows give the same matrix.
 
     Attributes
     ----------
@@ -282,7 +283,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             raise ValueError(f"A and B have {A.shape[0]} rows, but y has {len(y)} entries.")
         weight = checked_weight(sample_weight, y)
         weight = np.ones(len(y)) if weight is None else weight
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self)
         result = sense(A, B, y, weight, rank, effort, seed)
         self.left_, self.values_, self.right_ = result.U, result.s, result.V
         self.status_, self.history_ = result.status, result.history

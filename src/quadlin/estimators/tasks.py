@@ -210,5 +210,7 @@ def fields_of(
 
 
 def seed_of(estimator: Any) -> int:
-    """Return the seed of everything random in a fit."""
+    """Return the seed of everything random in a fit: without a random_state always the same."""
+    if estimator.random_state is None:
+        return 0
     return int(check_random_state(estimator.random_state).randint(2**31 - 1))

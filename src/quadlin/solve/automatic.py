@@ -17,12 +17,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS, Candidates
+from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.driver import follow
+from quadlin.solve.ends import MANY_ROWS, Ends
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
-from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
+from quadlin.solve.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent_gram import Candidate
@@ -32,8 +33,6 @@ from quadlin.solve.whitening import Identity, Whitener
 FIRST_RANK, MOST_RANK = 4, 16
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
-MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
-AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 TIE = 0.1  # of what is closer the lowest rank is taken
 
 
@@ -104,7 +103,7 @@ def choose(
     try:
         while True:
             search = whole.sampled(k)
-            best = search.best() if given is None else search.candidate(given)
+            best = search.best() if given is None else search.given(given)
             if search is whole or best is None or best.rank <= k:
                 break
             k = best.rank + 1
@@ -120,7 +119,7 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-class RankSearch(Candidates):
+class RankSearch(Ends):
     """The way to the candidate of largest evidence."""
 
     def sampled(self, k: int) -> "RankSearch":
@@ -204,23 +203,6 @@ class RankSearch(Candidates):
         if rival.merit < least:
             return False
         return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)
-
-    def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
-        """Return ridge regression or all products, with the better size of its penalties."""
-        if products is None:
-            return ridge if self.many_rows(ridge) else self.sized(ridge)
-        if self.many_rows(products):
-            return max(ridge, products, key=lambda c: c.merit)
-        against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
-        ridge, products = self.sized(ridge), self.sized(products)
-        if self.left_out(products) >= (1 - against) * self.left_out(ridge):
-            return ridge
-        squares, others = self.left_out_squares(products), self.left_out_squares(ridge)
-        return products if surely_less(squares, others, LIKELY) else ridge
-
-    def many_rows(self, candidate: Candidate) -> bool:
-        """Tell whether so many rows say how much to fit that the evidence needs no check."""
-        return self.n_rows >= MANY_ROWS * candidate.parameters
 
     def agree(self, candidate: Candidate, end: Candidate) -> bool:
         """Tell whether rows left out one at a time are predicted well enough for a low rank."""

@@ -42,9 +42,6 @@ BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
 NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
 NEAR = 10.0  # penalties within this factor share a whitener
-FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
-WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
-CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 
 
 @dataclass
@@ -107,27 +104,11 @@ class Candidates:
         """Return the mean squared error of rows left out one at a time."""
         key = candidate.rank, candidate.alpha
         if key not in self.errors:
-            self.errors[key] = float(self._left_out(candidate, [1.0])[0])
+            self.errors[key] = float(self.left_out_by_factors(candidate, [1.0])[0])
         return self.errors[key]
 
-    def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with penalties of the size that rows left out ask for.
-
-        That of largest evidence, unless a multiple of it predicts them better by more than chance.
-        """
-        gram = candidate.gram
-        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
-        if size > CHEAP_EIGENVECTORS:
-            return candidate
-        errors = self._left_out(candidate, FACTORS)
-        best = int(np.argmin(errors))
-        best = best if errors[best] < WORTH * errors[0] else 0
-        first, second = candidate.alpha
-        resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
-        self.errors[resized.rank, resized.alpha] = float(errors[best])
-        return resized
-
-    def _left_out(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+    def left_out_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return the same for multiples of the penalties."""
         gram, alpha = candidate.gram, candidate.alpha
         if isinstance(gram, RowKernel):
             return left_out_errors_by_rows(gram, alpha, factors)

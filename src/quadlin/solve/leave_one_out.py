@@ -33,7 +33,7 @@ from quadlin.solve.types import Options
 
 LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
 CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
-LIKELY = 2.0  # log odds by which all products must be: one standard error of what they save
+LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
 SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
 
 

@@ -19,7 +19,8 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import FIRST_RANK, MANY_ROWS, RankSearch, Rival
+from quadlin.solve.automatic import FIRST_RANK, RankSearch, Rival
+from quadlin.solve.ends import MANY_ROWS
 from quadlin.solve.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pair_composite import Beside, Composite, PairRequest
 from quadlin.solve.pair_evidence import evidence_beside
@@ -156,8 +157,7 @@ class Composer:
 
     def _agree(self, best: Composite, start: Beside) -> bool:
         """Tell whether rows left out are predicted no worse than without pairs."""
-        few = self.n_rows < MANY_ROWS * self._rival(best).parameters
-        if self._in_any_case(best) or not few:
+        if self._in_any_case(best) or self.n_rows >= MANY_ROWS * self._rival(best).parameters:
             return True
         candidate = self.search.tried.get(start.rank)
         if candidate is None or (candidate.model is None and 0 < start.rank < self.d):

@@ -1,0 +1,96 @@
+"""The models that are linear in their parameters: the mean, ridge regression, all products.
+
+They are one family: the penalty of M reaches from nothing to infinity, where ridge regression is
+left, and then that of w, where the mean is. Each step away from the mean must save rows left out
+more than one standard error: else a few rows carry it, and it says nothing about the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.solve.candidates import Candidates
+from quadlin.solve.evidence import RowKernel
+from quadlin.solve.leave_one_out import LIKELY, surely_less
+from quadlin.solve.tangent_gram import Candidate
+from quadlin.solve.types import NO_NOISE
+
+MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
+AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
+SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
+FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
+WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
+CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
+CONSTANT = 1e9  # α₁/n that leaves the mean of the target
+
+
+class Ends(Candidates):
+    """The choice between ridge regression and all products."""
+
+    def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return ridge regression or all products, with the better size of its penalties."""
+        if products is None:
+            return ridge if self.many_rows(ridge) else self.or_mean(self.sized(ridge))
+        if self.many_rows(products):
+            return max(ridge, products, key=lambda c: c.merit)
+        against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
+        ridge, products = self.sized(ridge), self.sized(products)
+        if self.left_out(products) < (1 - against) * self.left_out(ridge):
+            others = self.left_out_squares(ridge)
+            for shrunk in self.shrunk(products):
+                if surely_less(self.left_out_squares(shrunk), others, LIKELY):
+                    return shrunk
+        return ridge if self.many_rows(ridge) else self.or_mean(ridge)
+
+    def shrunk(self, products: Candidate) -> Iterator[Candidate]:
+        """Yield all products with larger and larger penalties of M, up to ridge regression.
+
+        A few rows may carry what a large M saves, and most of them what a small one does.
+        """
+        first, second = products.alpha
+        for factor in SHRINK if self.is_cheap(products) else SHRINK[:1]:
+            yield replace(products, alpha=(first, factor * second))
+
+    def or_mean(self, ridge: Candidate) -> Candidate:
+        """Return ridge regression, or the mean where a few rows carry all that it predicts.
+
+        Such a line says nothing about other rows, and may lead far astray where they are extreme.
+        """
+        mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
+        return ridge if surely_less(squares, others, LIKELY) else mean
+
+    def given(self, k: int) -> Candidate | None:
+        """Return a rank that is given, with the penalties that it would be chosen with."""
+        candidate = self.candidate(k)
+        if candidate is None or candidate.noise <= NO_NOISE or self.many_rows(candidate):
+            return candidate
+        if k in (0, self.d):
+            candidate = self.sized(candidate)
+        return self.or_mean(candidate) if k == 0 else candidate
+
+    def many_rows(self, candidate: Candidate) -> bool:
+        """Tell whether so many rows say how much to fit that the evidence needs no check."""
+        return self.n_rows >= MANY_ROWS * candidate.parameters
+
+    def is_cheap(self, candidate: Candidate) -> bool:
+        """Tell whether other penalties may be tried."""
+        gram = candidate.gram
+        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
+        return size <= CHEAP_EIGENVECTORS
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with penalties of the size that rows left out ask for.
+
+        That of largest evidence, unless a multiple of it predicts them better by more than chance.
+        """
+        if not self.is_cheap(candidate):
+            return candidate
+        errors = self.left_out_by_factors(candidate, FACTORS)
+        best = int(np.argmin(errors))
+        best = best if errors[best] < WORTH * errors[0] else 0
+        first, second = candidate.alpha
+        resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
+        self.errors[resized.rank, resized.alpha] = float(errors[best])
+        return resized
