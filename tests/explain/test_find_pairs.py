@@ -2,6 +2,7 @@
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -336,7 +337,11 @@ def test_rows_left_out_validate_the_way_to_the_pairs():
     for A, value in ((X, report.validated[0]), (np.hstack([X, products]), report.validated[3])):
         predicted = cross_val_predict(LinearRegression(), A, y, cv=PredefinedSplit(part))
         assert value == pytest.approx(r2_score(y, predicted), abs=1e-8)
-    assert "on rows left out" in report.plot().ax_.texts[0].get_text()
+    display = report.plot()  # the criterion, and R² of both kinds of rows beside it
+    beside = display.figure_.axes[1]
+    assert [line.get_label() for line in beside.lines] == ["rows of the search", "rows left out"]
+    assert beside.lines[1].get_xdata().tolist() == report.validated
+    assert "on rows left out" in report.plot(plt.subplots()[1]).ax_.texts[0].get_text()
     assert "On rows left out: R²" in str(report)
     with pytest.raises(ValueError, match="whole number ≥ 2"):
         find_pairs(X, y, cv=1)

@@ -80,13 +80,14 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     """Keep the pairs that were chosen, and fit them and the rest by Huber's loss."""
     state, parts = start.state, start.state.parts
     assert parts is not None
-    given = tuple(zip(parts.terms.i.tolist(), parts.terms.j.tolist(), strict=True))
+    assert start.joint is not None
+    given = PairRequest.of(parts.terms, start.joint.fit.entry)
     options = replace(start.options, rank=int(parts.s.shape[0]))
     plan = replace(task.plan, automatic=FIXED, options=options)
     base, last = replace(state, model=state.low_rank, parts=None), [start]
 
     def least_squares(view: Rows, _: FitState | None) -> FitState:
-        stage = PairStage(plan, PairRequest(given=given), view, survey(view), state.units)
+        stage = PairStage(plan, given, view, survey(view), state.units)
         stage.penalise = not task.automatic.alpha
         last[0] = Reported.of(stage.beside(base, options), task)
         return last[0].state
@@ -96,6 +97,6 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     first, second = start.report, last[0].report
     assert first is not None
     assert second is not None
-    order = {(p.first, p.second): p.order for p in first.pairs}  # the way there was the search's
-    pairs = [p._replace(order=order[p.first, p.second]) for p in second.pairs]
-    return replace(last[0], state=state, rows=weighted, report=replace(first, pairs=pairs))
+    # The way there was the search's.
+    report = replace(first, pairs=second.pairs, blocks=second.blocks)
+    return replace(last[0], state=state, rows=weighted, report=report)

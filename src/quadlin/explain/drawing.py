@@ -21,13 +21,15 @@ Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
 Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
 
-def new_axes(ax: Any, size: tuple[float, float] = (6.4, 4.0)) -> Any:
-    """Return the axes given, or those of a new figure of that size."""
+def new_axes(ax: Any, size: tuple[float, float] = (6.4, 4.0), columns: int = 1) -> Any:
+    """Return the axes given, or those of a new figure of that size, side by side if several."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:  # pragma: no cover
         raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
-    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+    if ax is not None:
+        return ax
+    return plt.subplots(1, columns, figsize=size, layout="constrained", sharey=True)[1]
 
 
 def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""The display of a search for pairs: how each of them lowered the criterion."""
+"""The display of a search for pairs: how each of them lowered the criterion and the error."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from quadlin.explain.drawing import COLOURS, finish, new_axes, plain
+from quadlin.explain.drawing import COLOURS, finish, new_axes, plain, style_of
+from quadlin.explain.pair_validation import validated_path
 from quadlin.explain.tables import product_name
 
 
@@ -51,17 +52,60 @@ class PairPathDisplay:
         criterion, r2 = ([getattr(s, name) for s in report.path] for name in ("criterion", "r2"))
         return cls(labels, criterion, r2, report.validated, measure=report.measure)
 
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, cv: Any = 5) -> Self:
+        """Return the display of the pairs of a fitted estimator, with the error on rows left out.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            One whose `pairs_` has a report; of labels, one of two classes.
+        X, y
+            The rows that it was fitted to, as it takes them.
+        cv : int or splitter
+            The folds. The estimator is fitted without each of them as it is, its choice of rank,
+            penalties and pairs included, and again with the first 0, 1, … of the pairs that it
+            took: so many fits take (2 + number of pairs) times as long as one per fold, at most.
+
+        Returns
+        -------
+        PairPathDisplay
+        """
+        report = estimator.pairs_
+        if report is None:
+            raise ValueError(
+                f"{type(estimator).__name__} has looked for no pairs, so there is no way to show. "
+                'Fit it with pairs="auto", a number or a list.'
+            )
+        validated = validated_path(estimator, X, y, cv, len(report.path) - 1)
+        return cls.from_report(replace(report, validated=validated))
+
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
         return 6.4, 1.4 + 0.34 * len(self.labels)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw one line per step."""
+        """Draw one line per step: the criterion, and beside it the error on rows left out.
+
+        On axes that are given, the criterion alone is drawn, with the errors as text.
+        """
+        if ax is None and self.validated is not None:
+            first, second = new_axes(None, (9.0, self.size[1]), columns=2)
+            self._draw(first, texts=False)
+            self._draw_errors(second)
+            ax = first
+        else:
+            ax = new_axes(ax, self.size)
+            self._draw(ax, texts=True)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw(self, ax: Any, texts: bool) -> None:
+        """Draw the criterion."""
         places = range(len(self.labels))
-        ax = new_axes(ax, self.size)
         ax.plot(self.criterion, places, color=COLOURS[0], marker="o", markersize=5, linewidth=1.4)
-        for place, value, r2 in zip(places, self.criterion, self.r2, strict=True):
+        for place, value, r2 in zip(places, self.criterion, self.r2 if texts else (), strict=texts):
             text = f"{self.measure} {r2:.3f}"
             if self.validated is not None:
                 text += f", {self.validated[place]:.3f} on rows left out"
@@ -71,7 +115,14 @@ class PairPathDisplay:
             ax.annotate(text, (value, place), offset, textcoords="offset points", ha=ha, va=va)
         ax.set_yticks(places, [plain(label, 60) for label in self.labels])
         ax.invert_yaxis()
-        ax.margins(x=0.22, y=0.3)
+        ax.margins(x=0.22 if texts else 0.06, y=0.3 if texts else 0.1)
         finish(ax, self.x_label, "", self.title, legend=False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+
+    def _draw_errors(self, ax: Any) -> None:
+        """Draw R² of the rows of the search and of rows left out, on the lines of the criterion."""
+        assert self.validated is not None
+        series = {"rows of the search": self.r2, "rows left out": self.validated}
+        for number, (name, values) in enumerate(series.items()):
+            ax.plot(values, range(len(values)), label=name, **style_of(number, name, {}))
+        ax.margins(x=0.06)
+        finish(ax, self.measure, "", None)

@@ -73,7 +73,7 @@ class Screen:
     @property
     def noise_edge(self) -> float:
         """Return the spectral size that noise reaches once in a thousand draws."""
-        d = max(self._whitener.shape[1], 1)
+        d = max(self.whitener.shape[1], 1)
         return 2 * sqrt(d) + EDGE / float(d ** (1 / 6))
 
     def spectral_size(self, moments: Array, noise: float) -> float:
@@ -84,28 +84,20 @@ class Screen:
         divided by their standard errors, if features are about independent. It is the smaller of
         the two.
         """
-        if not self._whitener.shape[1]:
+        if not self.whitener.shape[1]:
             return 0.0
         divided = np.where(self.allowed, to_numpy(moments), 0.0) / np.sqrt(noise * self.left)
         both = (divided, self._whitened(moments, noise))
         return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in both))
 
-    def energy(self, moments: Array, noise: float) -> tuple[int, float]:
-        """Return the number of products in whitened coordinates, and the sum of their squared t.
-
-        The variance of z_i² is 2 there, if features are about normal.
-        """
-        whitened = self._whitened(moments, noise)
-        d = len(whitened)
-        return d * (d + 1) // 2, float(np.sum(whitened**2)) / 2
-
     def _whitened(self, moments: Array, noise: float) -> np.ndarray:
         G = np.where(self.allowed, to_numpy(moments), 0.0)
-        whitened: np.ndarray = self._whitener.T @ G @ self._whitener / sqrt(noise * self.weight)
+        whitened: np.ndarray = self.whitener.T @ G @ self.whitener / sqrt(noise * self.weight)
         return whitened
 
     @cached_property
-    def _whitener(self) -> np.ndarray:
+    def whitener(self) -> np.ndarray:
+        """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
         values, V = np.linalg.eigh(self.second / self.weight)
         seen = values > NEW * values.max(initial=0.0)
         whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])

@@ -22,6 +22,7 @@ from quadlin.solve.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pair_fit import Pair, PairFit, RobustErrors
 from quadlin.solve.pair_projection import Projected
 from quadlin.solve.pair_regression import PairRegression
+from quadlin.solve.pair_remainder import says_nothing
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
     ProductMoments,
@@ -35,7 +36,6 @@ ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEW_FLIPS = 3  # of them, after which a clear case is one
 FEWEST = 10.0  # rows beyond the parameters
-ROWS_PER_PRODUCT = 2.0  # from which on the sum over all products tells whether any is left
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
 HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
@@ -180,20 +180,8 @@ class PairSearch(PairRegression):
         return True
 
     def leaves_nothing(self) -> bool:
-        """Tell whether the last residual says no more of all products than noise: a few walks.
-
-        In whitened coordinates the sum of their squared t is about their number p then, with a
-        variance of 2p if features are about normal, and else what residuals with random signs
-        have. What all products could still explain is less than √(2p) parameters would, which is
-        little only where rows are many beside the products: of fewer, nothing is said.
-        """
-        noise = self.criterion.noise or max(self.score.loss / self.freedom, 1e-300)
-        products, energy = self.screen.energy(self.score.moments, noise)
-        if self.weight < ROWS_PER_PRODUCT * products:
-            return False
-        if energy <= products + sqrt(2 * products):
-            return True
-        return any(energy <= self.screen.energy(G, noise)[1] for G in self._flipped(FEW_FLIPS))
+        """Tell whether the last residual says no more of all products than noise: a few walks."""
+        return says_nothing(self.rows, *self.regression, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
         """Yield the moments of the last residual with random signs, a walk each."""

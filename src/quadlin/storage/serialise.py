@@ -29,6 +29,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_part import PairTerms, Parts
+from quadlin.solve.pair_remainder import BoundedMoments
 from quadlin.solve.pair_running import RunningPairs
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
@@ -65,6 +66,7 @@ SHAPES: dict[type, dict[str, str]] = {
     FitState: {"target": "1"},
     LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
+    BoundedMoments: {"second": "qq", "fourth": "qq", "moments": "qq"},
     pair_sums.FirstLook: {"features": "dd", "moments": "dd"},
     pair_sums.FlippedMoments: {"moments": "dd"},
     pair_sums.JointGram: {"gram": "tu"},

@@ -1,0 +1,122 @@
+"""Whether the residual beside pairs says more of all products together than noise does.
+
+Features and residuals end at some standard deviations, so that a few rows of heavy tails do not
+hide what all others say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, height
+from quadlin.core.rows import Rows
+from quadlin.solve.pair_sums import RegressionColumns, left_out_squares
+from quadlin.solve.row_hash import row_hash
+
+BOUND = 2.5  # standard deviations at which whitened features and residuals end
+SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
+ROWS_PER_PRODUCT = 2.0  # from which on the sum over all products tells whether any is left
+FLIPS = 3  # residuals with random signs, of which one may say as much
+
+
+def says_nothing(
+    rows: Rows, columns: RegressionColumns, beta: np.ndarray, whitener: np.ndarray, weight: float
+) -> bool:
+    """Tell whether a residual says no more of all products than noise: two to five walks.
+
+    In whitened coordinates the sum of their squared t is about their number p then, with a variance
+    of about 2p, or else what residuals with random signs have. What all products could still
+    explain is less than √(2p) parameters would, which is little only where rows are many beside the
+    products: of fewer, nothing is known.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows.
+    columns, beta
+        The regression that left the residual.
+    whitener : array (d, q)
+        Makes features uncorrelated and of variance 1.
+    weight : float
+        Of the rows.
+    """
+    q = whitener.shape[1]
+    products = q * (q + 1) // 2
+    if weight < ROWS_PER_PRODUCT * products:
+        return False
+    no_leverage = np.zeros((len(beta), len(beta)))
+    pieces = rows.collect(left_out_squares, columns, beta, no_leverage)
+    squares = np.concatenate([piece for chunk in pieces for piece in chunk])
+    edge = BOUND * SD_PER_MEDIAN * sqrt(float(np.median(squares)) * len(squares) / weight)
+    n_rows, args = sum(rows.collect(height)), (columns, beta, whitener, edge)
+
+    def energy(salt: int | None) -> float:
+        sums: BoundedMoments = rows.reduce_numbered(bounded_moments, n_rows, *args, salt)
+        return sums.energy
+
+    size = energy(None)
+    if size <= products + sqrt(2 * products):
+        return True
+    return any(size <= energy(salt) for salt in range(FLIPS))
+
+
+@dataclass(frozen=True)
+class BoundedMoments(Additive):
+    """What a bounded residual e says of products of bounded, whitened features v."""
+
+    weight: float  # Σω
+    total: float  # Σω e
+    loss: float  # Σω e²
+    second: Array  # (q, q), Σω v_i v_j
+    fourth: Array  # (q, q), Σω v_i² v_j²
+    moments: Array  # (q, q), Σω e v_i v_j
+
+    @property
+    def energy(self) -> float:
+        """Return the sum of the squared t of all products, beside the constant."""
+        second, fourth, moments = (to_numpy(a) for a in (self.second, self.fourth, self.moments))
+        mean = self.total / self.weight
+        noise = max(self.loss / self.weight - mean**2, 1e-300)
+        power = np.maximum(fourth - second**2 / self.weight, 1e-12 * self.weight)
+        return float(np.triu((moments - mean * second) ** 2 / (noise * power)).sum())
+
+
+def bounded_moments(
+    numbered: tuple[Chunk, Sequence[int]],
+    columns: RegressionColumns,
+    beta: Array,
+    whitener: np.ndarray,
+    edge: float,
+    salt: int | None,
+) -> BoundedMoments:
+    """Sum over one chunk; with a salt each residual has a sign that is a hash of its number.
+
+    Residuals end at ±edge, and whitened features at ±BOUND.
+    """
+    chunk, numbers = numbered
+    signs = np.ones(len(numbers))
+    if salt is not None:
+        signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
+    sums, start = [], 0
+    for Z, A, response, omega in columns.pieces(chunk):
+        xp, stop = namespace(Z), start + int(Z.shape[0])
+        e = xp.clip(response - A @ xp.asarray(beta, device=A.device), min=-edge, max=edge)
+        e = xp.asarray(signs[start:stop], device=Z.device) * e
+        V = xp.clip(Z @ xp.asarray(whitener, device=Z.device), min=-BOUND, max=BOUND)
+        weighted, squares = omega[:, None] * V, V * V
+        sums.append(
+            BoundedMoments(
+                float(xp.sum(omega)),
+                float(xp.sum(omega * e)),
+                float(xp.sum(omega * e * e)),
+                weighted.T @ V,
+                squares.T @ (weighted * V),
+                (e[:, None] * weighted).T @ V,
+            )
+        )
+        start = stop
+    return sum(sums[1:], sums[0])
