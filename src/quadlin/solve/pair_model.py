@@ -11,7 +11,6 @@ row, and what it costs to have chosen them among all p products.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from quadlin.solve.types import Options
 STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
+MANY_PER_FEATURE = 10  # rows, of which a linear part needs no penalty
 ROUNDS = 3  # of pairs and what is fitted beside them
 
 
@@ -72,7 +72,6 @@ class Composer:
         to have absorbed are tried. What they leave is fitted anew, and pairs are searched beside
         that, since some may have stood for L, or L for some.
         """
-        self.start = start
         if self.request.given is not None:
             return self._with_given(start)
         if self.wide:
@@ -118,11 +117,10 @@ class Composer:
         Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
         may have as many as one of rank two. Sets `clean` where no pair is worth a look.
         """
-        self.start = ridge
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean:
             return None
-        joint = self._settled(self.plain, ridge, self.d // 2 + 1)
+        joint = self._settled(*self._first(ridge), self.d // 2 + 1)
         self.shortlist = joint.search.shortlist
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -130,12 +128,18 @@ class Composer:
                 return None
             if again:
                 rest = less_pairs(self.rows, joint.terms, self.units)
-                joint, ridge = self._refitted(self.refit(rest, 0))
-        best = self._valued(joint, ridge)
-        if best.value <= self._evidence(self.rows, self.start):
+                joint, beside = self._refitted(self.refit(rest, 0))
+        best = self._valued(joint, beside)
+        if best.value <= self._evidence(self.rows, ridge):
             return None
         self.refused = not (self._in_any_case(best) or self._preferred(best))
         return None if self.refused else best
+
+    def _first(self, ridge: Beside) -> tuple[PairSearch, Beside]:
+        """Return the first search; of many rows without a penalty chosen where pairs were noise."""
+        if self.choose_alpha and self.n_rows >= MANY_PER_FEATURE * self.d:
+            ridge = replace(ridge, alpha=(0.0, 0.0))
+        return self._search(ridge), ridge
 
     def _preferred(self, best: Composite) -> bool:
         """Tell whether pairs are better than what else is tried: a ridge, if nothing is left."""
@@ -162,8 +166,8 @@ class Composer:
         candidate = self.search.tried.get(start.rank)
         if candidate is None or (candidate.model is None and 0 < start.rank < self.d):
             return True
-        args = best.left_out_squares, replace(candidate, alpha=start.alpha), best.looked
-        return self.search.confirmed(*args)
+        candidate = replace(candidate, alpha=start.alpha)
+        return self.search.confirmed(best.left_out_squares, candidate, best.looked)
 
     @property
     def d(self) -> int:
@@ -174,12 +178,6 @@ class Composer:
     def wide(self) -> bool:
         """Tell whether there are more features than a matrix of all products is kept for."""
         return self.d > MOST_FEATURES
-
-    @cached_property
-    def plain(self) -> PairSearch:
-        """Return the search beside ridge regression."""
-        ridge = self.start if not self.start.rank else self.refit(self.rows, 0)
-        return self._search(ridge)
 
     def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
         """Tell whether to search beside a fit, and whether it has no error: one walk.
@@ -284,16 +282,18 @@ class Composer:
         products = self.request.products
         beside = start
         for attempt in range(ROUNDS):
-            search = self.plain if self.choose_rank and not attempt else self._search(beside)
+            ridge = self.choose_rank and not attempt and start.rank > 0
+            search = self._search(self.refit(self.rows, 0) if ridge else beside)
             joint = joined(
                 Joint(search, search.tested(*products)), self._options(beside), self.seed
             )
             if not (self.choose_rank or self.choose_alpha):
                 break
-            last = attempt == ROUNDS - 1
+            if attempt == ROUNDS - 1:
+                break
             rest = less_pairs(self.rows, joint.terms, self.units)
-            again = beside if last else self.refit(rest, None if self.choose_rank else start.rank)
-            if attempt and (last or again.is_like(beside)):
+            again = self.refit(rest, None if self.choose_rank else start.rank)
+            if attempt and again.is_like(beside):
                 break
             beside = again
         fit = joint.search.tested(*products)  # with the standard errors of the last model

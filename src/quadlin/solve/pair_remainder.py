@@ -6,6 +6,7 @@ hide what all others say.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -20,48 +21,55 @@ from quadlin.solve.row_hash import row_hash
 BOUND = 2.5  # standard deviations at which whitened features and residuals end
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
 ROWS_PER_PRODUCT = 2.0  # from which on the sum over all products tells whether any is left
+NEGLIGIBLE = 0.002  # of the variance of y, that may be overlooked
 FLIPS = 3  # residuals with random signs, of which one may say as much
 
 
-def says_nothing(
-    rows: Rows, columns: RegressionColumns, beta: np.ndarray, whitener: np.ndarray, weight: float
-) -> bool:
-    """Tell whether a residual says no more of all products than noise: two to five walks.
+@dataclass(frozen=True)
+class Remainder:
+    """The residual that a regression left of some rows."""
 
-    In whitened coordinates the sum of their squared t is about their number p then, with a variance
-    of about 2p, or else what residuals with random signs have. What all products could still
-    explain is less than √(2p) parameters would, which is little only where rows are many beside the
-    products: of fewer, nothing is known.
+    rows: Rows
+    columns: RegressionColumns
+    beta: np.ndarray
+    whitener: np.ndarray  # (d, q): makes features uncorrelated and of variance 1
+    weight: float  # of the rows
 
-    Parameters
-    ----------
-    rows : Rows
-        The rows.
-    columns, beta
-        The regression that left the residual.
-    whitener : array (d, q)
-        Makes features uncorrelated and of variance 1.
-    weight : float
-        Of the rows.
-    """
-    q = whitener.shape[1]
-    products = q * (q + 1) // 2
-    if weight < ROWS_PER_PRODUCT * products:
-        return False
-    no_leverage = np.zeros((len(beta), len(beta)))
-    pieces = rows.collect(left_out_squares, columns, beta, no_leverage)
-    squares = np.concatenate([piece for chunk in pieces for piece in chunk])
-    edge = BOUND * SD_PER_MEDIAN * sqrt(float(np.median(squares)) * len(squares) / weight)
-    n_rows, args = sum(rows.collect(height)), (columns, beta, whitener, edge)
+    @cached_property
+    def edge(self) -> float:
+        """Return where residuals end, by their median: a walk."""
+        no_leverage = np.zeros((len(self.beta), len(self.beta)))
+        pieces = self.rows.collect(left_out_squares, self.columns, self.beta, no_leverage)
+        squares = np.concatenate([piece for part in pieces for piece in part])
+        typical = float(np.median(squares)) or float(np.mean(squares))
+        return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
 
-    def energy(salt: int | None) -> float:
-        sums: BoundedMoments = rows.reduce_numbered(bounded_moments, n_rows, *args, salt)
-        return sums.energy
+    def moments(self, salt: int | None = None) -> "BoundedMoments":
+        """Return what the residual says of products, with a salt that of random signs: a walk."""
+        n_rows = sum(self.rows.collect(height))
+        args = (self.columns, self.beta, self.whitener, self.edge, salt)
+        sums: BoundedMoments = self.rows.reduce_numbered(bounded_moments, n_rows, *args)
+        return sums
 
-    size = energy(None)
-    if size <= products + sqrt(2 * products):
-        return True
-    return any(size <= energy(salt) for salt in range(FLIPS))
+    def says_nothing(self, unexplained: float = 1.0) -> bool:
+        """Tell whether it says no more of all products than noise: two to five walks.
+
+        In whitened coordinates the sum of their squared t is about their number p then, with a
+        variance of 2p(1 + p/n), or else what residuals with random signs have. What all products
+        could still explain is less than the root of that many parameters would. That is little
+        where rows are many beside the products, or where hardly anything is left to explain:
+        `unexplained` is the share of the variance of y. Else nothing is known.
+        """
+        q = self.whitener.shape[1]
+        products = q * (q + 1) // 2
+        sd = sqrt(2 * products * (1 + products / self.weight))
+        overlooked = unexplained * sd / self.weight  # of the variance of y
+        if self.weight < ROWS_PER_PRODUCT * products and overlooked > NEGLIGIBLE:
+            return False
+        energy = self.moments().energy
+        if energy <= products + sd:
+            return True
+        return any(energy <= self.moments(salt).energy for salt in range(FLIPS))
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,21 @@ class BoundedMoments(Additive):
     @property
     def energy(self) -> float:
         """Return the sum of the squared t of all products, beside the constant."""
+        return float(np.triu(self._t**2).sum())
+
+    @property
+    def spectral_size(self) -> float:
+        """Return the largest eigenvalue of the matrix of the t of all products."""
+        return float(np.abs(np.linalg.eigvalsh(self._t)).max(initial=0.0))
+
+    @property
+    def _t(self) -> np.ndarray:
         second, fourth, moments = (to_numpy(a) for a in (self.second, self.fourth, self.moments))
         mean = self.total / self.weight
         noise = max(self.loss / self.weight - mean**2, 1e-300)
         power = np.maximum(fourth - second**2 / self.weight, 1e-12 * self.weight)
-        return float(np.triu((moments - mean * second) ** 2 / (noise * power)).sum())
+        t: np.ndarray = (moments - mean * second) / np.sqrt(noise * power)
+        return t
 
 
 def bounded_moments(

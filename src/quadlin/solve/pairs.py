@@ -22,7 +22,7 @@ from quadlin.solve.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pair_fit import Pair, PairFit, RobustErrors
 from quadlin.solve.pair_projection import Projected
 from quadlin.solve.pair_regression import PairRegression
-from quadlin.solve.pair_remainder import says_nothing
+from quadlin.solve.pair_remainder import Remainder
 from quadlin.solve.pair_screen import Group, Screen
 from quadlin.solve.pair_sums import (
     ProductMoments,
@@ -159,16 +159,19 @@ class PairSearch(PairRegression):
         return [tuple(sorted(flat[entry == step].tolist())) for step in np.unique(entry)]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
-        """Tell whether something of low rank is left in the last residual: up to 19 walks.
+        """Tell whether something of low rank is left in the last residual: up to 21 walks.
 
-        Its moments must have an eigenvalue beyond the edge of normal noise, and beyond all those of
-        residuals with random signs, which have the same tails; if it is larger than a few of those
-        by the factor `clear`, that is enough.
+        Its moments must have an eigenvalue beyond the edge of normal noise, also those of features
+        and residuals that end at some standard deviations, and beyond all those of residuals with
+        random signs, which have the same tails; if it is larger than a few of those by the factor
+        `clear`, that is enough.
         """
         noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
         noise = self.criterion.noise or noise
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
+            return False
+        if self._remainder.moments().spectral_size <= self.screen.noise_edge:
             return False
         largest = 0.0
         for salt, flipped in enumerate(self._flipped(FLIPS)):
@@ -181,7 +184,14 @@ class PairSearch(PairRegression):
 
     def leaves_nothing(self) -> bool:
         """Tell whether the last residual says no more of all products than noise: a few walks."""
-        return says_nothing(self.rows, *self.regression, self.screen.whitener, self.weight)
+        if self.criterion.noise is not None:  # of labels, whose variance says little
+            return self._remainder.says_nothing()
+        return self._remainder.says_nothing(self.score.loss / self.power)
+
+    @property
+    def _remainder(self) -> Remainder:
+        """Return what the last regression left."""
+        return Remainder(self.rows, *self.regression, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
         """Yield the moments of the last residual with random signs, a walk each."""
