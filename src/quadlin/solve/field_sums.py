@@ -87,38 +87,53 @@ def _of_rows(
     i, j = np.triu_indices(K)
     signed = np.concatenate([[0.0], signs])
     sums, rest = np.zeros((size, len(i) + K)), 0.0
+    others = [(state[a], entity.of_row) for a, entity in enumerate(rows.entities) if a != e]
+    spreads = [
+        (_spread(moments, signs), of_row) for moments, of_row in others if moments.cov is not None
+    ]
     for block in blocks(len(rows.y)):
-        others: list[tuple[np.ndarray, np.ndarray | None, Any]] = [
-            (state[a].mean[:, entity.of_row[block]], state[a].cov, entity.of_row[block])
-            for a, entity in enumerate(rows.entities)
-            if a != e
-        ]
-        if loose is not None:
-            others.append((loose[:, block], None, None))
-        total, cross = joined([mean for mean, _, _ in others], signs)
+        parts = [moments.mean[:, of_row[block]] for moments, of_row in others]
+        total, cross = joined(parts if loose is None else [*parts, loose[:, block]], signs)
         q = np.concatenate([np.ones((1, total.shape[1])), signs[:, None] * total[1:]])
         r = rows.y[block] - b - total[0] - cross
         products, targets, square = q[i] * q[j], r * q, r * r
-        for mean, cov, at in others:
-            if cov is None:
-                continue
-            C = cov[:, :, at]
-            g = np.concatenate([np.ones((1, r.size)), signs[:, None] * (total - mean)[1:]])
-            products += (signed[i] * signed[j])[:, None] * C[i, j]
-            along = np.einsum("abn,bn->an", C, g)  # Cov(θ, ω + ⟨t, the others⟩)
+        if spreads:
+            spread = sum(of_levels[:, of_row[block]] for of_levels, of_row in spreads)
+            packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
+            products += (signed[i] * signed[j])[:, None] * packed
+            C = _square(packed, K)
+            # Cov(θ, ω + ⟨t, the others⟩), where each entity sees q less its own part.
+            along = np.einsum("abn,bn->an", C, q) - turned
             targets -= signed[:, None] * along
-            square = square + np.einsum("an,an->n", g, along)
-        for a, (_, cov, at) in enumerate(others):  # the variance of ⟨t, t′⟩ beyond that of its mean
-            for _, other, its in others[:a]:
-                if cov is not None and other is not None:
-                    S = np.outer(signs, signs)[:, :, None]
-                    square = square + (S * cov[1:, 1:, at] * other[1:, 1:, its]).sum(axis=(0, 1))
+            square = square + np.einsum("an,an->n", q, along - turned) + quadratic
+            # The variance of ⟨t, t′⟩ beyond that of its mean, pair by pair.
+            square = square + (_signed_trace(C, signs) - traces) / 2
         weight, at = rows.weight[block], rows.entities[e].of_row[block]
         selection = csr_matrix((weight, (at, np.arange(len(at)))), shape=(size, len(at)))
         sums += selection @ np.concatenate([products, targets]).T
         rest += float(weight @ square)
     flat = np.ascontiguousarray(sums.T)
     return Statistics(_square(flat[: len(i)], K), flat[len(i) :], rest)
+
+
+def _spread(moments: LevelMoments, signs: np.ndarray) -> np.ndarray:
+    """Return what adds up over entities: C, C m, mᵀC m and tr(sCsC) of each pattern, m = (0, s∘t).
+
+    Sums over pairs of entities are then those of the totals less each entity's own.
+    """
+    C = moments.cov
+    assert C is not None
+    i, j = np.triu_indices(len(C))
+    m = np.concatenate([np.zeros((1, moments.mean.shape[1])), signs[:, None] * moments.mean[1:]])
+    turned = np.einsum("abp,bp->ap", C, m)
+    quadratic = np.einsum("ap,ap->p", m, turned)
+    return np.concatenate([C[i, j], turned, quadratic[None], _signed_trace(C, signs)[None]])
+
+
+def _signed_trace(C: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return tr(sCsC) (p,) of the factors' part of some covariances (K, K, p)."""
+    factors = C[1:, 1:]
+    return np.asarray(np.einsum("a,b,abp->p", signs, signs, factors**2))
 
 
 def joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
