@@ -173,8 +173,27 @@ def test_weights_count_as_repetitions_of_wide_sparse_rows():
     np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-5 * np.std(y))
 
 
+@pytest.mark.parametrize(
+    ("shift", "dtype", "expected"),
+    [(0.0, np.float32, True), (1e3, np.float32, False), (1e3, np.float64, True)],
+)
+def test_columns_far_from_zero_are_left_to_centred_rows(monkeypatch, shift, dtype, expected):
+    monkeypatch.setattr(column_descent, "FULL_LIMIT", 10)
+    X, y, _ = sparse_rows(60, 40)
+    X = X.toarray()
+    X[:, 0] = shift + np.arange(60) % 7
+    rows = Rows.of(MemorySource(csr_array(X.astype(dtype)), y, None))
+    surveyed = survey(rows)
+    maker = UnitsMaker("zero", True, dtype, [str(j) for j in range(40)])
+    units = maker(surveyed.features, surveyed.target)
+    options = Options(3, alpha=(1.0, 1.0))
+    assert column_descent.goes_by_columns(rows, units, options, surveyed.tally) is expected
+
+
 def test_without_the_kernel_wide_sparse_rows_are_fitted_by_passes(monkeypatch):
-    monkeypatch.setenv("QUADLIN_KERNEL", "numpy")
-    problem, surveyed = problem_of()
+    monkeypatch.setattr(column_descent, "FULL_LIMIT", 10)
+    problem, surveyed = problem_of(n=60)
     options = (problem.rows, problem.units, problem.options, surveyed.tally)
+    assert column_descent.goes_by_columns(*options)
+    monkeypatch.setenv("QUADLIN_KERNEL", "numpy")
     assert not column_descent.goes_by_columns(*options)

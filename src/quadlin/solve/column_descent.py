@@ -33,6 +33,7 @@ BLOCKS = 2  # products with the moment matrix that the directions and signs of t
 PLAIN_SWEEPS, MOMENTUM = 3, 0.5  # before the model goes on by itself, and how far
 SWEEPS = 4  # that count as one of the `max_iter` steps, as those of a posterior do
 REMAINDER, PER_TOL = 0.004, 1e4  # of the objective, and in units of `tol`: not worth a sweep
+LOST = 1e-4  # of a prediction, by means far from zero
 ROWS_PER_PARAMETER = 1  # with more of them passes need fewer walks
 
 
@@ -45,8 +46,11 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
     plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")
     few = tally.counting < ROWS_PER_PARAMETER * degrees_of_freedom(d, options.rank, **options.parts)
     low = 0 < options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0
-    no_squares = not np.any(units.free) and takes(units.scale.dtype)
-    return plain and few and low and bool(no_squares) and source.X.dtype == units.scale.dtype
+    if not (plain and few and low) or np.any(units.free) or source.X.dtype != units.scale.dtype:
+        return False
+    # Rows are not centred here: squares of x'V lose (μ/σ)² times the rounding.
+    lost = float(np.max(units.nu**2)) * float(np.finfo(units.scale.dtype).eps)
+    return takes(units.scale.dtype) and lost <= LOST
 
 
 @dataclass(frozen=True)
