@@ -1,13 +1,21 @@
 """The map in CONTRIBUTING.md is what the rooms say of themselves."""
 
 import ast
+import importlib.util
+import os
+import re
 import tomllib
 from pathlib import Path
+
+import numpy as np
+
+from quadlin import SecondOrderRegressor
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 300  # lines of a module
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 IN_FEEDS = {"source", "device", "cluster"}  # what a walk is made of
+PATH = "<!-- path -->\n", "<!-- end of path -->"
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
 
@@ -33,6 +41,20 @@ def test_the_map_of_the_rooms_is_up_to_date():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     shown = text.split(START)[1].split(END)[0]
     assert shown == written_map(), "Run `python tests/test_rooms.py`."
+
+
+def test_the_path_of_a_row_is_the_one_that_a_fit_takes():
+    steps = (ROOT / "CONTRIBUTING.md").read_text().split(PATH[0])[1].split(PATH[1])[0]
+    listed = re.findall(r"^\d+\. `([a-z_]+/[a-z_]+\.py)`", steps, flags=re.MULTILINE)
+    spec = importlib.util.spec_from_file_location("trace_of_a_fit", ROOT / "benchmarks/trace.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 6))
+    model = SecondOrderRegressor(rank=3, alpha=0, pairs=None, random_state=0)
+    trace = script.Trace().of(lambda: model.fit(X, X[:, 0] * X[:, 1] + rng.standard_normal(600)))
+    visited = [file.replace(os.sep, "/") for file in trace.files]
+    assert listed == [file for file in visited if file in listed]
 
 
 def test_every_folder_of_the_package_is_a_room():
