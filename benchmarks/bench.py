@@ -160,9 +160,9 @@ def main():
         (100, 0.0, np.float64, "≤ 5 passes"),
     ):
         cost, passes = fit_costs(multiple, noise, dtype)
-        name = f"told fit, {multiple}kd rows, noise {noise:g}, {np.dtype(dtype).name}"
+        name = f"fit of given rank, {multiple}kd rows, noise {noise:g}, {np.dtype(dtype).name}"
         show(name, f"{passes} passes, {cost:.0f} reads", bar)
-    show("told fit of 500 × 10 numbers", f"{small_fit():.0f} ms", "")
+    show("fit of given rank of 500 × 10 numbers", f"{small_fit():.0f} ms", "")
     show("import quadlin", f"{import_time('import quadlin'):.2f} s", "")
     help_page = "import quadlin.cli.app"
     show("import of the command line", f"{import_time(help_page):.2f} s", "")

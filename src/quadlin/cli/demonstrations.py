@@ -42,7 +42,7 @@ def reproduce(
     trials: Annotated[int | None, PANELS, WHOLE] = None,
     iterations: Annotated[int | None, PANELS, WHOLE] = None,
     distribution: Annotated[str | None, PANELS] = None,
-    solver: Annotated[tuple[str, ...], PANELS] = (),
+    solver: Annotated[tuple[str, ...], PANELS, Parameter(negative="", show_default=False)] = (),
     answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Run the experiments of the paper.

@@ -80,7 +80,7 @@ class RowOptions:
     header: bool | None = None
     """Whether the first row of CSV has the names of the columns; otherwise they are x0, x1, …"""
     na: Annotated[Names, Parameter(allow_leading_hyphen=True)] = None
-    """Values of CSV that are missing, such as "?,-", beside empty cells, NA and the like."""
+    """CSV values that count as missing, such as "?,-", besides empty cells, NA and the like."""
 
 
 @Parameter(name="*", group=READING)
@@ -104,7 +104,7 @@ class TableOptions(LabelledRowOptions):
     exclude: Names = None
     """Columns that are not features, separated by commas; all others are."""
     categorical: Names = None
-    """Columns of ids or codes, separated by commas: each value becomes a level, as of text."""
+    """Columns of ids or codes, separated by commas: each value becomes a level, like text."""
     multi_hot: Names = None
     """Columns that list several labels per cell, such as drama|war: each becomes a 0/1 column."""
     separator: str | None = None

@@ -37,7 +37,7 @@ def pairs(
 ) -> None:
     """Find the pairs of features that interact.
 
-    Prints the products of two features that belong into a linear model, with coefficients,
+    Prints the products of two features that improve a linear model, with their coefficients,
     robust standard errors and what each explains. No model is saved: `quadlin fit` looks
     for the same pairs, and keeps them beside a part of low rank.
 
@@ -49,13 +49,13 @@ def pairs(
     data
         Rows: a file, a folder, or a quoted pattern.
     max_pairs
-        The most pairs to take; auto is one per ten rows beyond the linear model's, at most 32.
+        Maximum number of pairs; auto is one per ten rows that the linear model leaves, up to 32.
     hierarchy
         Whether one (weak) or both (strong) features of a pair must have an effect of their own.
     squares
         Whether the square of a feature is a candidate, too.
     test_on
-        The rows of the tests: all, those of the search; half, rows that had no part in it.
+        Test the pairs on all rows, or on the half of the rows that the search did not see.
     """
     if data == STANDARD:
         raise UsageError("pairs reads the rows several times: save the stream to a file first.")

@@ -43,8 +43,8 @@ def recommend(
     """Write the best items of each user.
 
     The columns of the two tables together are those of the model; other columns, such as
-    titles, are copied to the output. Rows that come twice count once, so that the table of
-    ratings itself may be both, with the columns of each.
+    titles, are copied to the output. Repeated rows count once, so the table of ratings
+    can serve as both tables: name the columns of each.
 
       quadlin fit ratings.csv --target rating --fm --categorical user,film -o films.safetensors
       quadlin recommend films.safetensors users.csv films.csv --exclude ratings.csv -o top.csv
@@ -91,8 +91,8 @@ def recommend(
         twice = [name for name in tables[0].column_names if name in tables[1].column_names]
         if twice:
             raise UsageError(
-                f"Both tables have a column {twice[0]!r}. Say which columns are those of users and "
-                "which those of items with --user-columns and --item-columns."
+                f"Both tables have a column {twice[0]!r}. Name those of each table "
+                "with --user-columns and --item-columns."
             )
         pairs = None if exclude is None else read_table(exclude, read, encoder, None)
     with waiting("recommending", answer.silent):

@@ -58,7 +58,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         """Return the probability of each class, in the order of `classes_`.
 
         For more than two classes those of each against all others, divided by their sum; where few
-        rows can be told apart all but without error, shares of odds, if rows left out prefer them.
+        rows can be told apart almost without error, shares of odds, if rows left out prefer them.
 
         Parameters
         ----------

@@ -37,7 +37,7 @@ def find_pairs(
     engine: Any = None,
     missing: str | None = None,
 ) -> PairReport:
-    r"""Find the pairs of features whose products belong into a linear model.
+    r"""Find the pairs of features whose products improve a linear model.
 
     .. math:: y = b + x^\top w + \sum_m a_m\, x_{i_m} x_{j_m} + \text{noise}
 
@@ -60,7 +60,7 @@ def find_pairs(
         Whether one ("weak") or both ("strong") of the features of a pair must have an effect of
         their own, \|t\| > 2 in the linear model.
     max_pairs : int or "auto"
-        The most pairs to take; "auto" is one per ten rows beyond the linear model's, at most 32.
+        Maximum number of pairs; "auto" is one per ten rows that the linear model leaves, up to 32.
     fields : "auto", None or list of lists
         Groups of one-hot columns, by position or name. Text columns are groups, and "auto" looks
         for others. The products of a group with another group, or with a feature, also compete as

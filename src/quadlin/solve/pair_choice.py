@@ -1,4 +1,4 @@
-r"""Which of some columns belong into a regression: stepwise by the extended BIC, on a Gram matrix.
+r"""Which of some columns belong in a regression: stepwise by the extended BIC, on a Gram matrix.
 
 .. math:: \mathrm{EBIC}(T) = N \log \mathrm{RSS}(T) + \mathrm{df}(T) \log N + 2 \log \binom{p}{|T|}
 

@@ -46,7 +46,7 @@ class Status(Enum):
         rank=Option("rank"),
     )
     separated = Message(
-        "The labels of the rows can be predicted all but without error, so that the log-odds grow "
+        "The labels of the rows can be predicted almost without error, so that the log-odds grow "
         "without bound; the steps were stopped on the way. Use {auto}, or {more} above 0.",
         auto=Option("alpha", "auto"),
         more=Option("alpha"),

@@ -85,7 +85,7 @@ def checkpointed(
         raise CheckpointError(
             Message(
                 "A checkpoint must be able to recognise its rows, and those of an iterator, a "
-                "lazy query or a dataset cannot be told from others. Write them to a file, or fit "
+                "lazy query or a dataset have no identity. Write them to a file, or fit "
                 "without {checkpoint}.",
                 checkpoint=Option("checkpoint"),
             )

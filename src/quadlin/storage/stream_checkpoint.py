@@ -48,7 +48,7 @@ class StreamCheckpoint:
                 yield chunk if first == 0 else _tail(chunk, first)
         if done < skip:
             raise CheckpointError(
-                f"{self.path} has learned from more rows than there are. {START_AGAIN}"
+                f"{self.path} was written after more rows than there are now. {START_AGAIN}"
             )
 
     def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
@@ -56,7 +56,9 @@ class StreamCheckpoint:
         for part in (slice(0, first), slice(first, None)):
             if part.start == first == skip and self.expected:
                 if self.digest.hexdigest() != self.expected:
-                    raise CheckpointError(f"{self.path} has learned from other rows. {START_AGAIN}")
+                    raise CheckpointError(
+                        f"{self.path} was written by a stream of other rows. {START_AGAIN}"
+                    )
                 self.expected = ""
             self.digest.update(np.ascontiguousarray(chunk.y[part]).data)
 
