@@ -32,6 +32,14 @@ def test_the_strongest_pairs_are_those_of_the_whole_matrix(seed, count, squares)
     np.testing.assert_allclose([abs(p.strength) for p in pairs], expected[expected > 0], rtol=1e-9)
 
 
+def test_rounding_of_eigenvectors_is_no_interaction():
+    factor = np.array([[1.0, 1.0], [1.0, -1.0], [3e-17, 1e-16]])  # x0·x1, and what eigh leaves
+    some = Interactions(
+        factor, np.array([0.5, -0.5]), np.ones(3, bool), -np.ones(3, int), np.ones(3), list("abc")
+    )
+    assert [(p.first, p.second) for p in some.top(5, squares=True)] == [("a", "b")]
+
+
 def test_entries_rows_and_names_agree():
     interactions, M, _ = view(0)
     twice = M * (2 - np.eye(12))  # M_ij and M_ji are both in xᵀMx

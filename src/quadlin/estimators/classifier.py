@@ -24,8 +24,10 @@ class SecondOrderClassifier(LogisticModel):
     units.
 
     With more than two classes there is one such model for each class against all others, with its
-    own rank and penalties, and the probabilities are divided by their sum, or with fewer than 30
-    rows per parameter combined as rows left out in five more fits per class prefer it.
+    own rank, penalties and pairs; from there scores of all classes, whose softmax is the
+    probability, are fitted together within these ranks and pairs. With ``alpha="auto"`` and fewer
+    than 30 rows per parameter, the probabilities are those of the scores or of the log-odds, as
+    rows left out in five more fits per class prefer; without a penalty there are no such scores.
 
     Parameters
     ----------
@@ -97,9 +99,9 @@ class SecondOrderClassifier(LogisticModel):
     -----
     Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties; choosing them takes
     a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤ 1,500 the number of
-    its parameters; all of it once per class where there are more than two. Memory beside X:
-    O((k + 8)d), a block of rows, two numbers per row, p×p while rank and penalties are chosen, and
-    d×d with full whitening.
+    its parameters; all of it once per class where there are more than two, and up to 40 turns of
+    least squares per class. Memory beside X: O((k + 8)d), a block of rows, two numbers per row (and
+    one per class), p×p while rank and penalties are chosen, and d×d with full whitening.
 
     Examples
     --------

@@ -149,7 +149,11 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     """
 
     diagonal = "zero"  # not a parameter
-    couples = False  # fits of levels by their posterior cannot be repeated with penalties given
+
+    @property
+    def together(self) -> bool:
+        """Tell whether several classes may be fitted together: not those by a posterior."""
+        return self.draws is None and not has_posterior(self)
 
     def __init__(
         self,

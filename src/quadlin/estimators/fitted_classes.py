@@ -1,13 +1,13 @@
 """What a classifier has learned: the log-odds of each class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.estimators.columns import Columns
-from quadlin.estimators.coupling import probabilities
+from quadlin.estimators.coupling import log_odds_of, log_probabilities, probabilities
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Status
@@ -15,11 +15,15 @@ from quadlin.solve.types import Status
 
 @dataclass(frozen=True)
 class FittedClasses:
-    """One fit for two classes, else one for each class against all others."""
+    """One fit for two classes, else one for each class against all others.
+
+    And perhaps scores of all classes that were fitted together: the probabilities are theirs then.
+    """
 
     classes: np.ndarray
     parts: tuple[Fitted, ...]
     coupling: float = 0.0  # how probabilities of several classes come from log-odds: `coupling`
+    joint: tuple[Fitted, ...] = ()  # scores of all classes, where they were fitted together
 
     @property
     def columns(self) -> Columns:
@@ -31,6 +35,12 @@ class FittedClasses:
         """Return how the fit ended: of several, the first that did not converge."""
         states = [part.state.status for part in self.parts]
         return next((s for s in states if s is not Status.converged), Status.converged)
+
+    def interrupted(self) -> "FittedClasses":
+        """Return the same with the status of a fit that was interrupted."""
+        first = self.parts[0]
+        state = replace(first.state, status=Status.interrupted)
+        return replace(self, parts=(first.with_state(state), *self.parts[1:]))
 
     @property
     def last(self) -> Fitted:
@@ -66,8 +76,11 @@ class FittedClasses:
 
     def log_odds(self, X: Array) -> Array:
         """Return the log-odds of rows as `at_home` returns them, (n,) or (n, K)."""
-        f = [part.predict(X, clip=False) for part in self.parts]
-        return f[0] if len(f) == 1 else namespace(X).stack(f, axis=1)
+        f = [part.predict(X, clip=False) for part in self.joint or self.parts]
+        if len(f) == 1:
+            return f[0]
+        F = namespace(X).stack(f, axis=1)
+        return log_odds_of(F) if self.joint else F
 
     def log_odds_error(self, X: Array) -> Array:
         """Return the standard errors of `log_odds`."""
@@ -77,6 +90,10 @@ class FittedClasses:
     def probabilities(self, f: Array) -> Array:
         """Return the probabilities of all classes for log-odds."""
         return probabilities(f, self.coupling)
+
+    def log_probabilities(self, f: Array) -> Array:
+        """Return the logarithms of `probabilities`."""
+        return log_probabilities(f, self.coupling)
 
     def labels(self, f: Array) -> Array:
         """Return the most probable label for log-odds."""

@@ -13,7 +13,6 @@ from quadlin.data import Source, is_dask
 from quadlin.data.dask_collections import lazily_for_labels
 from quadlin.estimators.attributes import require_law
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.coupling import log_probabilities
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.predicting import accuracy_of, source_to_score
@@ -34,7 +33,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             Rows.
         return_std : bool, default=False
             Whether to return the standard errors of the log-odds as well: the probability of
-            ±1.96 of them about the log-odds is a 95% interval. Needs ``uncertainty=True``.
+            ±1.96 of them about the log-odds is a 95% interval. Needs ``uncertainty=True``. For
+            more than two classes they are those of the fit of each class against all others.
 
         Returns
         -------
@@ -57,8 +57,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.
 
-        For more than two classes those of each against all others, divided by their sum; where few
-        rows can be told apart almost without error, shares of odds, if rows left out prefer them.
+        For more than two classes those of scores that were fitted together, or what the log-odds
+        of each against all others say, where that is better.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         if is_dask(X):
             return self._lazily(self.predict_log_proba, X, len(self._classes_fitted().classes))
         f = self._log_odds(X, "predict_log_proba")
-        return log_probabilities(f, self._classes_fitted().coupling)
+        return self._classes_fitted().log_probabilities(f)
 
     def predict(self, X: Any) -> Array:  # type: ignore[override]
         """Return the most probable label of each row.

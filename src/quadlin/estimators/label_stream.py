@@ -108,7 +108,7 @@ class StreamingLabels(PredictingLabels):
         if not parts[0].stream.n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
         coupling = 0.0 if fitted is None else fitted.coupling
-        self.adopt(FittedClasses(classes, parts, coupling))
+        self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
         return self
 
     def _opened(

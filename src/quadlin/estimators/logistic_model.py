@@ -7,10 +7,11 @@ import numpy as np
 
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.rows import Rows, Walks
+from quadlin.core.rows import Rows
 from quadlin.data import Source
+from quadlin.estimators.class_choice import together
+from quadlin.estimators.class_rows import ClassRows
 from quadlin.estimators.columns import Columns
-from quadlin.estimators.coupling import chosen_coupling
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.fitting import Task, fit
@@ -22,7 +23,6 @@ from quadlin.estimators.labels import (
     fitted_classes,
     labels_in,
 )
-from quadlin.estimators.parameters import is_auto
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import Status
 
@@ -31,7 +31,11 @@ class LogisticModel(StreamingLabels):
     """What the classifiers share; subclasses name their parameters."""
 
     loss, polish, step = "logistic", True, "guarded"  # not parameters
-    couples = True  # whether probabilities of several classes are combined as rows left out prefer
+
+    @property
+    def together(self) -> bool:
+        """Tell whether several classes may be fitted together."""
+        return True
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from, where there are two classes."""
@@ -65,24 +69,29 @@ class LogisticModel(StreamingLabels):
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
+        weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
         parts = []
         for label in fitted_classes(len(classes)):
-            target = moved((codes == label).astype(np.float64), like)
             hook = _watched(on_step, classes) if len(classes) == 2 else None
-            against_rest = replace(rows.reweighted(weight, target), counter=Walks())
+            against_rest = weighted.against_rest(label)
             binary = source
             if isinstance(source, MemorySource):
                 given = source.weight
                 both = weight if given is None or weight is None else weight * given
+                target = moved((codes == label).astype(np.float64), like)
                 binary = MemorySource(source.X, target, given if weight is None else both)
             part = self._fitted_labels(task, against_rest, binary, warm, hook)
             if len(classes) > 2 and part.state.status is Status.interrupted:
                 raise KeyboardInterrupt(part.state.status.value)
             parts.append(part)
-        coupling = 0.0
-        if len(classes) > 2 and self.couples and is_auto(self.alpha):
-            coupling = chosen_coupling(task, rows, parts, codes, factors)
-        return FittedClasses(classes, tuple(parts), coupling)
+        fitted = FittedClasses(classes, tuple(parts))
+        if len(classes) == 2 or not (self.together and all(all(p.options.alpha) for p in parts)):
+            return fitted
+        try:
+            coupling, joint = together(weighted, parts)
+        except KeyboardInterrupt:  # the fits of each class are there
+            return fitted.interrupted()
+        return replace(fitted, coupling=coupling, joint=joint)
 
     def _fitted_labels(
         self,

@@ -13,6 +13,7 @@ from quadlin.explain.tables import frame_of
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
 ROUNDING = 1e-6  # of the terms that an entry of M is the sum of: what is smaller is none
+NOTHING = 1e-12  # of the strongest feature: eigenvectors are no surer
 
 
 class Interaction(NamedTuple):
@@ -173,7 +174,8 @@ class Interactions:
             best = np.argsort(-np.abs(values), kind="stable")[:count]
             for q in best:
                 item = (abs(float(values[q])), int(order[p]), int(order[last + q]))
-                if item[0] > ROUNDING * norms[p] * norms[last + q]:
+                least = max(ROUNDING * norms[last + q], NOTHING * norms[0])
+                if item[0] > least * norms[p]:
                     (heappush if len(heap) < count else heappushpop)(heap, item)
         return [self._interaction(*sorted((i, j))) for _, i, j in sorted(heap, reverse=True)]
 

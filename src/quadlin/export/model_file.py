@@ -151,9 +151,9 @@ def _advice(header: dict[str, JSON]) -> str:
 
 
 def parts_of(estimator: Any) -> tuple[Fitted, ...]:
-    """Return what was learned: of a classifier for several classes, of each of them."""
+    """Return what was learned: of several classes the fits of each, then their joint scores."""
     fitted = estimator.fitted_
-    return fitted.parts if isinstance(fitted, FittedClasses) else (fitted,)
+    return (*fitted.parts, *fitted.joint) if isinstance(fitted, FittedClasses) else (fitted,)
 
 
 def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[str, JSON]]:
@@ -233,7 +233,9 @@ def _classifier(
     if not isinstance(others, list):
         raise InvalidContentError("the fits of the classes are missing")
     headers: list[Any] = [content, *others]
-    require(len(headers) == (1 if len(classes) == 2 else len(classes)), "the number of classes")
+    count = 1 if len(classes) == 2 else len(classes)
+    joint = count > 1 and len(headers) == 2 * count  # then the scores of all classes follow
+    require(joint or len(headers) == count, "the number of classes")
     parts: list[Fitted] = []
     rest = dict(arrays)
     for i in range(len(headers) - 1, -1, -1):
@@ -245,7 +247,8 @@ def _classifier(
         require(record.cv is None, "the parts of a classifier")
         parts.insert(0, fitted)
     require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
-    estimator.adopt(FittedClasses(classes, tuple(parts), float(coupling)))
+    fits, scores = tuple(parts[:count]), tuple(parts[count:])
+    estimator.adopt(FittedClasses(classes, fits, float(coupling), scores))
     return estimator
 
 

@@ -104,9 +104,10 @@ def to_onnx(
     bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).bounds
     if clips and bounds is not None:
         X = graph.clipped(X, *map(to_numpy, bounds))
-    columns = [_predicted(graph, X, part.state) for part in parts]
+    joint = getattr(estimator.fitted_, "joint", ())
+    columns = [_predicted(graph, X, part.state) for part in joint or parts]
     if isinstance(estimator, LogisticModel):
-        coupling = getattr(estimator.fitted_, "coupling", 0.0)
+        coupling = 1.0 if joint else getattr(estimator.fitted_, "coupling", 0.0)
         _classified(graph, columns, estimator.classes_, precision, coupling)
     else:
         y = columns[0]

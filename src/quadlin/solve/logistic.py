@@ -75,7 +75,7 @@ class Working:
     units: Units
     weight: float  # Σωh
     offset: float  # that the targets were shifted by
-    excess: float  # log-likelihood of the labels, less that of the working targets
+    excess: float = 0.0  # log-likelihood of the labels, less that of the working targets
 
     @classmethod
     def about(
@@ -92,13 +92,27 @@ class Working:
         """
         parts = zip(*rows.collect(_working, model, units, loss), strict=True)
         h, z, omega, excess = (np.concatenate(part) for part in parts)
+        working = cls.of(h, z, omega, rows, units, fit_intercept)
+        return replace(working, excess=float(omega @ excess))
+
+    @classmethod
+    def of(
+        cls,
+        h: np.ndarray,
+        z: np.ndarray,
+        omega: np.ndarray,
+        rows: Rows,
+        units: Units,
+        fit_intercept: bool,
+    ) -> "Working":
+        """Return the least squares of targets z with weights h, of rows of weights ω."""
         weight = float(omega @ h)
         mean = float((omega * h) @ z) / weight
         power = float((omega * h) @ z**2) / weight
         offset = mean if fit_intercept else 0.0
         target = Target(offset, 1.0, mean - offset, power - offset**2)
         weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
-        return cls(weighted, replace(units, target=target), weight, offset, float(omega @ excess))
+        return cls(weighted, replace(units, target=target), weight, offset)
 
 
 def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tuple[np.ndarray, ...]:

@@ -131,15 +131,7 @@ class LabelPairs:
         """Return the search in the least squares about a model, and the mean of its targets."""
         plan = self.plan
         working = Working.about(state.model, self.rows, state.units, plan.options.fit_intercept)
-        squared = replace(
-            plan,
-            automatic=automatic,
-            make_units=replace(plan.make_units, labels=False),
-            options=replace(plan.options, loss="squared", rank=rank),
-        )
-        stage = PairStage(squared, request, working.rows, survey(working.rows), working.units)
-        stage.penalise, stage.least_penalty, stage.noise = self._penalise, PRIOR, 1.0
-        return stage, working.offset
+        return stage_about(working, plan, request, automatic, rank), working.offset
 
     def _converged(self, start: PairOutcome, before: FitState, offset: float) -> LabelOutcome:
         """Fit the pairs that were taken, and all beside them, to the deviance.
@@ -152,7 +144,7 @@ class LabelPairs:
         at = LogOdds(moved(joint.model, offset), joint.terms)
         options = replace(options, rank=at.rank)
         request = PairRequest.of(at.terms, joint.fit.entry)
-        objective = Objective(self.rows, units, options, self._penalise)
+        objective = Objective(self.rows, units, options, not self.plan.automatic.alpha)
         value, state, status = objective(at), start.state, Status.out_of_steps
         history = [before.history[0]]
         for step in range(1, STEPS + 1):
@@ -194,10 +186,6 @@ class LabelPairs:
         return LabelOutcome(state, options, start, last, deviances, factor)
 
     @property
-    def _penalise(self) -> bool:
-        return not self.plan.automatic.alpha
-
-    @property
     def _nothing(self) -> float:
         """Return the deviance of the best constant."""
         share = float(self.surveyed.target.mean[0])
@@ -218,6 +206,21 @@ class LabelPairs:
         losses = [choice.loss for choice in tested.joint.fit.path]
         fall = max(losses[0] - losses[-1], 1e-300)
         return tuple(first + (last - first) * (losses[0] - loss) / fall for loss in losses)
+
+
+def stage_about(
+    working: Working, plan: Plan, request: PairRequest, automatic: Automatic, rank: int
+) -> PairStage:
+    """Return the search for pairs in the least squares about log-odds."""
+    squared = replace(
+        plan,
+        automatic=automatic,
+        make_units=replace(plan.make_units, labels=False),
+        options=replace(plan.options, loss="squared", rank=rank),
+    )
+    stage = PairStage(squared, request, working.rows, survey(working.rows), working.units)
+    stage.penalise, stage.least_penalty, stage.noise = not plan.automatic.alpha, PRIOR, 1.0
+    return stage
 
 
 def _notes(search: PairOutcome, deviances: tuple[float, ...]) -> PairNotes | None:

@@ -70,11 +70,15 @@ class Objective:
 
     def __call__(self, fit: LogOdds) -> float:
         """Return the objective: a walk."""
+        return self.loss(fit.model) + self.penalty(fit)
+
+    def penalty(self, fit: LogOdds) -> float:
+        """Return what the penalties add to the deviance."""
         i, j, coef = fit.terms.i, fit.terms.j, fit.terms.coef
         rho = to_numpy(self.units.penalty_scale).astype(float)
         squares = float(np.sum((1 + (i == j)) * (rho[i] * rho[j] * coef) ** 2))
         ridge = Coordinates(self.units, self.options, Identity()).ridge(fit.low_rank)
-        return self.loss(fit.model) + ridge + self.on_products * squares
+        return ridge + self.on_products * squares
 
     def loss(self, model: Model) -> float:
         """Return the deviance: a walk."""
