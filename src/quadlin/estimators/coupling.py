@@ -45,8 +45,8 @@ def log_odds_of(scores: Array) -> Array:
     xp = namespace(scores)
     f = [scores[:, k] for k in range(scores.shape[1])]
     columns = []
-    for k, own in enumerate(f):
+    for k, score in enumerate(f):
         rest = xp.stack(f[:k] + f[k + 1 :], axis=1)
         top = xp.max(rest, axis=1)
-        columns.append(own - top - xp.log(xp.sum(xp.exp(rest - top[:, None]), axis=1)))
+        columns.append(score - top - xp.log(xp.sum(xp.exp(rest - top[:, None]), axis=1)))
     return xp.stack(columns, axis=1)
