@@ -330,7 +330,7 @@ def test_rows_that_cannot_be_told_from_others_are_refused(tmp_path):
     for rows in (frame.lazy(), lambda: iter([(DATA.X, DATA.y)])):
         target = "y" if isinstance(rows, pl.LazyFrame) else None
         source = open_source(rows, target=target)
-        with pytest.raises(CheckpointError, match="cannot be told"):
+        with pytest.raises(CheckpointError, match="must be able to recognise its rows"):
             SecondOrderRegressor(2, alpha=0.0).fit(source, checkpoint=tmp_path / "journal")
     same(
         *(
