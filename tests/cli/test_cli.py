@@ -392,14 +392,15 @@ def test_what_cannot_be_predicted_leaves_no_output(quadlin, output):
         assert not Path("p.csv").exists()
 
 
-def test_gross_errors_are_cross_validated_by_hubers_loss(quadlin):
+@pytest.mark.parametrize("way", ["", "--cv "])
+def test_gross_errors_choose_no_rank_with_hubers_loss(quadlin, way):
     rng = np.random.default_rng(0)
     x = rng.standard_normal(150)
     y = np.where(np.arange(150) % 50 == 7, 1e5, x**2)
     Path("gross.csv").write_text("\n".join(["x,y", *map("{},{}".format, x, y)]))
-    quadlin("fit gross.csv --target y --cv --loss huber -o gross.st")
+    quadlin(f"fit gross.csv --target y {way}--loss huber -o gross.st")
     model = load("gross.st")
-    assert model.loss == "huber"
+    assert (model.loss, model.rank_) == ("huber", 1)
     assert abs(model.predict([[2.0]])[0] - 4) < 0.1
 
 

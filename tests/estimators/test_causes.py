@@ -1,4 +1,20 @@
-"""One test for each cause of bad models that was found on public tables."""
+"""One test for each cause of bad models that was found on public tables.
+
+| cause | test |
+|---|---|
+| no penalty by default | `test_the_default_is_penalised_where_rows_are_few` |
+| contiguous folds of ordered rows | `test_rows_in_the_order_of_a_feature_are_not_scored_...` |
+| a grid that ends at 3e-6 of the weight | `test_cross_validation_reaches_penalties_far_below_...` |
+| a few rows carry the error | `test_rows_that_carry_most_of_the_error_are_named` (trusted scores) |
+| a few rows carry the fit | `test_a_few_rows_with_extreme_features_do_not_ruin_...` |
+| penalised eigenvalues, unpenalised edge | `test_eigenvalues_that_a_penalty_shrinks_...` |
+| one hold-out, another rank for each seed | `test_no_seed_chooses_another_rank` |
+| advice to raise `max_iter` when passes ran out | `test_a_fit_that_ran_out_of_passes_...` |
+| a score depends on the other cells | `test_a_cell_of_sparse_ratings_...` (trusted scores) |
+| gross errors refuse an automatic rank | `test_hubers_loss_chooses_rank_and_penalties` |
+| few rows refuse products that most want | `test_products_are_shrunk_only_until_...` (automatic) |
+| a line that extreme rows carry | `test_a_line_that_a_few_extreme_rows_carry_...` (defaults) |
+"""
 
 import numpy as np
 import pytest
