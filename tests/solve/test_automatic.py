@@ -217,3 +217,59 @@ def test_pairs_that_leave_nothing_of_low_rank_do_not_end_the_search():
     y = y + 0.5 * y.std() * rng.normal(size=1100)
     model = SecondOrderRegressor().fit(X[:100], y[:100])
     assert relative_error(model, X[100:], y[100:]) < 0.75
+
+
+def search_of_rows(X, y):
+    rows = Rows.of(MemorySource(X, y))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+    return RankSearch(rows, units, Options(rank=0), len(y), float(len(y)), 0)
+
+
+def test_ranks_that_cannot_reach_all_products_are_not_tried():
+    # Components that are all alike: each adds about the same to the evidence, and ten of them less
+    # than all products have. A search by doubles went on to ranks 8, 9 and 11, a fit each.
+    rng = np.random.default_rng(0)
+    d = 12
+    X = rng.standard_normal((800, d))
+    M = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    M = M * rng.choice([-1.0, 1.0], d) @ M.T
+    full = search_of_rows(X, np.sum((X @ M) * X, axis=1) + rng.standard_normal(800))
+    assert full.best().rank == d
+    assert set(full.tried) <= {0, 3, 4, 5, d}
+
+
+def test_a_few_features_are_walked_once_for_all_ranks_and_once_for_each_row_left_out():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 8))
+    y = X[:, 0] * X[:, 1] + X[:, 2] ** 2 + X @ rng.standard_normal(8) + rng.standard_normal(300)
+    few = search_of_rows(X, y)
+    walks = few.rows.walks
+    assert few.products is not None
+    few.climb(4, 7)
+    few.candidate(8)
+    assert few.rows.walks == walks + 1
+    end = few.better_end(*few.ends)
+    assert few.rows.walks == walks + 3  # for ridge regression and for all products, at all sizes
+    few.left_out_squares(end)
+    assert few.rows.walks == walks + 3
+
+
+def test_rows_are_not_left_out_for_products_that_a_rank_is_far_ahead_of():
+    told = search({0: 0.0, 1: 120.0, D: 0.0}, {0: 1.0, 1: 0.7, D: 0.8})
+    told.better_end = None  # would be an error
+    assert told.decided().rank == 1
+    told = search({0: 0.0, 1: 120.0, D: 0.0}, {0: 1.0, 1: 1.1, D: 0.8})  # not better than a ridge
+    assert told.decided().rank == D
+
+
+@pytest.mark.parametrize(("sizes", "noise"), [((1.0, -0.8), 1.0), ((1.0, 0.05), 0.0)])
+def test_one_rank_is_tried_where_components_leave_no_doubt_unless_penalties_hide_some(sizes, noise):
+    # With noise a fit of rank 4 has two components far above it and two far below. Without noise
+    # the small one is below what the first penalties leave, and shows with smaller ones only.
+    rng = np.random.default_rng(0)
+    X, U = rng.standard_normal((800, 30)), np.linalg.qr(rng.standard_normal((30, 2)))[0]
+    y = (X @ U) ** 2 @ np.array(sizes) + X @ rng.standard_normal(30) / 5
+    wide = search_of_rows(X, y + noise * rng.standard_normal(800))
+    assert wide.best().rank == 2
+    assert (set(wide.tried) == {0, 2, 30}) == (noise > 0)

@@ -12,7 +12,6 @@ from quadlin.solve.evidence import RowKernel
 from quadlin.solve.leave_one_out import (
     left_out_error,
     left_out_errors,
-    left_out_errors_by_rows,
     left_out_squares,
     left_out_squares_by_rows,
 )
@@ -59,7 +58,7 @@ def test_rows_left_out_have_the_errors_of_fits_without_them(k, weighted, parts):
     error = left_out_error(rows, units, gram, ALPHA, total)
     squares = refitted(rows, units, options, gram)
     assert error == pytest.approx(squares.sum() / total, rel=1e-9)
-    by_row = left_out_squares(rows, units, gram, ALPHA, total)
+    by_row = left_out_squares(rows, units, gram, ALPHA, total)[:, 0]
     np.testing.assert_allclose(by_row, squares, rtol=1e-8)
 
 
@@ -71,10 +70,9 @@ def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     gram = tangent_gram(rows, units, options, np.eye(3))
     kernel, _ = product_kernel(rows, units, 8, total)  # fewer rows than products, it is told
     assert isinstance(kernel, RowKernel)
-    error = left_out_errors_by_rows(kernel, ALPHA)[0]
-    assert error == pytest.approx(left_out_error(rows, units, gram, ALPHA, total), rel=1e-9)
     by_row = left_out_squares_by_rows(kernel, ALPHA)[:, 0]
-    np.testing.assert_allclose(by_row, left_out_squares(rows, units, gram, ALPHA, total), rtol=1e-8)
+    others = left_out_squares(rows, units, gram, ALPHA, total)[:, 0]
+    np.testing.assert_allclose(by_row, others, rtol=1e-8)
 
 
 def test_rows_without_weight_have_no_error():
@@ -83,7 +81,7 @@ def test_rows_without_weight_have_no_error():
     rows, units, options = problem(weight=weight)
     gram = tangent_gram(rows, units, options, np.eye(3))
     kernel, _ = product_kernel(rows, units, 8, weight.sum())
-    by_row = left_out_squares(rows, units, gram, ALPHA, weight.sum())
+    by_row = left_out_squares(rows, units, gram, ALPHA, weight.sum())[:, 0]
     assert len(by_row) == 12
     np.testing.assert_allclose(by_row, left_out_squares_by_rows(kernel, ALPHA)[:, 0], rtol=1e-8)
 
@@ -103,15 +101,17 @@ def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
     for factor, error in zip(FACTORS, errors, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
         assert error == pytest.approx(left_out_error(rows, units, gram, alpha, 22.4), rel=1e-9)
+    by_row = left_out_squares(rows, units, gram, ALPHA, 22.4, FACTORS)
+    np.testing.assert_allclose(by_row.sum(axis=0) / 22.4, errors, rtol=1e-9)
 
 
 def test_products_of_rows_tell_the_errors_for_all_multiples_too():
     rows, units, _ = problem()
     kernel, _ = product_kernel(rows, units, 8, 14.0)
-    errors = left_out_errors_by_rows(kernel, ALPHA, FACTORS)
-    for factor, error in zip(FACTORS, errors, strict=True):
+    squares = left_out_squares_by_rows(kernel, ALPHA, FACTORS)
+    for factor, each in zip(FACTORS, squares.T, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
-        assert error == pytest.approx(left_out_errors_by_rows(kernel, alpha)[0], rel=1e-9)
+        np.testing.assert_allclose(each, left_out_squares_by_rows(kernel, alpha)[:, 0], rtol=1e-8)
 
 
 def test_a_quadratic_part_that_a_few_extreme_rows_carry_does_no_harm():

@@ -16,6 +16,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.pair_choice import Criterion, Stepwise
 from quadlin.solve.pair_projection import inverse_of
 from quadlin.solve.pair_remainder import bounded_moments
+from quadlin.solve.pair_split import split
 from quadlin.solve.pair_sums import (
     RegressionColumns,
     flipped_moments,
@@ -482,3 +483,31 @@ def test_the_inverse_of_columns_that_explain_each_other_is_that_on_their_span():
     np.testing.assert_allclose(inverse_of(A.T @ A), np.linalg.pinv(A.T @ A), atol=1e-8)
     whole = A[:, :4].T @ A[:, :4]
     np.testing.assert_allclose(inverse_of(whole), np.linalg.inv(whole), rtol=1e-10)
+
+
+def test_a_search_for_few_pairs_ends_where_something_of_low_rank_is_left():
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.standard_normal((1500, 20)))
+    u = rng.standard_normal((20, 2)) / np.sqrt(20)
+    y = (X @ u[:, 0]) ** 2 - (X @ u[:, 1]) ** 2 + 0.5 * rng.standard_normal(1500)
+    walks = []
+    for few in (False, True):
+        search = PairSearch(*in_memory(X, y))
+        before = search.rows.walks
+        search.run(11, few)
+        assert search.looks_low_rank(1.5)
+        walks.append(search.rows.walks - before)
+    assert walks[1] <= 10 < walks[0] / 2
+
+
+def test_entries_of_a_matrix_must_be_better_than_a_lower_rank_alone():
+    rng = np.random.default_rng(0)
+    d = 30
+    noise = rng.standard_normal((d, d))
+    M = np.outer(np.ones(d), np.ones(d)) / 4 + 0.05 * (noise + noise.T)
+    C = np.eye(d) + 0.3
+    assert split(M, d, C, 600.0, 1.0, 32) is None  # one component, and 29 that are not worth it
+    M[3, 7] = M[7, 3] = 4.0
+    terms, rank = split(M, d, C, 600.0, 1.0, 32)
+    assert set(zip(terms.i.tolist(), terms.j.tolist(), strict=True)) == {(3, 7)}
+    assert 1 <= rank <= 3

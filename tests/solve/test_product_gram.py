@@ -116,3 +116,22 @@ def test_a_sample_of_many_rows_chooses_what_all_of_them_choose(monkeypatch):
     assert few.options.alpha == pytest.approx(whole.options.alpha, rel=0.3)
     assert few.solution.history[-1].loss == pytest.approx(whole.solution.history[-1].loss, rel=1e-3)
     assert cost < 0.7 * (rows.walks - walks)
+
+
+def test_a_higher_rank_begins_below_the_optimum_of_a_lower_one():
+    p = problem()
+    gram = product_gram(p)
+    low = gram.descended(gram.point(np.eye(D), 1, ALPHA), ALPHA, float(N), 50, 1e-12)
+    more = gram.extended(low, 3, ALPHA)
+    assert len(more.s) == 3
+    # By half the gradient, against finite differences of the objective.
+    slope, h = gram._slope(low.M, ALPHA), 1e-4
+    direction = np.random.default_rng(1).standard_normal((D, D))
+    direction += direction.T
+    full = [gram.point(low.M + sign * h * direction, D, ALPHA).objective for sign in (1, -1)]
+    expected = (full[0] - full[1]) / (2 * h) * gram.weight
+    assert 2 * np.sum(slope * direction) == pytest.approx(expected, rel=1e-5)
+    best = gram.descended(more, ALPHA, float(N), 50, 1e-12)
+    assert best.objective < more.objective < low.objective
+    # What is added takes more than half of the way to the optimum.
+    assert low.objective - more.objective > 0.5 * (low.objective - best.objective)

@@ -9,7 +9,7 @@ drawn by what the rows hold, so that their order does not matter.
 """
 
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -20,19 +20,20 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.driver import follow
 from quadlin.solve.ends import MANY_ROWS, Ends
-from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
+from quadlin.solve.exact import EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.polish import OnStep, polish
+from quadlin.solve.rank_climb import RankClimb
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 
-FIRST_RANK, MOST_RANK = 4, 16
+FIRST_RANK = 4
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
-CLEAR = 20.0  # a quadratic part that is there beyond doubt
+CERTAIN = 100.0  # log odds against all products, so that rows need not be left out for them
 TIE = 0.1  # of what is closer the lowest rank is taken
 
 
@@ -119,7 +120,7 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-class RankSearch(Ends):
+class RankSearch(RankClimb, Ends):
     """The way to the candidate of largest evidence."""
 
     def sampled(self, k: int) -> "RankSearch":
@@ -170,18 +171,24 @@ class RankSearch(Ends):
         if min(c.noise for c in self.candidates()) <= NO_NOISE:
             return self.by_merit()[0]
         low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
-        end = self.better_end(*self.ends)
-        return next((c for c in low if self.agree(c, end)), end)
+        end: Candidate | None = None
+        for c in low:
+            if self.many_rows(c) or self.ahead_of_products(c):
+                return c
+            end = end or self.better_end(*self.ends)
+            if self.agree(c, end):
+                return c
+        return end or self.better_end(*self.ends)
 
-    @property
-    def ends(self) -> list[Candidate]:
-        """Return ridge regression and, where they were tried, all products."""
-        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+    def ahead_of_products(self, candidate: Candidate) -> bool:
+        """Tell whether a low rank is beyond doubt the better of it and all products.
 
-    @property
-    def least(self) -> float:
-        """Return the merit that a structure must have."""
-        return max(c.merit for c in self.ends) + CLEARLY * (len(self.ends) > 1 and self.plain)
+        Then rows left out need not be predicted by all products, which costs more than the rest.
+        """
+        products = self.tried.get(self.d)
+        if products is None or candidate.merit < products.merit + CERTAIN:
+            return False
+        return self.confirmed(self.left_out_squares(candidate), self.sized(self.ridge()))
 
     def prefers(self, rival: Rival) -> bool:
         """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
@@ -206,7 +213,7 @@ class RankSearch(Ends):
 
     def agree(self, candidate: Candidate, end: Candidate) -> bool:
         """Tell whether rows left out one at a time are predicted well enough for a low rank."""
-        return self.many_rows(candidate) or self.confirmed(self.left_out_squares(candidate), end)
+        return self.confirmed(self.left_out_squares(candidate), end)
 
     def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
         """Tell whether rows left out agree to a structure, which has these errors.
@@ -225,39 +232,6 @@ class RankSearch(Ends):
             self.candidates(),
             key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
         )
-
-    def climb(self, k: int, most: int) -> None:
-        """Go up by doubles where one more is better, and down by ones while the evidence rises."""
-        self.candidate(k)
-        down = self.better(k - 1, k)
-        while not down and k < most and self.better(k + 1, k):
-            double = min(2 * k, most)
-            while double > k + 1 and not self.better(double, k + 1):
-                double = (k + 1 + double) // 2
-            k = double
-        while k > 1 and self.better(k - 1, k):
-            k -= 1
-        weak = self.evidence(k) < self.evidence(0) + CLEAR
-        if k > 2 and weak and self.better(1, k):  # of weak components one may be better than many
-            self.candidate(2)
-
-    def better(self, k: int, other: int) -> bool:
-        """Tell whether a rank is at least as good as another."""
-        return self.evidence(k) >= self.evidence(other)
-
-    def evidence(self, k: int) -> float:
-        """Return the log evidence of a rank."""
-        candidate = self.candidate(k)
-        return -inf if candidate is None else candidate.evidence
-
-    def most(self) -> int:
-        """Return the largest low rank: as many parameters as rows, in a matrix that fits.
-
-        Rows of weight 2 are one row here: more parameters than different rows fit anything.
-        """
-        ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
-        dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
-        return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
     def fitted(self, best: Candidate, search: "RankSearch", on_step: OnStep = None) -> Choice:
         """Fit the best candidate of a search to the end; without noise, without penalty."""

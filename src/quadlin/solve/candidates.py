@@ -18,12 +18,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.evidence import Evidence, RowKernel, far_behind, log_volume, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.leave_one_out import (
-    left_out_errors,
-    left_out_errors_by_rows,
-    left_out_squares,
-    left_out_squares_by_rows,
-)
+from quadlin.solve.leave_one_out import left_out_squares, left_out_squares_by_rows
 from quadlin.solve.penalised import Penalised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
@@ -36,6 +31,7 @@ CHEAP_COLUMNS = 1000  # as many products are a small matrix
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
 KERNEL_START = 250  # rows that find penalties to begin with
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
+BEHIND = 20.0  # of log evidence: what other penalties do not make up for
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
 LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
@@ -58,6 +54,8 @@ class Candidates:
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
+    begun: Model | None = None  # of a rank from which lower ones begin
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of its components
     white: Whitener | None = None
     white_ridge: float = 0.0  # that the whitener was made for
     reached: float = -inf  # log evidence of something else
@@ -104,26 +102,21 @@ class Candidates:
         """Return the mean squared error of rows left out one at a time."""
         key = candidate.rank, candidate.alpha
         if key not in self.errors:
-            self.errors[key] = float(self.left_out_by_factors(candidate, [1.0])[0])
+            self.errors[key] = float(self.left_out_squares(candidate).sum()) / self.weight
         return self.errors[key]
 
-    def left_out_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
-        """Return the same for multiples of the penalties."""
+    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return ωe² of each row left out, for multiples of the penalties: one walk."""
         gram, alpha = candidate.gram, candidate.alpha
         if isinstance(gram, RowKernel):
-            return left_out_errors_by_rows(gram, alpha, factors)
-        return left_out_errors(self.rows, self.units, gram, alpha, self.weight, factors)
+            return left_out_squares_by_rows(gram, alpha, factors)
+        return left_out_squares(self.rows, self.units, gram, alpha, self.weight, factors)
 
     def left_out_squares(self, candidate: Candidate) -> np.ndarray:
         """Return ωe² of each row of positive weight when it is left out."""
         key = candidate.rank, candidate.alpha
         if key not in self.squares:
-            gram, alpha = candidate.gram, candidate.alpha
-            if isinstance(gram, RowKernel):
-                self.squares[key] = left_out_squares_by_rows(gram, alpha)[:, 0]
-            else:
-                args = self.rows, self.units, gram, alpha, self.weight
-                self.squares[key] = left_out_squares(*args)
+            self.squares[key] = self.squares_by_factors(candidate, [1.0])[:, 0]
         return self.squares[key]
 
     def candidates(self) -> list[Candidate]:
@@ -177,10 +170,10 @@ class Candidates:
             direction = np.random.default_rng(self.seed).standard_normal(d)
             key = np.sin(1e3 * (to_numpy(Z) @ direction))
             few = kernel.some(np.argsort(key)[:KERNEL_START])
-            begin = maximised(few, starts).log_alpha - log(few.weight)
-            starts = [(float(begin[0]), float(begin[1]))]
+            begin = maximised(few, starts).log_alpha  # the same for any number of rows
+            starts = [(float(a), float(b)) for a, b in [begin - log(kernel.weight)]]
             least = max(self.reached, *(c.evidence for c in self.candidates()))
-            behind = far_behind(kernel, begin + log(kernel.weight), least)
+            behind = far_behind(kernel, begin, least)
             if behind is not None:
                 return self.noted(d, behind, None, kernel)
         return self.noted(d, maximised(kernel, starts), None, kernel)
@@ -190,15 +183,23 @@ class Candidates:
         low = [c for c in self.candidates() if 0 < c.rank < self.d]
         return max(low, key=lambda c: c.evidence, default=None)
 
+    def extended(self, k: int, alpha: Alpha) -> Model | None:
+        """Return the next lower rank and what its residual asks for most, with few features."""
+        low = [c.model for c in self.candidates() if c.rank < k and c.model is not None]
+        if self.products is None or not low:
+            return None
+        gram = self.products
+        lower = max(low, key=lambda model: int(model.s.shape[0]))
+        return gram.model(gram.extended(gram.of(lower, alpha), k, alpha), alpha)
+
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
         model, alpha = self.start(k)
-        dof = degrees_of_freedom(self.d, k, **self.options.parts)
-        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
-        options = replace(self.options, tol=tol, max_iter=LOOSE_STEPS)
-        more = () if model else (BEGIN, BEGIN / 50)
+        model = self.extended(k, alpha) if model is None else model
+        options, rival = self.loose(k), self.best_low_rank()
+        more = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
         for _ in range(ROUNDS):
-            model = self.near_optimum(replace(options, rank=k, alpha=alpha), model)
+            model = self.near_optimum(replace(options, alpha=alpha), model)
             tangent = self.linear_model(model.U)
             gram = tangent.centred(self.weight)
             before = np.log(alpha[-len(gram.sizes) :])
@@ -206,9 +207,16 @@ class Candidates:
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
-            if np.max(np.abs(best.log_alpha - before)) <= SETTLED:
+            settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
+            if settled or (rival is not None and candidate.evidence < rival.evidence - BEHIND):
                 break
         return candidate
+
+    def loose(self, k: int) -> Options:
+        """Return the options of a fit of a rank whose evidence is compared."""
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
+        return replace(self.options, rank=k, tol=tol, max_iter=LOOSE_STEPS)
 
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
@@ -260,7 +268,9 @@ class Candidates:
         ends = self.tried.get(self.d) or self.ridge()
         second = ends.alpha[1] / self.weight if ends.rank else inf
         second = min(max(second, BEGIN / 50), BEGIN)
-        return None, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
+        begun = self.begun
+        model = None if begun is None or begun.s.shape[0] < k else with_rank(begun, k)
+        return model, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
 
     def fit(
         self, options: Options, warm: Model | None, on_step: OnStep = None

@@ -87,10 +87,12 @@ class Ends(Candidates):
         """
         if not self.is_cheap(candidate):
             return candidate
-        errors = self.left_out_by_factors(candidate, FACTORS)
+        squares = self.squares_by_factors(candidate, FACTORS)
+        errors = squares.sum(axis=0) / self.weight
         best = int(np.argmin(errors))
         best = best if errors[best] < WORTH * errors[0] else 0
         first, second = candidate.alpha
         resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
         self.errors[resized.rank, resized.alpha] = float(errors[best])
+        self.squares[resized.rank, resized.alpha] = squares[:, best].copy()
         return resized

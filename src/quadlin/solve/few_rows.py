@@ -13,7 +13,7 @@ from math import sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import namespace
+from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model, in_units
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally, survey
@@ -31,6 +31,7 @@ ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
 LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
 ENTRIES = 1 << 25  # of a sample
+LEAST_FREEDOM = 0.05  # of the rows, that is left for the noise
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
 SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
 ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
@@ -159,11 +160,21 @@ def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
 
 def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
     """Tell whether all components stand out of the noise of the sample, σ√(d/n)."""
-    model, units = solution.model, solution.units
     if solution.status is not Status.converged:
         return False
+    return bool(component_sizes(solution, white, options, error).min() > EDGE)
+
+
+def component_sizes(
+    solution: Solution, white: Whitener, options: Options, error: float
+) -> np.ndarray:
+    """Return |s| in units of σ√(d/n), the largest eigenvalue of noise, by falling size.
+
+    `error` is dof/n, and features are whitened.
+    """
+    model, units = solution.model, solution.units
     loss = solution.history[-1].loss / units.target.scale**2
     n = degrees_of_freedom(*model.U.shape, **options.parts) / error
-    edge = sqrt(loss / (1 - error) * model.w.shape[0] / n)
-    s = Coordinates(units, options, white).of(model)[-1]
-    return float(namespace(s).min(namespace(s).abs(s))) > EDGE * edge
+    edge = sqrt(loss / max(1 - error, LEAST_FREEDOM) * model.w.shape[0] / n)
+    s = np.abs(to_numpy(Coordinates(units, options, white).of(model)[-1]))
+    return np.sort(s)[::-1] / max(edge, 1e-300)

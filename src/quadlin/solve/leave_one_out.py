@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg.lapack import dpotri
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
@@ -72,10 +73,10 @@ def _left_out_part(
 def _row_squares(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> np.ndarray:
-    """Return ωe² of the rows of positive weight, for the first multiple of the ridge."""
+    """Return ωe² of the rows of positive weight, for each multiple of the ridge."""
     chunk = positive_rows(chunk)
     parts = chunk_parts(chunk, basis)
-    squares = [to_numpy(_squares(part, units, options, basis, inverses))[:, 0] for part in parts]
+    squares = [to_numpy(_squares(part, units, options, basis, inverses)) for part in parts]
     return np.concatenate(squares)
 
 
@@ -114,10 +115,18 @@ def left_out_errors(
 
 
 def left_out_squares(
-    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
+    rows: Rows,
+    units: Units,
+    gram: TangentGram,
+    alpha: Alpha,
+    weight: float,
+    factors: Sequence[float] = (1.0,),
 ) -> np.ndarray:
-    """Return ωe² of each row of positive weight when it is left out: one pass, O(np²)."""
-    inverses = _inverses(units, gram, alpha, weight, [1.0])
+    """Return ωe² of each row of positive weight when it is left out, for multiples of a penalty.
+
+    One pass, as for `left_out_errors`, and a number per row and factor.
+    """
+    inverses = _inverses(units, gram, alpha, weight, factors)
     return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
 
 
@@ -175,23 +184,28 @@ def left_out_error(
     return float(left_out_errors(rows, units, gram, alpha, weight)[0])
 
 
-def left_out_errors_by_rows(
-    kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
-) -> np.ndarray:
-    """Return the same from the products of rows: O(n³).
-
-    The intercept adds each row's share of all weight to its leverage.
-    """
-    squares = left_out_squares_by_rows(kernel, alpha, factors)
-    return np.asarray(np.sum(squares, axis=0)) / (kernel.weight + 1)
-
-
 def left_out_squares_by_rows(
     kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
-    """Return ωe² of each row when it is left out, for each multiple of the ridge: O(n³)."""
+    """Return the same from the products of rows: O(n³), for several factors by eigenvectors.
+
+    The intercept adds each row's share of all weight to its leverage.
+    """
+    K, y = sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True)), kernel.y
     with one_blas_thread():
-        values, V = np.linalg.eigh(sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True)))
-    s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
-    left = np.maximum((V * V) @ s - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
-    return np.asarray((V @ (s * (V.T @ kernel.y)[:, None]) / left) ** 2)
+        if len(factors) == 1:
+            solved, left = _one_kernel_inverse(np.asarray(K) / factors[0], y)
+        else:
+            values, V = np.linalg.eigh(K)
+            s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+            solved, left = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
+    left = np.maximum(left - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
+    return np.asarray((solved / left) ** 2)
+
+
+def _one_kernel_inverse(K: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (I + K)⁻¹y and the diagonal of that inverse, as columns."""
+    L = cholesky(K + np.eye(len(K)), lower=True, check_finite=False)
+    inverse = dpotri(L, lower=1)[0]
+    diagonal = np.diag(inverse)[:, None]
+    return cho_solve((L, True), y, check_finite=False)[:, None], diagonal

@@ -23,13 +23,14 @@ from quadlin.core.model import Model, constant_model, in_units, positive, with_r
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
-from quadlin.solve.automatic import CLEAR, RankSearch
+from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL
 from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel, maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
+from quadlin.solve.rank_climb import CLEAR
 from quadlin.solve.row_hash import distinct_rows
 from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.types import Options, Problem, Status
@@ -142,6 +143,10 @@ class LogisticSearch(RankSearch):
             return self.by_turns(d, None, (self.ridge().alpha[0], BEGIN * self.weight))
         first, second = best.alpha
         return self.by_turns(d, with_rank(best.model, d), (first, second * d / best.rank))
+
+    def only_one_rank(self, k: int) -> bool:
+        """Return that there may be others: the noise of labels is not that of numbers."""
+        return False
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""

@@ -42,8 +42,10 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return r
 
 
-def descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> list[SignedFactors]:
-    """Take so many steps from each start at most, until they gain next to nothing.
+def descended(
+    loss: Quadratic, starts: Sequence[SignedFactors], steps: int, gain: float = GAIN
+) -> list[SignedFactors]:
+    """Take so many steps from each start at most, until one lowers the loss by a share `gain`.
 
     All starts have the same rank. Memory: a stack of Jacobians, at most 2²² numbers of them.
     """
@@ -52,10 +54,12 @@ def descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> l
     (d, k), p = starts[0].L.shape, loss.R.shape[0]
     stack = max(1, ENTRIES // max(1, p * d * k))
     stacks = (starts[i : i + stack] for i in range(0, len(starts), stack))
-    return [reached for some in stacks for reached in _descended(loss, some, steps)]
+    return [reached for some in stacks for reached in _descended(loss, some, steps, gain)]
 
 
-def _descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> list[SignedFactors]:
+def _descended(
+    loss: Quadratic, starts: Sequence[SignedFactors], steps: int, gain: float
+) -> list[SignedFactors]:
     L, signs = np.stack([f.L for f in starts]), np.stack([f.signs for f in starts])
     value, damping = np.array([f.loss for f in starts]), np.full(len(starts), FIRST)
     taken = np.zeros(len(starts), dtype=np.int64)
@@ -73,7 +77,7 @@ def _descended(loss: Quadratic, starts: Sequence[SignedFactors], steps: int) -> 
         L[moving[better]], value[moving[better]] = tried[better], after[better]
         damping[moving] = np.where(better, np.maximum(scale / EASE, LEAST), WORSEN * scale)
         taken[moving] += better
-        ended = better & (before - after <= GAIN * (after + loss.unexplained))
+        ended = better & (before - after <= gain * (after + loss.unexplained))
         ended |= still | (taken[moving] >= steps) | (~better & (damping[moving] >= MOST))
         moving = moving[~ended]
     return [SignedFactors(*reached) for reached in zip(L, signs, value.tolist(), strict=True)]

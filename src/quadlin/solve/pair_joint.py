@@ -163,9 +163,14 @@ def _tries(
     yield fit_rows(rest, search.units, options, search.weight, rng, joint.model)[0].model
 
 
-def settled(search: PairSearch, options: Options, seed: int, most: int | None) -> Joint:
-    """Choose pairs and fit them jointly with L in turn, until the choice stays the same."""
-    joint = Joint(search, search.run(most))
+def settled(
+    search: PairSearch, options: Options, seed: int, most: int | None, few: bool = False
+) -> Joint:
+    """Choose pairs and fit them jointly with L in turn, until the choice stays the same.
+
+    With `few` the search ends early where they are many, or leave something of low rank.
+    """
+    joint = Joint(search, search.run(most, few))
     for _ in range(CHOICES if joint.terms.pairs else 0):
         before, search = joint.terms.pairs, joint.search
         joint = joined(joint, options, seed)

@@ -30,12 +30,11 @@ from quadlin.solve.pair_screen import WORTH_A_LOOK, Group, Screen
 from quadlin.solve.pair_split import absorbed_pairs
 from quadlin.solve.pair_sums import FirstLook, ProductMoments, RegressionColumns, first_look
 from quadlin.solve.pair_wide import sparse_search
-from quadlin.solve.pairs import MOST_PAIRS, PairSearch
+from quadlin.solve.pairs import CLEAR, MOST_PAIRS, PairSearch
 from quadlin.solve.types import Options
 
 STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
-CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 MANY_PER_FEATURE = 10  # rows, of which a linear part needs no penalty
 ROUNDS = 3  # of pairs and what is fitted beside them
 
@@ -120,7 +119,7 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean:
             return None
-        joint = self._settled(*self._first(ridge), self.d // 2 + 1)
+        joint = self._settled(*self._first(ridge), self.d // 2 + 1, few=True)
         self.shortlist = joint.search.shortlist
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -248,9 +247,11 @@ class Composer:
             self.shortlist = joint.search.shortlist
         return joint
 
-    def _settled(self, search: PairSearch, beside: Beside, most: int | None = None) -> Joint:
+    def _settled(
+        self, search: PairSearch, beside: Beside, most: int | None = None, few: bool = False
+    ) -> Joint:
         limits = [limit for limit in (most, self.request.most) if limit is not None]
-        return settled(search, self._options(beside), self.seed, min(limits, default=None))
+        return settled(search, self._options(beside), self.seed, min(limits, default=None), few)
 
     def _redundant(self, beside: Beside) -> bool:
         """Tell whether all products are fitted beside pairs that nobody asked for."""

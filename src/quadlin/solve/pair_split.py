@@ -52,22 +52,26 @@ def split(
     Returns
     -------
     PairTerms and int, or None
-        The entries and the rank beside them; None if a lower rank with some entries is no better.
+        The entries and the rank beside them; None if a lower rank with some entries is no better
+        than M, or a part of lower rank of it, alone.
     """
-    candidates = len(M) * (len(M) + 1) // 2
-    best, chosen, beside = _cost(0.0, rank, 0, len(M), rows, noise, candidates), None, rank
+    d, candidates = len(M), len(M) * (len(M) + 1) // 2
+    alone = enumerate(_lost_by_rank(M, C)[: rank + 1])
+    best, rank = min((_cost(lost, k, 0, d, rows, noise, candidates), k) for k, lost in alone)
+    chosen, beside = None, rank
     counts = [count for count in COUNTS if count <= min(most, candidates)]
     # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
     tried = {
         (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
     }
     for lower, count in sorted(tried):
-        if lower and len(M) > MOST_FEATURES:
+        least = _cost(0.0, lower, count, d, rows, noise, candidates)
+        if (lower and d > MOST_FEATURES) or least >= best:
             continue
         entries, L = _apart(M, lower, count)
         R = (M - entries - L) @ C
         lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
-        cost = _cost(lost, lower, count, len(M), rows, noise, candidates)
+        cost = _cost(lost, lower, count, d, rows, noise, candidates)
         if cost < best:
             best, chosen, beside = cost, entries, lower
     if chosen is None:
@@ -92,6 +96,14 @@ def _apart(M: np.ndarray, rank: int, count: int) -> tuple[np.ndarray, np.ndarray
             break
         before, values = largest, S[i, j]
     return S, L
+
+
+def _lost_by_rank(M: np.ndarray, C: np.ndarray) -> list[float]:
+    """Return the variance that the best matrix of rank 0, 1, … loses of zᵀMz, for normal z."""
+    values, V = np.linalg.eigh(C)
+    root = V * np.sqrt(np.maximum(values, 0.0))
+    squares = np.sort(np.linalg.eigvalsh(root.T @ M @ root) ** 2)
+    return [0.0, *np.cumsum(2 * squares).tolist()][::-1]
 
 
 def _low_rank(M: np.ndarray, rank: int) -> np.ndarray:

@@ -35,6 +35,7 @@ from quadlin.solve.pair_sums import (
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEW_FLIPS = 3  # of them, after which a clear case is one
+CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 FEWEST = 10.0  # rows beyond the parameters
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
@@ -87,8 +88,12 @@ class PairSearch(PairRegression):
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
         self.shortlist: list[Group] = []  # what has been worth a look
 
-    def run(self, most: int | None = None) -> PairFit:
-        """Search until a round changes nothing."""
+    def run(self, most: int | None = None, few: bool = False) -> PairFit:
+        """Search until a round changes nothing.
+
+        With `few` it ends as soon as pairs are in doubt that are more than half the features, or
+        that leave something of low rank: those that stay could only leave more.
+        """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
         shortlist = self.shortlist
         banned: set[Group] = set()
@@ -108,6 +113,10 @@ class PairSearch(PairRegression):
             doubtful = [] if new else self._doubtful(step, choice, beta)
             if not (new or doubtful):
                 break
+            if few and doubtful and not banned:
+                self.regression = columns, beta
+                if len(taken) > self.d / 2 or self.looks_low_rank(CLEAR):
+                    break
             if new:
                 shortlist = sorted({*shortlist, *new})
                 step, projected = self._stepwise(shortlist)

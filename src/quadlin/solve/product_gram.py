@@ -135,6 +135,28 @@ class ProductGram:
                 break
         return p
 
+    def extended(self, p: Symmetric, rank: int, alpha: Alpha) -> Symmetric:
+        """Return a higher rank to begin with: what the residual asks for most is added to M."""
+        slope = self._slope(p.M, alpha)
+        s, U = lead(-slope, rank - len(p.s))
+        step = (U * s) @ U.T
+        beta, d = self._beta(step), self.d
+        along = self.centred[d:-1, d:-1] @ beta
+        b = self.centred[:d, d:-1] @ beta
+        curvature = beta @ along - b @ self._linear(b, alpha[0]) + 2 * alpha[1] * np.sum(step**2)
+        size = -np.sum(slope * step) / max(float(curvature), 1e-300)
+        return self.point(p.M + size * step, rank, alpha)
+
+    def _slope(self, M: np.ndarray, alpha: Alpha) -> np.ndarray:
+        """Return half the gradient of the objective by M, a symmetric matrix."""
+        beta, d, G = self._beta(M), self.d, self.centred
+        w = self._linear(G[:d, -1] - G[:d, d:-1] @ beta, alpha[0])
+        by_product = G[d:-1, d:-1] @ beta + G[d:-1, :d] @ w - G[d:-1, -1]
+        slope = 2 * alpha[1] * M
+        slope[self.i, self.j] += by_product
+        slope[self.j, self.i] += np.where(self.i == self.j, 0.0, by_product)
+        return np.asarray(slope)
+
     def model(self, p: Symmetric, alpha: Alpha) -> Model:
         """Return the model with the best linear part, in standardised units."""
         beta, d, units = self._beta(p.M), self.d, self.units

@@ -262,10 +262,13 @@ def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
 
 
 def quick_start(problem: Problem, gram: np.ndarray) -> Model:
-    """Return the best optimum that leading eigenvectors lead to, by a tenth of all starts."""
+    """Return a model near the best optimum that leading eigenvectors lead to.
+
+    By a tenth of all starts, and to the tolerance of the options: it is to be compared, not kept.
+    """
     units, options = problem.units, problem.options
     landscape = Landscape(gram, units, options)
     few = starts(landscape, options.rank, options.psd, problem.rng, 0)
-    tries = descended(landscape, few, TRIAL_STEPS)
-    best = landscape.descended(min(tries, key=lambda f: f.loss), STEPS)
-    return landscape.model(best, units)
+    tries = descended(landscape, few, TRIAL_STEPS, options.tol)
+    best = min(tries, key=lambda f: f.loss)
+    return landscape.model(descended(landscape, [best], STEPS, options.tol)[0], units)
