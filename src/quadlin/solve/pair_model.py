@@ -119,7 +119,7 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean:
             return None
-        joint = self._settled(*self._first(ridge), self.d // 2 + 1, few=True)
+        joint = self._settled(*self._first(ridge), few=True)
         self.shortlist = joint.search.shortlist
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -247,11 +247,9 @@ class Composer:
             self.shortlist = joint.search.shortlist
         return joint
 
-    def _settled(
-        self, search: PairSearch, beside: Beside, most: int | None = None, few: bool = False
-    ) -> Joint:
-        limits = [limit for limit in (most, self.request.most) if limit is not None]
-        return settled(search, self._options(beside), self.seed, min(limits, default=None), few)
+    def _settled(self, search: PairSearch, beside: Beside, few: bool = False) -> Joint:
+        most = [m for m in (self.request.most, self.d // 2 + 1 if few else None) if m is not None]
+        return settled(search, self._options(beside), self.seed, min(most, default=None), few)
 
     def _redundant(self, beside: Beside) -> bool:
         """Tell whether all products are fitted beside pairs that nobody asked for."""

@@ -89,14 +89,12 @@ class PairSearch(PairRegression):
         self.shortlist: list[Group] = []  # what has been worth a look
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
-        """Search until a round changes nothing.
+        """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
 
-        With `few` it ends as soon as pairs are in doubt that are more than half the features, or
-        that leave something of low rank: those that stay could only leave more.
+        That is more than half the features, or pairs that leave something of low rank.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist = self.shortlist
-        banned: set[Group] = set()
+        shortlist, banned = self.shortlist, set[Group]()
         step, projected = self._stepwise(shortlist)
         choice = step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
@@ -127,8 +125,7 @@ class PairSearch(PairRegression):
             index = step.columns(choice.taken)
             columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
-        self.regression, self.shortlist = (columns, beta), shortlist
-        self.inverse = inverse
+        self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
 
