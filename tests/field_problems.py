@@ -6,7 +6,10 @@ USERS, ITEMS, KINDS, DAYS = 7, 9, 3, 4
 
 
 def table(kind, seed=0, n=150):
-    """Return rows of users and items; "side": kinds, ages and genres of them; "more": days too."""
+    """Return rows of users and items; "side": kinds, ages and genres of them; "more": days too.
+
+    "near" is "side" with ages that grow and with genres that some rows lack.
+    """
     rng = np.random.default_rng(seed)
     user, item = rng.integers(USERS - 1, size=n), rng.integers(ITEMS, size=n)  # one user unseen
     blocks = [np.eye(USERS)[user], np.eye(ITEMS)[item]]
@@ -14,6 +17,9 @@ def table(kind, seed=0, n=150):
         of_user, age = rng.permutation(np.arange(USERS) % KINDS), rng.standard_normal(USERS)
         genres = (rng.random((ITEMS, 4)) < 0.4) | np.eye(ITEMS, 4, dtype=bool)
         blocks += [np.eye(KINDS)[of_user[user]], age[user, None], genres[item]]
+    if kind == "near":
+        blocks[3] = blocks[3] + 0.1 * rng.integers(0, 3, size=(n, 1))
+        blocks[4] = blocks[4] & (np.arange(n) % 40 > 0)[:, None]
     if kind in ("more", "loose"):
         blocks += [np.eye(DAYS)[rng.integers(DAYS, size=n)]]
     if kind == "loose":

@@ -119,7 +119,7 @@ def test_a_level_without_rows_predicts_as_none_at_all():
         np.testing.assert_allclose(model.predict(cold), gone, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["two", "side", "more"])
+@pytest.mark.parametrize("kind", ["two", "side", "near", "more"])
 def test_columns_beside_the_fields_may_have_any_unit(kind):
     rows, y, fields, weight = table(kind)
     options = {"rank": 3, "fields": fields, "random_state": 0}
@@ -176,6 +176,28 @@ def test_rows_without_noise_are_recovered_exactly():
     rows, y, _, cells = field_problems.ratings(noise=0.0)
     model = FactorizationMachineRegressor(random_state=0).fit(rows, y)
     assert np.abs(model.predict(field_problems.every_cell()) - cells.ravel()).max() < 1e-6
+
+
+def test_cells_that_contradict_others_hardly_change_the_fit():
+    rng = np.random.default_rng(0)
+    item = X[:, USERS:].argmax(axis=1)
+    kinds = np.array(["war", "love", "fun"])
+    genres = np.array(["|".join(kinds[row]) for row in rng.random((ITEMS, 3)) < 0.4])
+    age = rng.integers(18, 80, USERS)[X[:, :USERS].argmax(axis=1)]
+    frame = pd.DataFrame({"user": X[:, :USERS].argmax(axis=1), "item": item, "age": age})
+    frame["genres"] = genres[item]
+    options = {"categorical_features": ["user", "item"], "multi_hot": ["genres"]}
+    models = []
+    for cells in (0, 1, 60):
+        rows = frame.copy()
+        rows.loc[rng.permutation(6500)[:cells], "genres"] = ""
+        rows.loc[rng.permutation(6500)[:cells], "age"] += 1
+        model = FactorizationMachineRegressor(random_state=0, **options)
+        models.append(model.fit(rows[:6500], Y[TRAIN]))
+    assert [model.rank_ for model in models] == [6, 6, 6]  # three for each of two entities
+    errors = [rmse(model.predict(frame[6500:])) for model in models]
+    # 1% of the cells say nothing of the genres, which say nothing here beside the items.
+    assert max(errors[1:]) < 1.005 * errors[0]
 
 
 def test_numbers_that_vary_from_row_to_row_keep_the_other_path():

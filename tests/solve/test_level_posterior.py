@@ -9,11 +9,11 @@ from quadlin.solve.field_machine import FieldMachine
 from quadlin.solve.field_rows import default_signs, field_rows
 from quadlin.solve.field_sums import squared_error, statistics
 from quadlin.solve.level_posterior import (
+    MarginalEvidence,
     at_patterns,
     conditional,
     evidence,
     inverse_cholesky,
-    marginal,
 )
 
 
@@ -46,6 +46,31 @@ def test_columns_that_are_a_function_of_a_field_join_its_entity(kind, sizes):
     assert [len(entity.members) for entity in rows.entities] == sizes
     assert not rows.loose
     assert (rows.pairs is not None) == (kind != "more")
+    assert all(entity.members[-1].level is None for entity in rows.entities)
+
+
+def test_columns_that_nearly_follow_a_field_give_its_levels_several_patterns():
+    X, y, fields, weight = table("near")
+    rows = field_rows(X, y, fields, weight)
+    assert [len(entity.members) for entity in rows.entities] == [5, 3]
+    assert not rows.loose
+    assert rows.pairs is not None
+    kept = X[weight > 0]
+    for entity, part in zip(rows.entities, rows.parts, strict=True):
+        _, patterns = np.unique(kept[:, part], axis=0, return_inverse=True)
+        assert entity.size == patterns.max() + 1 > len(entity.members[-1].columns) - 1
+        for pattern in range(entity.size):  # the same partition of the rows
+            assert len(np.unique(patterns.ravel()[entity.of_row == pattern])) == 1
+
+
+def test_a_column_that_follows_one_field_exactly_is_not_given_to_another():
+    rng = np.random.default_rng(0)
+    user = np.arange(400) % 20
+    item = (user + (rng.random(400) < 0.02)) % 19  # nearly a function of the user
+    price = rng.standard_normal(19)[item]
+    X = np.hstack([np.eye(20)[user], np.eye(19)[item], price[:, None]])
+    parts = field_rows(X, rng.standard_normal(400), [np.arange(20), 20 + np.arange(19)]).parts
+    assert [len(part) for part in parts] == [20, 20]
 
 
 def test_columns_that_vary_freely_are_loose():
@@ -53,7 +78,7 @@ def test_columns_that_vary_freely_are_loose():
     assert field_rows(X, y, fields).loose == tuple(range(X.shape[1] - 3, X.shape[1]))
 
 
-@pytest.mark.parametrize("kind", ["two", "side", "more", "loose"])
+@pytest.mark.parametrize("kind", ["two", "side", "near", "more", "loose"])
 def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
     machine, X, y, fields, weight = machine_of(kind)
     rows, signs = machine.rows, machine.signs
@@ -92,8 +117,9 @@ def derivatives(X, table, rows, signs, column):
     return np.column_stack(steps) - machine_function(X, zero, rows, signs)[:, None]
 
 
-def test_other_members_are_drawn_with_the_levels_of_the_key_integrated_out():
-    machine, X, y, fields, weight = machine_of("side")
+@pytest.mark.parametrize("kind", ["side", "near"])
+def test_other_members_are_drawn_with_the_levels_of_the_key_integrated_out(kind):
+    machine, X, y, fields, weight = machine_of(kind)
     rows, signs = machine.rows, machine.signs
     b, table = machine.table(fields)
     table = table[: X.shape[1]]
@@ -105,11 +131,9 @@ def test_other_members_are_drawn_with_the_levels_of_the_key_integrated_out():
         J = {c: derivatives(X, table, rows, signs, c) for c in rows.parts[e]}
         for member, levels in zip(entity.members[:-1], machine.levels[e], strict=False):
             others = machine.state[e].mean - at_patterns(key, machine.levels[e][-1]).mean
-            rest = others[:, member.where] - at_patterns(member, levels).mean + mean[:, None]
-            part = marginal(stats, 2.0, precision).at(member.where)
-            posterior = conditional(
-                *evidence(part, rest, member), 1.0, np.full(4, 0.7), np.zeros(4)
-            )
+            others[:, member.where] -= at_patterns(member, levels).mean
+            A, r = MarginalEvidence(stats, key, 2.0, precision, mean).of(member, others)
+            posterior = conditional(A, r, 1.0, np.full(4, 0.7), np.zeros(4))
             # The same by one dense system in the levels of the member and of the key.
             columns = [*member.columns, *key.columns]
             D = np.concatenate([J[c] for c in columns], axis=1)
@@ -168,7 +192,7 @@ def test_the_inverse_cholesky_factor_is_that_of_each_matrix():
         np.testing.assert_allclose(factor[:, :, level], np.linalg.inv(root), atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["two", "side", "more"])
+@pytest.mark.parametrize("kind", ["two", "side", "near", "more"])
 def test_the_expected_error_is_that_of_draws_from_the_variational_posterior(kind):
     machine, X, y, _, weight = machine_of(kind, sampled=False)
     rng, draws, K = np.random.default_rng(2), 1000, 4

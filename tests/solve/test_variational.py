@@ -9,7 +9,7 @@ from quadlin.solve.field_sums import LevelMoments, statistics
 from quadlin.solve.variational import fit_fields
 
 
-@pytest.mark.parametrize("kind", ["two", "side", "more"])
+@pytest.mark.parametrize("kind", ["two", "side", "near", "more"])
 def test_the_bound_never_falls(kind):
     rows, y, fields, weight = table(kind)
     for seed in range(3):

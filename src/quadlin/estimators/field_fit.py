@@ -24,7 +24,7 @@ from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_predict import Layout, field_model, in_raw_columns
-from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_be_functions
+from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_follow
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws, draw
 from quadlin.solve.types import Record, Status
@@ -117,7 +117,7 @@ class FieldTable:
 def _may_qualify(source: Any, fields: Sequence[np.ndarray]) -> bool:
     """Tell without a walk whether rows can be a `FieldTable`."""
     in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
-    return in_memory and len(fields) > 1 and may_be_functions(source.X, fields)
+    return in_memory and len(fields) > 1 and may_follow(source.X, fields)
 
 
 def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> MemorySource | None:
@@ -127,7 +127,7 @@ def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> Memory
     chunks: list[Chunk] = []
     size = 0
     for chunk in rows.walk():
-        if not chunks and not may_be_functions(chunk.X, fields):
+        if not chunks and not may_follow(chunk.X, fields):
             return None
         chunks.append(chunk)
         size += 16 * chunk.X.nnz  # a number and where it stands, a target and a weight

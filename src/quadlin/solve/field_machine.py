@@ -19,10 +19,10 @@ from quadlin.solve.level_posterior import (
     SHAPE,
     Gamma,
     Levels,
+    MarginalEvidence,
     at_patterns,
     conditional,
     evidence,
-    marginal,
     noise_given,
     precision_given,
 )
@@ -111,11 +111,12 @@ class FieldMachine:
         precision = self.precisions[key.group].mean
         rng = self.rng if self.sampled else None
         theta, single = self._patterns(e, entity.members[:-1]), None
-        others = marginal(stats, noise, precision) if len(entity.members) > 1 else stats
+        without_key = MarginalEvidence(stats, key, noise, precision, self.means[key.group])
         for i, member in enumerate(entity.members[:-1]):
             group, where = member.group, member.where
             rest = theta.mean[:, where] - at_patterns(member, self.levels[e][i]).mean
-            A, r = evidence(others.at(where), rest + self.means[key.group][:, None], member)
+            theta.mean[:, where] = rest
+            A, r = without_key.of(member, theta.mean)
             mean = None if member.is_field else self.means[group]
             levels = conditional(A, r, 1.0, self.precisions[group].mean, mean, rng)
             if not self.sampled:  # means are those of both, covariances of each given the other
@@ -284,16 +285,22 @@ class FieldMachine:
             centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
         for entity in rows.entities:
             key = entity.members[-1]
-            cold = np.bincount(entity.of_row, minlength=entity.size) == 0
+            cold = np.ones(len(key.columns), dtype=bool)
+            cold[entity.of_row if key.level is None else key.level] = False
             centred[key.columns[cold]] = self.means[key.group] * self._units()
         return centred
 
     def within(self) -> np.ndarray:
-        """Return what products of the columns of an entity would add to its keys' levels (d,)."""
+        """Return what products of the columns of an entity would add to its keys' levels (d,).
+
+        For a level with several patterns it is the mean over them.
+        """
         within = np.zeros(self.rows.n_columns)
         for entity, members, theta in zip(self.rows.entities, self.levels, self.state, strict=True):
             squares = theta.mean[1:] ** 2
             for member, levels in zip(entity.members, members, strict=True):
                 squares[:, member.where] -= at_patterns(member, levels).mean[1:] ** 2
-            within[entity.members[-1].columns] = self.rows.scale / 2 * (self.signs @ squares)
+            key = entity.members[-1]
+            patterns = np.maximum(key.total(np.ones(entity.size)), 1.0)  # of each level
+            within[key.columns] = self.rows.scale / 2 * key.total(self.signs @ squares) / patterns
         return within

@@ -1,9 +1,9 @@
 """Rows made of one-hot fields, split into entities.
 
-Columns that are a function of the level of a field, such as the age of a user or the genres of a
-film, belong to that field's *entity*: its rows take as many patterns as the field has levels. What
-the columns of one entity do together is a function of that level too, and is left to it: products
-are taken across entities only.
+Columns that follow the level of a field, such as the age of a user or the genres of a film, belong
+to that field's *entity*: its rows take as many patterns as the field has levels, or a few more where
+some follow only nearly (see `field_patterns`). What the columns of one entity do together is a
+function of that level too, and is left to it: products are taken across entities only.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-FIRST_ROWS = 1000  # that show cheaply that most columns are a function of no field
+from quadlin.solve.field_patterns import (
+    FIRST_ROWS,
+    NEARLY,
+    Patterns,
+    exact_followers,
+    levels_as_patterns,
+    near_followers,
+    patterns_of,
+)
 
 
 class Member(NamedTuple):
@@ -44,7 +52,7 @@ class Member(NamedTuple):
 
 
 class Entity(NamedTuple):
-    """Columns whose values are a function of the level of one field, the last member."""
+    """Columns whose values follow the level of one field, the last member."""
 
     members: tuple[Member, ...]
     of_row: np.ndarray  # (n,), the pattern of each row
@@ -63,7 +71,7 @@ class FieldRows:
     """Rows in memory, split into entities and loose columns; the targets are standardised."""
 
     entities: tuple[Entity, ...]
-    loose: tuple[int, ...]  # columns that are a function of no field
+    loose: tuple[int, ...]  # columns that follow no field
     values: csr_matrix  # (loose, n), by column
     y: np.ndarray  # (n,)
     weight: np.ndarray  # (n,)
@@ -106,40 +114,38 @@ def field_rows(
     scale = float(np.sqrt(weight @ (y - shift) ** 2 / weight.sum())) or 1.0
     y = (y - shift) / scale
     by_size = sorted((np.asarray(field) for field in fields), key=lambda field: -len(field))
-    levels = [_levels(X, field) for field in by_size]
+    splits = [_split(X, field) for field in by_size]
     occurs = X.getnnz(axis=0) > 0  # a column without an entry has no part in any row
     free = occurs.copy()
     entities: list[Entity] = []
     groups = 0
-    while by_size:
-        field, level = by_size.pop(0), levels.pop(0)
-        free[field] = False
-        first = np.full(len(field), -1)  # a row of each level
-        first[level[::-1]] = np.arange(len(y))[::-1]
-        members, patterns = [Member(field, groups)], np.flatnonzero(first >= 0)
-        groups += 1
-        follows = free & (2 * len(patterns) <= len(y))  # else each row is a pattern of its own
-        if follows.any():
-            follows[_changing(X, first[level])] = False
-        nested = [
-            bool(np.all(follows[other] | ~occurs[other]) and follows.any()) for other in by_size
+    while splits:
+        split = splits.pop(0)
+        free[split.field] = False
+        nested = [bool((split.exact | ~occurs)[s.field].all() and split.exact.any()) for s in splits]
+        inside, splits = list(compress(splits, nested)), [
+            s for s, inner in zip(splits, nested, strict=True) if not inner
         ]
-        for other, its in compress(zip(by_size, levels, strict=True), nested):
-            members.append(Member(other, groups, patterns, its[first[patterns]]))
+        exact, near = split.exact & free, split.near & free
+        for other in (*inside, *splits):
+            exact[other.field] = near[other.field] = False
+        for other in splits:  # what follows another field exactly is left to it
+            near &= ~other.exact
+        patterns, near = _patterns(X, split, near)
+        members = [Member(split.field, groups, level=patterns.level)]
+        groups += 1
+        for other in inside:
+            members.append(Member(other.field, groups, patterns.at, other.level[patterns.rows]))
             groups += 1
-        for other in by_size:
-            follows[other] = False
-        singles = X[first[patterns]][:, np.flatnonzero(follows)].T.tocsr()
-        for column, single in zip(np.flatnonzero(follows), singles, strict=True):
-            where, none = patterns[single.indices], np.zeros(single.nnz, dtype=int)
+        columns = np.flatnonzero(exact | near)
+        singles = X[patterns.rows][:, columns].T.tocsr()
+        for column, single in zip(columns, singles, strict=True):
+            where, none = patterns.at[single.indices], np.zeros(single.nnz, dtype=int)
             members.append(Member(np.array([column]), groups, where, none, single.data))
-        groups += bool(follows.any())
-        free &= ~follows
-        by_size = [other for other, inside in zip(by_size, nested, strict=True) if not inside]
-        levels = [its for its, inside in zip(levels, nested, strict=True) if not inside]
+        groups += bool(len(columns))
         for member in members:
             free[member.columns] = False
-        entities.append(Entity(tuple(members[1:] + members[:1]), level, len(field)))
+        entities.append(Entity(tuple(members[1:] + members[:1]), patterns.of_row, patterns.size))
     loose = np.flatnonzero(free)
     pairs = None
     if len(entities) == 2 and not len(loose):
@@ -161,25 +167,43 @@ def field_rows(
     )
 
 
-def may_be_functions(X: Any, fields: Sequence[np.ndarray]) -> bool:
-    """Tell from the first rows whether every column may be a function of the level of a field."""
+class _Split(NamedTuple):
+    """The levels of a field, and the columns that follow it."""
+
+    field: np.ndarray
+    level: np.ndarray  # (n,)
+    exact: np.ndarray  # (d,), functions of the level
+    near: np.ndarray  # (d,), nearly so, and not exactly
+
+
+def _split(X: csr_matrix, field: np.ndarray) -> _Split:
+    level, L = _levels(X, field), len(field)
+    if 2 * np.count_nonzero(np.bincount(level)) > len(level):  # each row is a level of its own
+        none = np.zeros(X.shape[1], dtype=bool)
+        return _Split(field, level, none, none)
+    exact = exact_followers(X, level, L)
+    return _Split(field, level, exact, near_followers(X, level, L) & ~exact)
+
+
+def _patterns(X: csr_matrix, split: _Split, near: np.ndarray) -> tuple[Patterns, np.ndarray]:
+    """Return the patterns of a field, and the near followers that are not too many for them."""
+    if near.any():
+        patterns = patterns_of(X[:, np.flatnonzero(near)], split.level)
+        if 2 * patterns.size <= len(split.level):
+            return patterns, near
+    return levels_as_patterns(split.level, len(split.field)), np.zeros_like(near)
+
+
+def may_follow(X: Any, fields: Sequence[np.ndarray]) -> bool:
+    """Tell from the first rows whether every column may follow the level of a field."""
     X = csr_matrix(X[:FIRST_ROWS], dtype=np.float64)
     loose = np.ones(X.shape[1], dtype=bool)
     loose[np.concatenate([[], *fields]).astype(int)] = False
     for field in fields:
         level = np.asarray(X[:, field].argmax(axis=1)).ravel()
-        first = np.zeros(len(field), dtype=int)
-        first[level[::-1]] = np.arange(len(level))[::-1]
-        changes = np.zeros(len(loose), dtype=bool)
-        changes[_changing(X, first[level])] = True
-        loose &= changes
+        loose &= ~exact_followers(X, level, len(field))
+        loose &= ~near_followers(X, level, len(field), 3 * NEARLY)
     return not loose.any()
-
-
-def _changing(X: csr_matrix, like: np.ndarray) -> np.ndarray:
-    """Return the columns in which a row differs from the one that it should be like."""
-    changes = (X - X[like]).tocoo()
-    return np.asarray(changes.col[changes.data != 0])
 
 
 def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:

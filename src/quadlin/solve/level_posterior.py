@@ -14,6 +14,7 @@ inference differ in one thing: whether the rest has a covariance. All arrays kee
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from scipy.special import digamma, gammaln
 
 from quadlin.solve.field_rows import Member
@@ -72,6 +73,79 @@ def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statisti
     G[np.arange(len(P)), np.arange(len(P))] += precision[:, None]
     half = np.einsum("abl,bl->al", factor, noise * stats.h)
     return Statistics(G, np.einsum("cal,cl->al", scaled, half), stats.rest)
+
+
+class MarginalEvidence:
+    """What the rows say about a member at noise one, the key of its entity integrated out."""
+
+    def __init__(
+        self, stats: Statistics, key: Member, noise: float, precision: np.ndarray, mean: np.ndarray
+    ) -> None:
+        self.stats, self.key, self.noise = stats, key, noise
+        self.precision, self.mean = precision, mean
+        self._marginal: Statistics | None = None
+
+    def of(self, member: Member, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return A and r; `rest` (K, p) is the entity without the member and without the key."""
+        if self.key.level is not None:
+            args = (self.key, self.noise, self.precision, self.mean)
+            return shared_evidence(self.stats, rest, member, *args)
+        if self._marginal is None:
+            self._marginal = marginal(self.stats, self.noise, self.precision)
+        rest = rest[:, member.where] + self.mean[:, None]
+        return evidence(self._marginal.at(member.where), rest, member)
+
+
+def shared_evidence(
+    stats: Statistics, rest: np.ndarray, member: Member, key: Member, noise: float,
+    precision: np.ndarray, mean: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    r"""Return A and r of a member at noise one, the levels of a key with several patterns each
+
+    integrated out. With :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p`
+    and :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a
+    level l of the key,
+
+    .. math:: A = \alpha \sum x_p^2 G_p - \sum_l B_l P_l^{-1} B_l, \qquad
+              r = \alpha \sum x_p (h_p - G_p\,\text{rest}_p) - \sum_l B_l P_l^{-1} D_l.
+
+    `rest` (K, p) is the entity without the member and without the key.
+    """
+    assert key.level is not None
+    where, K = member.where, len(precision)
+    its = key.level[where]
+    levels, of_level = np.unique(its, return_inverse=True)
+    at = np.flatnonzero(np.isin(key.level, levels))  # the other patterns of these levels too
+    all_of_level = np.searchsorted(levels, key.level[at])
+    gap = noise * (stats.h[:, at] - np.einsum("abp,bp->ap", stats.G[:, :, at], rest[:, at]))
+    D = _summed(gap, all_of_level, len(levels)) + (precision * mean)[:, None]
+    P = _summed(noise * stats.G[:, :, at], all_of_level, len(levels))
+    P[np.arange(K), np.arange(K)] += precision[:, None]
+    B = _summed(noise * member.x * stats.G[:, :, where], of_level.ravel(), len(levels))
+    factor = inverse_cholesky(P)
+    half = np.einsum("abl,bcl->acl", factor, B)  # L⁻¹B, so that BP⁻¹B is its square
+    A, r = evidence(stats.at(where), rest[:, where], member)
+    lost = np.einsum("bal,bcl->acl", half, half)
+    lost_r = np.einsum("bal,bl->al", half, np.einsum("abl,bl->al", factor, D))
+    if member.is_field:
+        assert member.level is not None
+        of_member = np.empty(len(levels), dtype=int)
+        of_member[of_level.ravel()] = member.level
+        L = len(member.columns)
+        return (
+            noise * A - _summed(lost, of_member, L),
+            noise * r - _summed(lost_r, of_member, L),
+        )
+    return noise * A - lost.sum(axis=-1, keepdims=True), noise * r - lost_r.sum(
+        axis=-1, keepdims=True
+    )
+
+
+def _summed(values: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
+    """Return the sums of (…, m) over the members of each of `size` groups (…, size)."""
+    m = len(group)
+    selection = csr_matrix((np.ones(m), (group, np.arange(m))), shape=(size, m))
+    return np.asarray(selection @ values.reshape(-1, m).T).T.reshape(*values.shape[:-1], size)
 
 
 def at_patterns(member: Member, levels: LevelMoments) -> LevelMoments:
