@@ -1,9 +1,9 @@
 """Rows made of one-hot fields, split into entities.
 
 Columns that follow the level of a field, such as the age of a user or the genres of a film, belong
-to that field's *entity*: its rows take as many patterns as the field has levels, or a few more where
-some follow only nearly (see `field_patterns`). What the columns of one entity do together is a
-function of that level too, and is left to it: products are taken across entities only.
+to that field's *entity*: its rows take as many patterns as the field has levels, or a few more
+where some follow only nearly (see `field_patterns`). What the columns of one entity do together is
+a function of that level too, and is left to it: products are taken across entities only.
 """
 
 from collections.abc import Sequence
@@ -122,10 +122,9 @@ def field_rows(
     while splits:
         split = splits.pop(0)
         free[split.field] = False
-        nested = [bool((split.exact | ~occurs)[s.field].all() and split.exact.any()) for s in splits]
-        inside, splits = list(compress(splits, nested)), [
-            s for s, inner in zip(splits, nested, strict=True) if not inner
-        ]
+        nested = [bool((split.exact | ~occurs)[other.field].all()) for other in splits]
+        inside = list(compress(splits, nested))
+        splits = [other for other, inner in zip(splits, nested, strict=True) if not inner]
         exact, near = split.exact & free, split.near & free
         for other in (*inside, *splits):
             exact[other.field] = near[other.field] = False

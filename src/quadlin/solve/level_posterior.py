@@ -100,9 +100,9 @@ def shared_evidence(
     stats: Statistics, rest: np.ndarray, member: Member, key: Member, noise: float,
     precision: np.ndarray, mean: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    r"""Return A and r of a member at noise one, the levels of a key with several patterns each
+    r"""Return A and r of a member at noise one, where levels of the key have several patterns.
 
-    integrated out. With :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p`
+    The key is integrated out: with :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p`
     and :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a
     level l of the key,
 
