@@ -102,9 +102,10 @@ def shared_evidence(
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     r"""Return A and r of a member at noise one, where levels of the key have several patterns.
 
-    The key is integrated out: with :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p`
-    and :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a
-    level l of the key,
+    The key is integrated out: with :math:`P_l = \alpha \sum G_p + \Lambda`,
+    :math:`B_l = \alpha \sum x_p G_p` and
+    :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a level l
+    of the key,
 
     .. math:: A = \alpha \sum x_p^2 G_p - \sum_l B_l P_l^{-1} B_l, \qquad
               r = \alpha \sum x_p (h_p - G_p\,\text{rest}_p) - \sum_l B_l P_l^{-1} D_l.
