@@ -185,3 +185,25 @@ def test_what_does_not_fit_together_is_said(machine):
         machine.recommend(users, pl.from_pandas(films))
     with pytest.raises(ValueError, match="no rows"):
         machine.recommend(users[:0], films)
+
+
+def test_a_bias_is_that_beside_average_others(machine):
+    _, films, rows, _ = table()
+    assert machine.rank_ > 0
+    average = {"user": "nobody", "age": rows.age.mean(), "film": "none", "year": rows.year.mean()}
+    frame = pd.DataFrame([{**average, "kind": kind} for kind in ("love", "war", "none")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are new
+        love, war, none = machine.predict(frame[list(rows.columns)])
+        new = frame.iloc[[2] * len(films)].assign(film=films.film.to_numpy())
+        of_films = machine.predict(new[list(rows.columns)]) - none
+    bias = machine.embeddings("kind").set_index("level")["bias"]
+    np.testing.assert_allclose(bias[["love", "war"]], [love - none, war - none], atol=1e-8)
+    bias = machine.embeddings("film").set_index("level")["bias"]
+    np.testing.assert_allclose(bias[films.film], of_films, atol=1e-8)
+    assert np.abs(machine.embeddings("age")["v0"]).max() > 0  # products with the age are there
+
+
+def test_a_machine_without_standard_errors_points_to_draws(machine):
+    with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
+        _ = machine.noise_

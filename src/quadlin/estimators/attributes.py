@@ -165,17 +165,21 @@ class FittedAttributes:
             self._law()
 
     def _law(self) -> Uncertainty:
-        return require_law(self._fitted("standard errors"))
+        return require_law(self._fitted("standard errors"), hasattr(self, "draws"))
 
 
-def require_law(fitted: Fitted) -> Uncertainty:
+def require_law(fitted: Fitted, has_draws: bool = False) -> Uncertainty:
     """Return how sure a fit is; refuse where that is not known."""
+    draws = (
+        " For rows of one-hot fields, draws=200 also gives the noise and standard deviations of "
+        "predictions, with penalties learned."
+    )
     if fitted.law is None:
         interrupted = fitted.state.status is Status.interrupted
         raise AttributeError(
             "The fit was interrupted before its standard errors were computed. Fit again."
             if interrupted
             else "Standard errors are known after `fit` with uncertainty=True, and not after "
-            "`partial_fit`. Set uncertainty=True and fit."
+            "`partial_fit`. Set uncertainty=True and fit." + draws * has_draws
         )
     return fitted.law

@@ -97,10 +97,11 @@ class Recommending:
         -------
         frame, or a dict of columns without pandas
             A row per level (for a column of numbers one row): the `level`, its `bias` beside
-            average others, and `v0`, `v1`, …, the vector v. The coefficient of the product of two
+            average others (an average level of each field, and the training mean of other
+            columns), and `v0`, `v1`, …, the vector v. The coefficient of the product of two
             levels is Σ_a sign(eigenvalues_[a]) v_a v'_a, so that the prediction for a user and an
-            item is intercept + biases + that product. With draws they are those of the fit that
-            the draws start from.
+            item, with no other columns, is intercept + biases + that product. With draws they are
+            those of the fit that the draws start from.
 
         Examples
         --------
@@ -115,11 +116,16 @@ class Recommending:
         check_is_fitted(self)
         fitted = self._one_fitted()
         features, levels = _features_of(fitted, column)
+        fields = np.concatenate([np.empty(0, dtype=int), *fitted.fields])
         raw = fitted.state.raw
         values = np.asarray(raw.eigenvalues, dtype=np.float64)
-        V = to_numpy(raw.components).T[features] * np.sqrt(2 * np.abs(values))
-        vectors = {f"v{a}": V[:, a] for a in range(V.shape[1])}
-        return frame_of({"level": levels, "bias": to_numpy(raw.coef)[features], **vectors})
+        V = to_numpy(raw.components).T * np.sqrt(2 * np.abs(values))
+        # Levels of fields are told from their mean, so that only other columns have one to add.
+        others = np.setdiff1d(np.arange(len(V)), np.concatenate([features, fields]))
+        average = to_numpy(fitted.state.features.mean)[others] @ V[others]
+        bias = to_numpy(raw.coef)[features] + V[features] @ (np.sign(values) * average)
+        vectors = {f"v{a}": V[features, a] for a in range(V.shape[1])}
+        return frame_of({"level": levels, "bias": bias, **vectors})
 
     def _one_fitted(self) -> Fitted:
         """Return what was learned, where it is one model."""
