@@ -207,3 +207,21 @@ def test_a_bias_is_that_beside_average_others(machine):
 def test_a_machine_without_standard_errors_points_to_draws(machine):
     with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
         _ = machine.noise_
+
+
+def test_new_items_are_warned_of_once_and_new_users_each_time():
+    users, films, rows, y = table()
+    machine = FactorizationMachineRegressor(2, random_state=0).fit(rows, y)
+    more = pd.concat([films, films[:2].assign(film=["new", "newer"])])
+    with pytest.warns(UserWarning, match="2 in 'film'"):
+        machine.recommend(users[:1], more, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        machine.recommend(users[1:2], more, 2)
+    with pytest.warns(UserWarning, match="1 in 'film'"):
+        machine.recommend(users[:1], more[:-1], 2)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="1 in 'user'"):
+            machine.recommend(users[:1].assign(user="nobody"), more, 2)
+    with pytest.warns(UserWarning, match="2 in 'film'"):
+        machine.fit(rows, y).recommend(users[:1], more, 2)

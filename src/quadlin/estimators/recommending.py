@@ -23,6 +23,7 @@ class Recommending:
     fitted_: Any
     missing: str
     score_name = "prediction"
+    _told: tuple[Fitted, set[Any]] | None = None  # the new items that the fitted model warned of
 
     def recommend(self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None) -> Any:
         """Return the n items of highest prediction for each user.
@@ -34,7 +35,7 @@ class Recommending:
             not the model's, such as titles, are passed on. What depends on neither, such as the
             device, is given with the users. Arrays have all features, with zeros in those of the
             other side. Users and items that were never seen are average ones, apart from what
-            their other columns say.
+            their other columns say; a warning counts them, once for the same items.
         n : int, default=10
             How many items per user; there are fewer where nothing else is left.
         exclude : frame, array of int (n_pairs, 2) or None, default=None
@@ -74,7 +75,9 @@ class Recommending:
             raise ValueError(Message("{n} must be a whole number ≥ 1.", n=Option("n", n)))
         fitted = self._one_fitted()
         fill = fitted.fill if self.missing == "mean" else None
-        tables = TwoTables(fitted, user_rows, item_rows, fill)
+        if self._told is None or self._told[0] is not fitted:
+            self._told = (fitted, set())
+        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1])
         users, items = tables.halves
         features = (users.features, items.features)
         left, right = (

@@ -25,8 +25,10 @@ Frame = nw.DataFrame[Any]
 class TwoTables:
     """Rows of users and of items: frames with columns of their own, or arrays of all features."""
 
-    def __init__(self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any) -> None:
-        self.fitted, self.fill = fitted, fill
+    def __init__(
+        self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any, told: set[Any]
+    ) -> None:
+        self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
         users, items = (_frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
         if users is not None and items is not None:
@@ -65,10 +67,10 @@ class TwoTables:
                     f"{side} has none of the columns that the model was fitted to: it has "
                     f"{shortened(names)}, and the model {shortened(inputs)}."
                 )
-        first, second = (self._half(f, chosen) for f, chosen in zip(frames, used, strict=True))
-        return first, second
+        users, items = zip(frames, used, strict=True)
+        return self._half(*users, set()), self._half(*items, self.told)
 
-    def _half(self, frame: Frame, names: Sequence[str]) -> Half:
+    def _half(self, frame: Frame, names: Sequence[str], told: set[Any]) -> Half:
         """Return rows of a frame as numbers, in the features that its columns become."""
         columns = self.fitted.columns
         chosen = frame.select([name for name in frame.columns if str(name) in names])
@@ -76,8 +78,9 @@ class TwoTables:
         if columns.encoder is not None:
             encoder, features = columns.encoder.only(names)
             X, unseen = encoder.encode(chosen.to_native(), self.fill)
-            if unseen:
+            if set(unseen.items()) - told:
                 warn_unseen(unseen)
+                told.update(unseen.items())
             return self._trusted(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"
