@@ -63,3 +63,17 @@ def test_names_of_ids_are_codes_if_their_values_come_again(name, code):
     y = rng.normal(size=300)
     assert looks_like_codes(rng.integers(0, 50, 300), y, name) == code
     assert not looks_like_codes(rng.permutation(300), y, name)
+
+
+def test_what_a_user_determines_is_judged_by_users_and_not_by_their_rows():
+    rng = np.random.default_rng(0)
+    user = rng.integers(300, size=6000)
+    age, region = rng.integers(18, 78, 300), rng.integers(0, 20, 300)
+    of_user, of_region = rng.normal(size=300), 2 * rng.normal(size=20)
+    columns = np.column_stack([age[user], region[user]])
+    X = csr_array(np.hstack([np.eye(300)[user], columns]))
+    y = of_user[user] + 0.02 * age[user] + of_region[region[user]] + rng.normal(size=6000)
+    names = [*(f"user={i}" for i in range(300)), "age", "region"]
+    rows = Rows.of([Chunk(X[:2000], y[:2000], None), Chunk(X[2000:], y[2000:], None)])
+    assert code_columns(rows, ["age", "region"], names) == ["age", "region"]
+    assert code_columns(rows, ["age", "region"], names, [np.arange(300)]) == ["region"]

@@ -125,7 +125,8 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
 
 def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
     """Return the columns of a table that look like ids or codes, by its first rows."""
-    return code_columns(Rows.of(rows), list(_number_columns(source)), source.names)
+    numbers = list(_number_columns(source))
+    return code_columns(Rows.of(rows), numbers, source.names, source.fields)
 
 
 def _number_columns(source: Source) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 from scipy.stats import f as f_distribution
 
 from quadlin.core.arrays import to_numpy
@@ -46,7 +46,12 @@ class _Column:
         self.values = values
 
 
-def code_columns(rows: Rows, columns: Sequence[str], names: Sequence[str]) -> list[str]:
+def code_columns(
+    rows: Rows,
+    columns: Sequence[str],
+    names: Sequence[str],
+    fields: Sequence[np.ndarray] = (),
+) -> list[str]:
     """Return the columns of whole numbers that look like ids or codes.
 
     They are those whose values tell the target apart far better than a parabola in them does, and
@@ -60,6 +65,9 @@ def code_columns(rows: Rows, columns: Sequence[str], names: Sequence[str]) -> li
         The columns of numbers to look at.
     names : sequence of str
         The names of all features, in the order of the rows.
+    fields : sequence of int array
+        The features of each one-hot field. What the level of a field determines, as a user does an
+        age, is judged by the means of the levels: the rows of a user are no evidence of their own.
 
     Returns
     -------
@@ -67,6 +75,7 @@ def code_columns(rows: Rows, columns: Sequence[str], names: Sequence[str]) -> li
 
     Examples
     --------
+    >>> from quadlin.core.chunks import Chunk
     >>> rng = np.random.default_rng(0)
     >>> region, age = rng.integers(1, 9, 500), rng.integers(18, 80, 500)
     >>> y = np.array([0, 3, -2, 5, 1, -4, 2, 0, 4])[region] + 0.01 * (age - 40) ** 2
@@ -91,7 +100,40 @@ def code_columns(rows: Rows, columns: Sequence[str], names: Sequence[str]) -> li
             if not np.all(x == np.floor(x)) or len(looked_at[name].values) > MOST_VALUES:
                 del looked_at[name]
         seen += len(y)
-    return [name for name, column in looked_at.items() if _is_code(name, column)]
+    codes = [name for name, column in looked_at.items() if _is_code(name, column)]
+    suspects = [name for name in codes if not NAMED.search(name)] if len(fields) else []
+    cleared = _cleared(rows, suspects, place, fields) if suspects else set()
+    return [name for name in codes if name not in cleared]
+
+
+def _cleared(
+    rows: Rows, suspects: list[str], place: dict[str, int], fields: Sequence[np.ndarray]
+) -> set[str]:
+    """Return the columns that levels of a field determine, whose means look like no codes."""
+    parts, seen = [], 0
+    for chunk in rows.walk():
+        if seen >= LOOKED_AT:
+            break
+        X = csr_matrix(chunk.X if issparse(chunk.X) else to_numpy(chunk.X))[: LOOKED_AT - seen]
+        levels = [np.asarray(X[:, field].argmax(axis=1)).ravel() for field in fields]
+        numbers = X[:, [place[name] for name in suspects]].toarray().T
+        parts.append(np.vstack([to_numpy(chunk.y)[: X.shape[0]], *numbers, *levels]))
+        seen += X.shape[0]
+    y, *others = np.concatenate(parts, axis=1, dtype=np.float64)
+    numbers, levels = others[: len(suspects)], others[len(suspects) :]
+    cleared = set()
+    for level in levels:
+        _, first, of_row = np.unique(level, return_index=True, return_inverse=True)
+        if 2 * len(first) > len(y):
+            continue
+        means = np.bincount(of_row.ravel(), y) / np.bincount(of_row.ravel())
+        for name, x in zip(suspects, numbers, strict=True):
+            if np.array_equal(x, x[first][of_row.ravel()]):
+                column = _Column()
+                column.add(x[first], means)
+                if not _is_code(name, column):
+                    cleared.add(name)
+    return cleared
 
 
 def code_advice(name: str) -> Message:

@@ -181,7 +181,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             source, _ = opened(self, X, y, None, fitted.columns)
             rows = Rows.of(source)
             findings = row_findings(rows, state, options, seed_of(self))
-            codes = code_columns(rows, fitted.columns.number_names, fitted.names)
+            numbers = fitted.columns.number_names
+            codes = code_columns(rows, numbers, fitted.names, fitted.fields)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
         columns = (fitted.names, fitted.fields)
         how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))

@@ -285,22 +285,16 @@ class FieldMachine:
             centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
         for entity in rows.entities:
             key = entity.members[-1]
-            cold = np.ones(len(key.columns), dtype=bool)
-            cold[entity.of_row if key.level is None else key.level] = False
-            centred[key.columns[cold]] = self.means[key.group] * self._units()
+            centred[key.columns[entity.unseen]] = self.means[key.group] * self._units()
         return centred
 
     def within(self) -> np.ndarray:
-        """Return what products of the columns of an entity would add to its keys' levels (d,).
-
-        For a level with several patterns it is the mean over them.
-        """
+        """Return what products within an entity would add to its key's levels, on average (d,)."""
         within = np.zeros(self.rows.n_columns)
         for entity, members, theta in zip(self.rows.entities, self.levels, self.state, strict=True):
             squares = theta.mean[1:] ** 2
             for member, levels in zip(entity.members, members, strict=True):
                 squares[:, member.where] -= at_patterns(member, levels).mean[1:] ** 2
             key = entity.members[-1]
-            patterns = np.maximum(key.total(np.ones(entity.size)), 1.0)  # of each level
-            within[key.columns] = self.rows.scale / 2 * key.total(self.signs @ squares) / patterns
+            within[key.columns] = self.rows.scale / 2 * key.average(self.signs @ squares)
         return within

@@ -50,6 +50,10 @@ class Member(NamedTuple):
         flat = selection @ values.reshape(-1, m).T
         return np.asarray(flat.T).reshape(*values.shape[:-1], L)
 
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Return the means over patterns (m,) of each level (L,), 0 where it has none."""
+        return np.asarray(self.total(values) / np.maximum(self.total(np.ones(len(values))), 1))
+
 
 class Entity(NamedTuple):
     """Columns whose values follow the level of one field, the last member."""
@@ -57,6 +61,13 @@ class Entity(NamedTuple):
     members: tuple[Member, ...]
     of_row: np.ndarray  # (n,), the pattern of each row
     size: int  # number of patterns
+
+    @property
+    def unseen(self) -> np.ndarray:
+        """The levels of the key without rows."""
+        key = self.members[-1]
+        seen = self.of_row if key.level is None else key.level
+        return np.setdiff1d(np.arange(len(key.columns)), seen)
 
 
 class PatternPairs(NamedTuple):
