@@ -295,3 +295,24 @@ def test_errors_ignore_sign_and_phase_and_nothing_else():
     np.testing.assert_allclose(align_phase(1j * z, z), z)
     with pytest.raises(ValueError, match="shape"):
         signal_error(z, z[:2])
+
+
+def test_amplitudes_in_place_of_intensities_are_suspected():
+    rng = np.random.default_rng(0)
+    A, z = rng.normal(size=(200, 12)), rng.normal(size=12)
+    with pytest.warns(UserWarning, match="square amplitudes first"):
+        PhaseRetriever(random_state=0).fit(A, abs(A @ z))
+
+
+def operator(matvec, rmatvec=None):
+    return LinearOperator((80, 10), matvec=matvec, rmatvec=rmatvec, dtype=complex)
+
+
+def test_an_operator_without_adjoint_or_with_a_wrong_one_is_refused_in_words():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(80, 10)) + 1j * rng.normal(size=(80, 10))
+    y = abs(A @ rng.normal(size=10)) ** 2
+    with pytest.raises(ValueError, match="needs both products"):
+        PhaseRetriever().fit(operator(lambda z: A @ z), y)
+    with pytest.raises(ValueError, match="not the conjugate transpose"):
+        PhaseRetriever().fit(operator(lambda z: A @ z, lambda u: A.T @ u), y)

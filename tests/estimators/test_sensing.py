@@ -215,3 +215,44 @@ def test_a_list_of_two_tables_is_a_pair():
     model = fitted(list(rows), y)
     np.testing.assert_allclose(model.matrix_, M, atol=1e-6)
     np.testing.assert_allclose(model.predict(list(rows)), y, atol=1e-6)
+
+
+def few_measurements(n, seed, noise=0.0):
+    rng = np.random.default_rng(seed)
+    U = rng.normal(size=(15, 2))
+    M = np.outer(U[:, 0], U[:, 0]) - np.outer(U[:, 1], U[:, 1])  # 29 unknowns
+    A = rng.normal(size=(n, 15))
+    y = np.einsum("ni,ij,nj->n", A, M, A)
+    return A, y + noise * y.std() * rng.normal(size=n), M
+
+
+@pytest.mark.parametrize("n", [25, 29, 35])
+def test_too_few_measurements_are_said_to_be_too_few_whatever_rank_was_found(n):
+    A, y, M = few_measurements(n, seed=0)
+    with pytest.warns(UserWarning, match="Add measurements"):
+        model = MatrixSensing(random_state=0).fit(A, y)
+    assert model.status_.name == "undetermined"
+    assert np.linalg.norm(model.matrix_ - M) > 0.3 * np.linalg.norm(M)
+
+
+def test_too_few_pairs_of_vectors_are_said_to_be_too_few():
+    rng = np.random.default_rng(0)
+    M = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 8))  # 36 unknowns
+    A, B = rng.normal(size=(30, 12)), rng.normal(size=(30, 8))
+    with pytest.warns(UserWarning, match="Add measurements"):
+        model = MatrixSensing(random_state=0).fit((A, B), np.einsum("ni,ij,nj->n", A, M, B))
+    assert model.status_.name == "undetermined"
+
+
+def test_enough_measurements_are_not_warned_of():
+    A, y, M = few_measurements(60, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = MatrixSensing(random_state=0).fit(A, y)
+    np.testing.assert_allclose(model.matrix_, M, atol=1e-6)
+
+
+def test_an_offset_that_no_matrix_explains_is_named():
+    A, y, _ = few_measurements(300, seed=0)
+    with pytest.warns(UserWarning, match="such as an offset"):
+        MatrixSensing(rank=2, random_state=0).fit(A, y + 5 * y.std())

@@ -15,6 +15,7 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types
+from quadlin.estimators.sensing_rows import POOR, share_of, unexplained
 from quadlin.estimators.tasks import seed_of
 from quadlin.solve.phase import retrieve, squared
 from quadlin.solve.search import Effort
@@ -154,6 +155,8 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         if not enough and self.status_ is not Status.interrupted:
             self.status_ = Status.undetermined
         raise_or_warn(self.status_)
+        if self.status_ is Status.converged and self.loss == "squared":
+            _warn_of_rest(unexplained(y, self.history_[-1].loss, weight))
         return self
 
     @unflagged
@@ -260,6 +263,19 @@ def _intensities(y: Any, n: int) -> np.ndarray:
             "not subtract a background or mean."
         )
     return np.asarray(y)
+
+
+def _warn_of_rest(left: float) -> None:
+    """Warn where a signal explains little of the intensities."""
+    if left > POOR:
+        warn(
+            Message(
+                "The signal leaves {left} of the variance of y unexplained. That is noise, "
+                "outliers ({huber}), or y are not intensities |A @ z|²: square amplitudes first.",
+                left=share_of(left),
+                huber=Option("loss", "huber"),
+            )
+        )
 
 
 def _is_enough(n: int, d: int, real: bool) -> bool:

@@ -75,7 +75,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     missing : {"error", "mean"}, default="error"
         Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
         rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
-        columns by the level "missing". See `fill_`.
+        columns by the level "missing". See `fill_`. The noise of a fit with `uncertainty` is then
+        that of an average row, complete or not.
     pairs : "auto", int, list of pairs of features or None, default="auto"
         A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
         rank k. A number searches for at most so many pairs; a list, such as

@@ -1,11 +1,9 @@
 """Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
 
 from typing import Any, Self
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -15,11 +13,13 @@ from quadlin.estimators.parameters import checked_weight, float_types, is_auto
 from quadlin.estimators.phase import forget_names, raise_or_warn, search_effort
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.sensing_rows import (
+    Recovery,
     as_pair,
+    in_words_for_measurements,
     pair_of_rows,
     rank_of_pairs,
     refuse_complex,
-    warn_of_count,
+    unexplained,
     warn_of_diagonal,
 )
 from quadlin.estimators.tasks import seed_of
@@ -27,6 +27,7 @@ from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
 
+WEAK = (Status.too_few_rows, Status.out_of_passes)
 EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 
 
@@ -165,8 +166,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         A, y = validate_data(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
         model = self._symmetric(self.rank)
         try:
-            with catch_warnings():
-                simplefilter("ignore", ConvergenceWarning)  # said below in words for measurements
+            with in_words_for_measurements():
                 model.fit(A, y, sample_weight)
             if is_auto(self.rank):
                 model = self._lowest_exact(model, A, y, sample_weight)
@@ -175,15 +175,22 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
                 self.left_ = self.right_ = np.asarray(model.components_).T
                 self.values_ = np.asarray(model.eigenvalues_)
                 self.history_ = model.history_
-                weak = model.status_ in (Status.too_few_rows, Status.out_of_passes)
-                self.status_ = Status.undetermined if weak else model.status_
+                self.status_ = Status.undetermined if model.status_ in WEAK else model.status_
                 self.is_pair_ = False
         warn_of_diagonal(A, self.rank_)
-        if self.status_ is Status.undetermined:
-            k, d = self.rank_, A.shape[1]
-            warn_of_count(model.n_samples_seen_, k, k * d - k * (k - 1) // 2)
+        self._judge(y, sample_weight, None)
         raise_or_warn(self.status_)
         return self
+
+    def _judge(self, y: np.ndarray, weight: Any, sizes: tuple[int, int] | None) -> None:
+        """Say where rows do not determine M."""
+        weight = checked_weight(weight, y)
+        n = len(y) if weight is None else int(np.count_nonzero(weight))
+        left = unexplained(y, self.history_[-1].loss if self.loss == "squared" else np.nan, weight)
+        recovery = Recovery(n, self.rank_, sizes, self.left_.shape[0], left, left <= EXACT)
+        status, weak = self.status_, Status.undetermined
+        if status is not Status.interrupted and not recovery.is_determined(status is not weak):
+            self.status_ = weak
 
     def predict(self, A: Any) -> np.ndarray:
         """Return the measurements of other vectors.
@@ -266,8 +273,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
 
         while exact(model) and model.rank_ > 1:
             lower = self._symmetric(model.rank_ - 1)
-            with catch_warnings():
-                simplefilter("ignore", ConvergenceWarning)  # where the rank is too low
+            with in_words_for_measurements():
                 lower.fit(A, y, sample_weight)
             if not exact(lower):
                 break
@@ -289,10 +295,6 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self.status_, self.history_ = result.status, result.history
         self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
         forget_names(self)
-        n, dof = int(np.count_nonzero(weight)), self.rank_ * (self.n_features_in_ - self.rank_)
-        if n < dof:
-            warn_of_count(n, self.rank_, dof)
-            if self.status_ is not Status.interrupted:
-                self.status_ = Status.undetermined
+        self._judge(y, weight, (A.shape[1], B.shape[1]))
         raise_or_warn(self.status_)
         return self

@@ -1,14 +1,24 @@
 """The vectors that measure a matrix, as rows or pairs of rows, checked before use."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
+from warnings import catch_warnings, filterwarnings, simplefilter
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.parameters import float_types, is_auto
+
+FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
+ENOUGH = 2  # measurements per unknown, with which a matrix is found or noise is told from rank
+NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
+POOR = 0.2  # of the variance of y: more than that deserves a word
 
 
 def refuse_complex(rows: Any) -> None:
@@ -55,19 +65,81 @@ def rank_of_pairs(rank: Any, psd: bool) -> int | None:
     return None if auto else int(rank)
 
 
-def warn_of_count(n: int, rank: int, unknowns: int) -> None:
-    """Say how many measurements there are, and how many a matrix of some rank needs."""
-    if n >= unknowns:
-        text = (
-            "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
-            "unknowns, and the search did not converge. Add measurements, or lower {rank}."
+@dataclass(frozen=True)
+class Recovery:
+    """Whether measurements determine the matrix that was found, and what to say if they do not."""
+
+    n: int  # measurements
+    rank: int
+    sizes: tuple[int, int] | None  # of a and b; None for a symmetric matrix of `d` rows
+    d: int
+    left: float  # what M leaves of the variance of y; nan where outliers are
+    exact: bool  # whether that is only rounding
+
+    def unknowns(self, rank: int) -> int:
+        """Return how many numbers a matrix of some rank has."""
+        if self.sizes is None:
+            return rank * self.d - rank * (rank - 1) // 2
+        return rank * (sum(self.sizes) - rank)
+
+    def is_determined(self, converged: bool = True) -> bool:
+        """Tell whether the measurements determine the matrix, and warn where they do not."""
+        n, k, unknowns = self.n, self.rank, self.unknowns(self.rank)
+        higher = self.unknowns(k + 1)
+        if n < unknowns:
+            text = (
+                "{n} measurements do not determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns. Add measurements, about two for each unknown, or lower {rank}."
+            )
+        elif not converged:
+            text = (
+                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns, and the search did not converge. Add measurements, or lower {rank}."
+            )
+        elif not self.exact and n < FEW * unknowns:
+            text = (
+                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns and does not explain them exactly. Add measurements, or lower {rank}."
+            )
+        elif self.left > NOTABLE and n < ENOUGH * higher:
+            text = (
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained, and "
+                "{n} measurements are too few to tell noise from a matrix of higher rank: one of "
+                "rank {next} has {higher} unknowns. Add measurements, about two for each unknown."
+            )
+        else:
+            if self.left > POOR:
+                self._warn_of_rest()
+            return True
+        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank")}
+        warn(Message(text, left=share_of(self.left), next=k + 1, higher=higher, **values))
+        return False
+
+    def _warn_of_rest(self) -> None:
+        form = "aᵀMa" if self.sizes is None else "aᵀMb"
+        warn(
+            Message(
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained. That "
+                "is noise, a rank that is too low, outliers ({huber}), or a part of y that {form} "
+                "has no place for, such as an offset: SecondOrderRegressor fits that too.",
+                k=self.rank,
+                left=share_of(self.left),
+                huber=Option("loss", "huber"),
+                form=form,
+            )
         )
-    else:
-        text = (
-            "{n} measurements do not determine a matrix of rank {k}, which has {unknowns} "
-            "unknowns. Add measurements, about two for each unknown, or lower {rank}."
-        )
-    warn(Message(text, n=n, k=rank, unknowns=unknowns, rank=Option("rank")))
+
+
+def share_of(left: float) -> str:
+    """Return a share of the variance in words."""
+    return f"{left:.0%}" if left < 1 else "all"
+
+
+def unexplained(y: np.ndarray, loss: float, weight: np.ndarray | None) -> float:
+    """Return the mean square of the residuals over the variance of y."""
+    y = np.asarray(y, dtype=np.float64)
+    variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
+    return float(loss / variance) if variance > 0 else float(loss > 0)
 
 
 def warn_of_diagonal(A: Any, rank: int) -> None:
@@ -88,3 +160,15 @@ def warn_of_diagonal(A: Any, rank: int) -> None:
                 rank=Option("rank"),
             )
         )
+
+
+@contextmanager
+def in_words_for_measurements() -> Iterator[None]:
+    """Leave out warnings that `Recovery` gives in words for measurements, or that mislead here.
+
+    A quadratic form of normal vectors has extreme values by nature.
+    """
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        filterwarnings("ignore", message="A handful of rows have extreme targets")
+        yield

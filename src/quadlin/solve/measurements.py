@@ -14,6 +14,7 @@ MOST_WHITENED = 2000  # columns of which a d×d matrix is formed
 BLOCK_ELEMENTS = 1 << 20
 POWER_STEPS = 20
 PROBES = 10  # random signs that estimate the sizes of columns
+LOOSE = 1e-3  # of a product: more than rounding of float32 explains
 LEAST_COLUMN = 1e-2  # of the mean: columns that are smaller may be hardly measured
 
 
@@ -70,7 +71,13 @@ class Measurements:
 def adjoint(A: Any, u: np.ndarray) -> np.ndarray:
     """Return Aᴴu without a conjugated copy of A."""
     if isinstance(A, LinearOperator):
-        return np.asarray(A.rmatvec(u))
+        try:
+            return np.asarray(A.rmatvec(u))
+        except NotImplementedError as error:
+            raise ValueError(
+                "The operator A needs both products: matvec, A @ z, and rmatvec, its conjugate "
+                "transpose, Aᴴ @ u."
+            ) from error
     return np.asarray(A.T @ u.conj()).conj()
 
 
@@ -108,12 +115,25 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
     diagonal = np.zeros(plain.width)
     for _ in range(PROBES):
         signs = rng.choice([-1.0, 1.0], size=plain.width).astype(plain.dtype)
-        diagonal += (signs * gram(plain, signs)).real / PROBES
+        forward = plain.forward(signs)
+        back = plain.adjoint(weight * forward)
+        _check_adjoint(float(np.sum(weight * abs(forward) ** 2)), np.vdot(signs, back))
+        diagonal += (signs * back).real / PROBES
     mean = float(np.mean(diagonal))
     if not mean > 0:
         return plain
     level = replace(plain, B=1 / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)))
     return replace(level, B=level.B / np.sqrt(_norm(lambda v: gram(level, v), level.random(rng))))
+
+
+def _check_adjoint(size: float, product: complex) -> None:
+    """Refuse products that do not belong together: v·Aᴴ(ΩAv) is the size of √Ω·Av squared."""
+    if not abs(product - size) <= LOOSE * size:
+        raise ValueError(
+            "The operator's rmatvec is not the conjugate transpose of its matvec: v·Aᴴ(A v) is "
+            f"{product:.4g} for some v, and the square of the size of A v {size:.4g}. Conjugate, "
+            "transpose, and divide by the same number in both."
+        )
 
 
 def _norm(apply: Callable[[np.ndarray], np.ndarray], v: np.ndarray) -> float:
