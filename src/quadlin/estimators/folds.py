@@ -88,7 +88,7 @@ def _projected(X: Any, q: np.ndarray) -> np.ndarray:
 
 def neighbours_are_alike(rows: Rows, y: Array, units: Units) -> bool:
     """Tell whether rows that follow each other resemble each other more than others do."""
-    n, d = len(y), units.scale.shape[0]
+    n, d = y.shape[0], units.scale.shape[0]
     if n < FEWEST:
         return False
     like = {"dtype": units.scale.dtype, "device": units.scale.device}
