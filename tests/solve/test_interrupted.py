@@ -75,3 +75,18 @@ def test_ridge_regression_so_far_is_that_of_its_penalty():
     np.testing.assert_allclose(solution.model.w, oracle.coef_, rtol=1e-6)
     assert solution.status is Status.interrupted
     assert noise == pytest.approx(np.std(t - oracle.predict(Z)), rel=0.2)  # by degrees of freedom
+
+
+def test_an_interrupt_while_standard_errors_are_computed_says_so(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quadlin.estimators.fitting.law_of", interrupted)
+    X, y = rows(200)
+    model = SecondOrderRegressor(1, alpha=0.1, uncertainty=True, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.status_ is Status.interrupted
+    assert np.isfinite(model.predict(X)).all()
+    with pytest.raises(AttributeError, match="interrupted before its standard errors"):
+        _ = model.coef_std_
