@@ -251,4 +251,4 @@ class RankSearch(RankClimb, Ends):
             white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         evidence = {c.rank: c.evidence for c in search.candidates()}
-        return Choice(options, solution, white, sqrt(best.noise), evidence)
+        return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)

@@ -12,7 +12,7 @@ import numpy as np
 
 from quadlin.solve.candidates import Candidates
 from quadlin.solve.evidence import RowKernel
-from quadlin.solve.leave_one_out import LIKELY, surely_less
+from quadlin.solve.leave_one_out import LIKELY, mostly_less, surely_less
 from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import NO_NOISE
 
@@ -56,10 +56,12 @@ class Ends(Candidates):
         """Return ridge regression, or the mean where a few rows carry all that it predicts.
 
         Such a line says nothing about other rows, and may lead far astray where they are extreme.
+        A line that all but a few rows ask for is kept: where they are extreme, it is held.
         """
         mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
         squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
-        return ridge if surely_less(squares, others, LIKELY) else mean
+        sure = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
+        return ridge if sure else mean
 
     def given(self, k: int) -> Candidate | None:
         """Return a rank that is given, with the penalties that it would be chosen with."""

@@ -33,6 +33,8 @@ from quadlin.solve.tangent_gram import Basis, TangentGram, chunk_parts, columns,
 from quadlin.solve.types import Options
 
 LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
+MOST = 0.99  # of the rows, beyond which none counts for more
+BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
 LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
 SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
@@ -175,6 +177,17 @@ def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEAR
     """
     saved = others - squares
     return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
+
+
+def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
+    """Tell whether all rows but a few say beyond doubt that a model predicts them better.
+
+    What the most extreme rows save or lose counts as much as it does in others.
+    """
+    saved = others - squares
+    most = float(np.quantile(np.abs(saved), MOST))
+    saved = np.clip(saved, -most, most)
+    return float(saved.sum()) > BEYOND_DOUBT * float(np.linalg.norm(saved))
 
 
 def left_out_error(

@@ -35,7 +35,6 @@ from quadlin.solve.types import Options
 
 STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
-MANY_PER_FEATURE = 10  # rows, of which a linear part needs no penalty
 ROUNDS = 3  # of pairs and what is fitted beside them
 
 
@@ -119,7 +118,7 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean:
             return None
-        joint = self._settled(*self._first(ridge), few=True)
+        joint = self._settled(self._search(ridge), ridge, few=True)
         self.shortlist = joint.search.shortlist
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -133,12 +132,6 @@ class Composer:
             return None
         self.refused = not (self._in_any_case(best) or self._preferred(best))
         return None if self.refused else best
-
-    def _first(self, ridge: Beside) -> tuple[PairSearch, Beside]:
-        """Return the first search; of many rows without a penalty chosen where pairs were noise."""
-        if self.choose_alpha and self.n_rows >= MANY_PER_FEATURE * self.d:
-            ridge = replace(ridge, alpha=(0.0, 0.0))
-        return self._search(ridge), ridge
 
     def _preferred(self, best: Composite) -> bool:
         """Tell whether pairs are better than what else is tried: a ridge, if nothing is left."""
