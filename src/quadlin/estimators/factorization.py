@@ -55,7 +55,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     -----
     Cost and memory as for :class:`SecondOrderRegressor`, with one exception. Rows in memory, or of
     a Source that takes up to 1 GB there (it is then read into memory), with at least two one-hot
-    fields, in which every other column is a function of the level of one of them (ratings by user
+    fields, in which every other column follows the level of one of them (ratings by user
     and item, with the age of the user and the genres of the item), are fitted by variational
     inference if ``alpha="auto"``: each level has a normal distribution, and the means and
     precisions of fields and the noise are learned. Products are taken between columns of different

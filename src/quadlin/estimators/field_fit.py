@@ -42,7 +42,7 @@ BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is
 
 NOT_FIELDS = Message(
     "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
-    "(columns of categories), in which every other column is a function of the level of one of "
+    "(columns of categories), in which every other column follows the level of one of "
     "them. Give only such columns, or leave {draws} out.",
     draws=Option("draws"),
 )
