@@ -205,7 +205,7 @@ def test_numbers_that_vary_from_row_to_row_keep_the_other_path():
     wide = sparse.hstack([X[:500, :], rng.standard_normal((500, 1))], format="csr")
     model = FactorizationMachineRegressor(2, random_state=0).fit(wide, Y[:500])
     assert model.fitted_.draws is None
-    with pytest.raises(ValueError, match="every other column is a function of the level"):
+    with pytest.raises(ValueError, match="every other column follows the level"):
         FactorizationMachineRegressor(2, draws=10).fit(wide, Y[:500])
 
 
