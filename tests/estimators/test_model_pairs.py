@@ -405,7 +405,7 @@ def test_a_factorization_machine_has_pairs_but_no_squares():
     assert asked.pairs_ is not None
 
 
-def test_cross_validation_takes_no_pairs():
+def test_cross_validation_has_no_pairs_unless_they_are_asked_for():
     X, y = few_pairs(80)
     assert SecondOrderRegressorCV(ranks=[0], alphas=[1.0]).fit(X, y).pairs_ is None
 

@@ -11,8 +11,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.automatic import RankSearch, Rival
-from quadlin.solve.ends import AGAINST, CONSTANT, MANY_ROWS, SHRINK
 from quadlin.solve.leave_one_out import CLEARLY
+from quadlin.solve.linear_choice import AGAINST, CONSTANT, MANY_ROWS, SHRINK
 from quadlin.solve.tangent_gram import MARGIN
 from quadlin.solve.types import Options
 
@@ -249,7 +249,7 @@ def test_a_few_features_are_walked_once_for_all_ranks_and_once_for_each_row_left
     few.climb(4, 7)
     few.candidate(8)
     assert few.rows.walks == walks + 1
-    end = few.better_end(*few.ends)
+    end = few.better_linear(*few.linear_candidates)
     assert few.rows.walks == walks + 3  # for ridge regression and for all products, at all sizes
     few.left_out_squares(end)
     assert few.rows.walks == walks + 3
@@ -257,7 +257,7 @@ def test_a_few_features_are_walked_once_for_all_ranks_and_once_for_each_row_left
 
 def test_rows_are_not_left_out_for_products_that_a_rank_is_far_ahead_of():
     told = search({0: 0.0, 1: 120.0, D: 0.0}, {0: 1.0, 1: 0.7, D: 0.8})
-    told.better_end = None  # would be an error
+    told.better_linear = None  # would be an error
     assert told.decided().rank == 1
     told = search({0: 0.0, 1: 120.0, D: 0.0}, {0: 1.0, 1: 1.1, D: 0.8})  # not better than a ridge
     assert told.decided().rank == D

@@ -19,11 +19,11 @@ from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.driver import follow
-from quadlin.solve.ends import MANY_ROWS, Ends
 from quadlin.solve.exact import EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.leave_one_out import CLEARLY, surely_less
+from quadlin.solve.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.rank_climb import RankClimb
 from quadlin.solve.sample import sample_of
@@ -120,7 +120,7 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-class RankSearch(RankClimb, Ends):
+class RankSearch(RankClimb, LinearChoice):
     """The way to the candidate of largest evidence."""
 
     def sampled(self, k: int) -> "RankSearch":
@@ -171,14 +171,14 @@ class RankSearch(RankClimb, Ends):
         if min(c.noise for c in self.candidates()) <= NO_NOISE:
             return self.by_merit()[0]
         low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
-        end: Candidate | None = None
+        linear: Candidate | None = None
         for c in low:
             if self.many_rows(c) or self.ahead_of_products(c):
                 return c
-            end = end or self.better_end(*self.ends)
-            if self.agree(c, end):
+            linear = linear or self.better_linear(*self.linear_candidates)
+            if self.agree(c, linear):
                 return c
-        return end or self.better_end(*self.ends)
+        return linear or self.better_linear(*self.linear_candidates)
 
     def ahead_of_products(self, candidate: Candidate) -> bool:
         """Tell whether a low rank is beyond doubt the better of it and all products.
@@ -211,9 +211,9 @@ class RankSearch(RankClimb, Ends):
             return False
         return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)
 
-    def agree(self, candidate: Candidate, end: Candidate) -> bool:
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Tell whether rows left out one at a time are predicted well enough for a low rank."""
-        return self.confirmed(self.left_out_squares(candidate), end)
+        return self.confirmed(self.left_out_squares(candidate), linear)
 
     def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
         """Tell whether rows left out agree to a structure, which has these errors.

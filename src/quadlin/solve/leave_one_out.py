@@ -42,9 +42,9 @@ SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding
 
 @dataclass(frozen=True)
 class LeftOut(Additive):
-    """Σω e² of rows that were left out one at a time, for each multiple of the ridge."""
+    """Σω e² of rows that were left out one at a time."""
 
-    squares: Array  # (f,)
+    squares: Array  # (1,)
 
 
 @dataclass(frozen=True)
@@ -98,24 +98,6 @@ def _squares(
     return weight * error**2
 
 
-def left_out_errors(
-    rows: Rows,
-    units: Units,
-    gram: TangentGram,
-    alpha: Alpha,
-    weight: float,
-    factors: Sequence[float] = (1.0,),
-) -> np.ndarray:
-    """Return the mean squared error of rows left out one at a time, for multiples of a penalty.
-
-    In units of the standardised target. `alpha` are the penalties of w and M. One pass and O(np²),
-    for several factors O(p³) for eigenvectors as well.
-    """
-    inverses = _inverses(units, gram, alpha, weight, factors)
-    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
-    return to_numpy(squares) / weight
-
-
 def left_out_squares(
     rows: Rows,
     units: Units,
@@ -126,7 +108,8 @@ def left_out_squares(
 ) -> np.ndarray:
     """Return ωe² of each row of positive weight when it is left out, for multiples of a penalty.
 
-    One pass, as for `left_out_errors`, and a number per row and factor.
+    `alpha` are the penalties of w and M; the target is standardised. One pass, O(np²) and a number
+    per row and factor; for several factors O(p³) for eigenvectors as well.
     """
     inverses = _inverses(units, gram, alpha, weight, factors)
     return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
@@ -193,8 +176,13 @@ def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
 def left_out_error(
     rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
 ) -> float:
-    """Return the mean squared error of rows left out one at a time: one pass, O(np²)."""
-    return float(left_out_errors(rows, units, gram, alpha, weight)[0])
+    """Return the mean squared error of rows left out one at a time: one pass, O(np²).
+
+    It is that of `left_out_squares`, without a number per row.
+    """
+    inverses = _inverses(units, gram, alpha, weight, (1.0,))
+    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
+    return float(squares[0]) / weight
 
 
 def left_out_squares_by_rows(

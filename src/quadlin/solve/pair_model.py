@@ -19,7 +19,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import FIRST_RANK, RankSearch, Rival
-from quadlin.solve.ends import MANY_ROWS
+from quadlin.solve.linear_choice import MANY_ROWS
 from quadlin.solve.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pair_composite import Beside, Composite, PairRequest
 from quadlin.solve.pair_evidence import evidence_beside

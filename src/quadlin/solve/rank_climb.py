@@ -107,11 +107,12 @@ class RankClimb(Candidates):
         return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
     @property
-    def ends(self) -> list[Candidate]:
+    def linear_candidates(self) -> list[Candidate]:
         """Return ridge regression and, where they were tried, all products."""
         return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
 
     @property
     def least(self) -> float:
         """Return the merit that a structure must have."""
-        return max(c.merit for c in self.ends) + CLEARLY * (len(self.ends) > 1 and self.plain)
+        linear = self.linear_candidates
+        return max(c.merit for c in linear) + CLEARLY * (len(linear) > 1 and self.plain)

@@ -25,10 +25,10 @@ CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties a
 CONSTANT = 1e9  # α₁/n that leaves the mean of the target
 
 
-class Ends(Candidates):
-    """The choice between ridge regression and all products."""
+class LinearChoice(Candidates):
+    """The choice between the mean, ridge regression and all products."""
 
-    def better_end(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
         if products is None:
             return ridge if self.many_rows(ridge) else self.or_mean(self.sized(ridge))
