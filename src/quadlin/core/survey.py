@@ -28,6 +28,11 @@ class Tally(Additive):
         counting = int(xp.sum(xp.astype(omega > 0, xp.int64)))
         return cls(n, counting, float(xp.sum(omega)), float(xp.sum(omega**2)))
 
+    @property
+    def effective(self) -> float:
+        """Return as how many rows of equal weight they count: (Σω)²/Σω²."""
+        return self.weight**2 / max(self.squared_weight, 1e-300)
+
 
 @dataclass(frozen=True)
 class Survey(Additive):

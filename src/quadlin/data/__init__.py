@@ -5,7 +5,7 @@ Gives the others `open_source` and `Source`, the encoder of text columns, and th
 out sums on threads or on a cluster.
 """
 
-from quadlin.data.dask_collections import is_dask
+from quadlin.data.columns import is_dask
 from quadlin.data.errors import SourceError
 from quadlin.data.opening import open_source
 from quadlin.data.source import Source

@@ -27,7 +27,7 @@ from quadlin.core.engine import (
 )
 from quadlin.core.messages import Message, Option
 from quadlin.data.dask_collections import DaskFeed
-from quadlin.data.device import OnDevice, OnGpu, on_gpu
+from quadlin.data.device import OnDevice, OnGpu
 from quadlin.data.device_kernels import offer_kernels
 from quadlin.data.source import Source
 
@@ -38,6 +38,11 @@ FAN_IN = 8  # sums that are added at a time on their way up
 
 class ChunkError(RuntimeError):
     """Rows that could not be summed: which ones, and why."""
+
+
+def on_gpu(source: RowSource) -> bool:
+    """Tell whether rows are tensors of torch on a GPU that it drives by CUDA."""
+    return isinstance(source, MemorySource) and getattr(source.X, "is_cuda", False) is True
 
 
 def engine_for(source: RowSource, engine: Any) -> Engine:

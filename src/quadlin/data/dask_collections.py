@@ -9,16 +9,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from quadlin.data.columns import is_dask
 from quadlin.data.digests import digest_of
 from quadlin.data.errors import SourceError, explained
 from quadlin.data.feeds import BaseFeed, Piece, spread
 from quadlin.data.names import NumberedNames
 from quadlin.data.readers import ArrayReader
-
-
-def is_dask(given: Any) -> bool:
-    """Tell whether something is a Dask array or frame, without importing Dask."""
-    return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
 
 
 def is_dask_frame(given: Any) -> bool:

@@ -262,12 +262,6 @@ class OnGpu(Serial):
         return Serial(source)
 
 
-def on_gpu(source: Any) -> bool:
-    """Tell whether rows are tensors of torch on a GPU that it drives by CUDA."""
-    X = getattr(source, "X", None)
-    return isinstance(source, MemorySource) and getattr(X, "is_cuda", False) is True
-
-
 def brought(value: Any) -> Any:
     """Return sums with all their tensors as numpy arrays."""
     return mapped(lambda leaf: leaf.cpu().numpy() if hasattr(leaf, "cpu") else leaf, value)

@@ -12,7 +12,8 @@ from scipy.sparse import issparse
 
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.array_feeds import open_array
-from quadlin.data.dask_collections import is_dask, is_dask_frame, open_dask_array, open_dask_frame
+from quadlin.data.columns import is_dask
+from quadlin.data.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.errors import SourceError, explained
 from quadlin.data.feeds import Feed
 from quadlin.data.files import FORMATS, TITLES, find

@@ -6,7 +6,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.moments import Moments
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import Name
-from quadlin.estimators.fitted import Fitted
+from quadlin.estimators.fitted import Fitted, Learned
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport
 from quadlin.solve.types import Record, Status
@@ -147,6 +147,14 @@ class FittedAttributes:
     def fill_(self) -> dict[str, float] | None:
         """Return what stood for missing numbers, by column; None where nothing was filled."""
         return self._fitted("fill_").columns.fill
+
+    def adopt(self, fitted: Learned) -> None:
+        """Become the estimator that has learned this: for `load` and cross-validation."""
+        for name in ("fitted_", "n_features_in_", "feature_names_in_"):
+            if name in vars(self):
+                delattr(self, name)
+        for name, value in fitted.attributes().items():
+            setattr(self, name, value)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in vars(self)

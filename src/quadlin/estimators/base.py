@@ -183,11 +183,17 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             findings = row_findings(rows, state, options, seed_of(self))
             numbers = fitted.columns.number_names
             codes = code_columns(rows, numbers, fitted.names, fitted.fields)
-        n_rows, effective = fitted.stream.n_rows, fitted.stream.effective_rows
+        n_rows, effective = fitted.stream.n_rows, fitted.stream.tally.effective
         columns = (fitted.names, fitted.fields)
         how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
         text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
         return Message.joined([text, *map(code_advice, codes)], "\n")
+
+    def _opened(
+        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+    ) -> tuple[MemorySource | Source, Columns]:
+        """Return rows that were checked, and their columns."""
+        return opened(self, X, y, weight, columns, least)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

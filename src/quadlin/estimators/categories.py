@@ -56,9 +56,9 @@ def declared_columns(given: Any, X: Any) -> list[Any] | None:
 
 def separators_in(given: Any, X: Any) -> dict[Any, str]:
     """Return the names of the columns whose cells list several labels, with their separators."""
-    separators = separators_of(given)
-    if not separators:
+    if given is None:
         return {}
+    separators = separators_of(given)
     names, named = _column_names(X, "multi_hot")
     positions = _positions(list(separators), names, named, "multi_hot")
     return {names[j]: sep for j, sep in zip(positions, separators.values(), strict=True)}

@@ -136,7 +136,8 @@ def fit(
             return on_step(lambda: fitted(state, options).attributes())
 
     outcome = outcome_of(task, rows, surveyed, warm, hook)
-    state, options, weighted = outcome.kept(MOST_KEPT), outcome.options, outcome.rows
+    options, weighted = outcome.options, outcome.rows
+    state = outcome.state if task.pairs is None else outcome.kept(MOST_KEPT)
     result = fitted(with_row_count(state, surveyed.tally, options), options)
     result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:

@@ -127,7 +127,8 @@ def check_options(estimator: Any) -> None:
         "missing": ("error", "mean"),
     }
     check_categories(estimator.categorical_features)
-    separators_of(estimator.multi_hot)
+    if estimator.multi_hot is not None:
+        separators_of(estimator.multi_hot)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(

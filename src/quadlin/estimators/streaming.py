@@ -1,5 +1,6 @@
 """Learning from rows that are seen once."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,8 +15,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.fields import given_fields
-from quadlin.estimators.columns import Columns, check_weights, opened, warn_unseen
-from quadlin.estimators.fitted import Fitted, Learned, at_home
+from quadlin.estimators.columns import Columns, check_weights, warn_unseen
+from quadlin.estimators.fitted import Fitted, at_home
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.predicting import Predicting
 from quadlin.estimators.tasks import (
@@ -49,6 +50,7 @@ class Streaming(Predicting):
     fields: Any
     loss: Any
     pairs: Any
+    _opened: Callable[..., tuple[MemorySource | Source, Columns]]  # checked rows, their columns
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
     @unflagged
@@ -90,20 +92,6 @@ class Streaming(Predicting):
         previous = None if fitted is None else fitted.columns
         source, columns = self._opened(X, y, sample_weight, previous)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
-
-    def adopt(self, fitted: Learned) -> None:
-        """Become the estimator that has learned this: for `load` and cross-validation."""
-        for name in ("fitted_", "n_features_in_", "feature_names_in_"):
-            if name in vars(self):
-                delattr(self, name)
-        for name, value in fitted.attributes().items():
-            setattr(self, name, value)
-
-    def _opened(
-        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
-    ) -> tuple[MemorySource | Source, Columns]:
-        """Return rows that were checked, and their columns."""
-        return opened(self, X, y, weight, columns, least)
 
     def _learn(
         self,

@@ -21,7 +21,6 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.restarts import products_pay
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem, Solution, Status
@@ -81,17 +80,15 @@ def fit_from_few(
     seed: int,
     on_step: OnStep = None,
 ) -> tuple[Solution, Whitener] | None:
-    """Fit samples of growing size and then all rows; None where a sample is of no help.
+    """Fit a rank 0 < k < d to samples of growing size, then to all rows; None if these are few.
 
     `on_step` sees the steps on samples as well, with the sample's own losses.
 
     Passes: two and 80 walks over three rows per parameter without noise; 8 and 25 with it.
     Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
-    d, rank, n = int(units.scale.shape[0]), options.rank, effective_rows(tally)
-    if not options.polish or not 0 < rank < d or products_pay(n, d) or units.target.power == 0:
-        return None
-    dof = degrees_of_freedom(d, rank, **options.parts)
+    d, n = int(units.scale.shape[0]), tally.effective
+    dof = degrees_of_freedom(d, options.rank, **options.parts)
     sizes = sample_sizes(n, d, dof, *rows.engine.sample_entries)
     if not sizes:
         return None
@@ -120,11 +117,6 @@ def final_error(options: Options, error: float) -> float:
     `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
     """
     return min(ERROR, PER_TOL * options.tol) * error
-
-
-def effective_rows(tally: Tally) -> float:
-    """Return as how many rows of equal weight rows count: (Σω)²/Σω²."""
-    return tally.weight**2 / max(tally.squared_weight, 1e-300)
 
 
 def _fit_sample(

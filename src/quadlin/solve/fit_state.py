@@ -20,6 +20,7 @@ from quadlin.solve.pair_part import Parts
 from quadlin.solve.pair_running import PairNotes, RunningPairs
 from quadlin.solve.penalised import fit_penalised
 from quadlin.solve.polish import fit_rows
+from quadlin.solve.restarts import products_pay
 from quadlin.solve.types import NO_NOISE, Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 
@@ -121,14 +122,16 @@ def fit_table(
         return fit_state(solution, surveyed, options, make_units, white)
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
-    if start is None:
-        fitted = fit_penalised(rows, units, options, surveyed.tally, seed, hook)
+    d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
+    low = options.polish and 0 < options.rank < d and units.target.power > 0
+    if start is None and low and min(options.alpha) > 0:
+        fitted = fit_penalised(rows, units, options, tally, seed, hook)
         if fitted is None:
-            fitted = fit_by_columns(rows, units, options, surveyed.tally, seed, hook)
-        if fitted is None:
-            fitted = fit_from_few(rows, units, options, make_units, surveyed.tally, seed, hook)
-        if fitted is not None:
-            return state(*fitted)
+            fitted = fit_by_columns(rows, units, options, tally, seed, hook)
+    if start is None and low and fitted is None and not products_pay(tally.effective, d):
+        fitted = fit_from_few(rows, units, options, make_units, tally, seed, hook)
+    if fitted is not None:
+        return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook))
 
@@ -168,7 +171,7 @@ def fit_state(
 ) -> FitState:
     """Return the state that a solution leaves, its levels told apart where they are ambiguous."""
     units, model = solution.units, solution.model
-    if options.levels_are_ambiguous:
+    if len(make_units.fields) and options.levels_are_ambiguous:
         model = settled(model, units, make_units.fields)
     white = open_to(units.scale == 0, white)
     moments = (surveyed.features, surveyed.target)

@@ -6,13 +6,11 @@ from math import isfinite
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.model import Model, constant_model, tied
 from quadlin.core.sums import Sums
-from quadlin.core.units import Units
 from quadlin.solve import moment_estimates as mes
 from quadlin.solve import step_length
 from quadlin.solve.driver import Iterate, Method
-from quadlin.solve.types import Problem, Status
+from quadlin.solve.types import Problem, Status, smallest_loss
 
-EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
 DIVERGED = 100.0  # a loss this many times that of the constant model is lost
 RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
 
@@ -49,12 +47,6 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
             yield Iterate(state.model, state.loss, state.done)
         if state.done is not None:
             return state.done
-
-
-def smallest_loss(units: Units) -> float:
-    """Return the loss below which there is nothing but rounding to gain."""
-    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
-    return max(EXACT, 64 * eps**2)
 
 
 def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> State:

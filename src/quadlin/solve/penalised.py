@@ -114,14 +114,13 @@ def fit_penalised(
     seed: int,
     on_step: OnStep = None,
 ) -> tuple[Solution, Whitener] | None:
-    """Fit a low rank with penalties by matrices; None where these do not fit.
+    """Fit a rank 0 < k < d with penalties by matrices; None where these do not fit.
 
     Time: one n×n system, n ≤ 3,000, and some 5 to 15 steps of O(n·p²), p = (k + 1)d. Passes: two
     and those of the whitener. Memory: three matrices n×n.
     """
-    d, rank = int(units.scale.shape[0]), options.rank
-    low = 0 < rank < d and min(options.alpha) > 0 and options.polish and units.target.power > 0
-    if not low or not by_matrices(rows, units, options, tally.counting):
+    d = int(units.scale.shape[0])
+    if not by_matrices(rows, units, options, tally.counting):
         return None
     if d <= FEW and not products_pay(tally.counting, d):
         return None
@@ -129,7 +128,7 @@ def fit_penalised(
     ridge = options.alpha[0] / tally.weight
     white = whitener(rows, units, options.whiten, ridge, problem.rng)
     penalised = Penalised(rows, units, options, tally.counting, tally.weight, seed)
-    start = penalised.model(rank, options.alpha)
+    start = penalised.model(options.rank, options.alpha)
     solution = follow(problem, descended(problem, white, start), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white
 

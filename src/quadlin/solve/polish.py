@@ -17,10 +17,10 @@ from quadlin.solve import moment_estimates as mes
 from quadlin.solve import step_length
 from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton, Point, precise
-from quadlin.solve.moment_sequence import moment_sequence, smallest_loss
+from quadlin.solve.moment_sequence import moment_sequence
 from quadlin.solve.restarts import FEW, best_start
 from quadlin.solve.tangent import mean_of_quadratic
-from quadlin.solve.types import Options, Problem, Solution, Status
+from quadlin.solve.types import Options, Problem, Solution, Status, smallest_loss
 from quadlin.solve.whitening import Full, Identity, Whitener, sharpened, whitener
 
 OnStep = Callable[[Solution], bool] | None

@@ -11,12 +11,11 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.exact import Alpha
-from quadlin.solve.moment_sequence import smallest_loss
 from quadlin.solve.path import Path, squared_errors
 from quadlin.solve.row_hash import row_hash
 from quadlin.solve.sample import row_content
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options
+from quadlin.solve.types import Options, smallest_loss
 
 HELD_OUT = 0.2  # of the rows, for `choose_rank`
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out

@@ -14,6 +14,7 @@ from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve import step_length
 
+EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
 NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
 
@@ -125,6 +126,12 @@ def loss_unit(loss: str, units: Units) -> float:
     That is the mean squared error in the user's units, or half the deviance: log-loss, of labels.
     """
     return units.target.scale**2 if loss == "squared" else 0.5
+
+
+def smallest_loss(units: Units) -> float:
+    """Return the loss below which there is nothing but rounding to gain."""
+    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
+    return max(EXACT, 64 * eps**2)
 
 
 def usual_curvature(loss: str, units: Units) -> float:

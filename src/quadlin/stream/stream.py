@@ -146,12 +146,6 @@ class Stream(Beginning):
         return self.tally.counting
 
     @property
-    def effective_rows(self) -> float:
-        """Return (Σω)²/Σω², the number of equally weighted rows that say as much."""
-        squared = self.tally.squared_weight
-        return self.tally.weight**2 / squared if squared else 0.0
-
-    @property
     def current(self) -> FitState:
         """Return the state now, the incomplete batch included."""
         if self._current is None:
