@@ -113,8 +113,8 @@ def problem_of(n=300, d=40, alpha=(2.0, 2.0), dtype=np.float64, weights=True):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_model_by_columns_has_the_objective_of_a_pass(dtype):
     problem, _ = problem_of(dtype=dtype)
-    start, signs = column_descent.start_of(problem, Identity())
-    columns = column_descent.ColumnFit.of(problem, start, signs)
+    columns = column_descent.ColumnFit.of(problem)
+    column_descent.begin(problem, columns)
     columns.table.evaluate()
     reached = [columns.table.sweep() for _ in range(3)][-1] / columns.weight
     by_pass = GaussNewton(problem, Identity()).point_of(columns.model()).objective
@@ -123,8 +123,8 @@ def test_a_model_by_columns_has_the_objective_of_a_pass(dtype):
 
 def test_the_end_of_the_sweeps_is_an_optimum_of_gauss_newton():
     problem, _ = problem_of()
-    start, signs = column_descent.start_of(problem, Identity())
-    columns = column_descent.ColumnFit.of(problem, start, signs)
+    columns = column_descent.ColumnFit.of(problem)
+    column_descent.begin(problem, columns)
     ends = list(column_descent.descent(problem, columns, 1e-9))
     task = GaussNewton(problem, Identity())
     point = task.point_of(ends[-1].model)
@@ -133,6 +133,20 @@ def test_the_end_of_the_sweeps_is_an_optimum_of_gauss_newton():
     assert promised < 1e-5 * point.objective
     losses = [end.objective for end in ends]
     assert losses == sorted(losses, reverse=True)
+
+
+def test_a_fit_begins_below_ridge_regression_alone():
+    problem, _ = problem_of()
+    columns = column_descent.ColumnFit.of(problem)
+    column_descent.begin(problem, columns)
+    columns.table.evaluate()
+    start = columns.table.objective()
+    X, y, weight = columns.X.toarray(), columns.y, columns.weights
+    centred = X - np.average(X, axis=0, weights=weight)
+    gram = centred.T @ (weight[:, None] * centred) + 2.0 * np.diag(columns.table.penalty)
+    w = np.linalg.lstsq(gram, centred.T @ (weight * y), rcond=None)[0]
+    rest = y - np.average(y, weights=weight) - centred @ w
+    assert start < weight @ rest**2 + 2.0 * columns.table.penalty @ w**2
 
 
 def wide_table(n=1500, levels=300, fields=8, seed=0):
@@ -153,13 +167,13 @@ def test_wide_sparse_rows_take_few_passes_and_end_near_the_optimum():
     machine = FactorizationMachineRegressor(4, alpha=30.0, pairs=None, random_state=0)
     machine.fit(X, y)
     assert machine.status_ is Status.converged
-    assert machine.history_[-1].passes <= 100
+    assert machine.history_[-1].passes <= 60
     tight = FactorizationMachineRegressor(4, alpha=30.0, pairs=None, tol=1e-8, max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tight.set_params(random_state=0).fit(X, y)
-    # By default a gain of 0.4% is not worth a sweep, and estimated by the sweeps before.
-    assert machine.history_[-1].loss < 1.02 * tight.history_[-1].loss
+    # By default a gain of 0.5% is not worth a sweep, and estimated by the sweeps before.
+    assert machine.history_[-1].loss < 1.015 * tight.history_[-1].loss
 
 
 def test_weights_count_as_repetitions_of_wide_sparse_rows():

@@ -69,9 +69,9 @@ class ColumnTable:
     @property
     def levels(self) -> np.ndarray:
         """Return ℓ (d,), the slope of each column at the means of the others."""
-        V, mean = self.V, self.mean
-        s = self.signs[: self.k]
-        return np.asarray(self.linear + 2 * (V @ (s * (mean @ V)) - mean * (V**2 @ s)))
+        V, s, dtype = self.factors, self.signs, self.factors.dtype
+        beside = V @ (s * (self.mean @ V)).astype(dtype) - self.mean * (V**2 @ s.astype(dtype))
+        return np.asarray(self.linear + 2 * beside)
 
     def evaluate(self) -> None:
         """Write what the rows have of the model: its products and errors."""
@@ -92,10 +92,18 @@ class ColumnTable:
     def objective(self) -> float:
         """Return the objective."""
         error, weight = self._errors()
+        ridge = self.alpha[0] * float(self.penalty @ self.levels**2)
+        return float(weight @ error**2) + ridge + self.ridge_of_products()
+
+    def ridge_of_products(self) -> float:
+        """Return 2α₂ tr(sAsA)."""
         A = self._gram()[: self.k, : self.k] * self.signs[: self.k]
-        first, second = self.alpha
-        ridges = first * float(self.penalty @ self.levels**2) + 2 * second * float(np.sum(A * A.T))
-        return float(weight @ error**2) + ridges
+        return 2 * self.alpha[1] * float(np.sum(A * A.T))
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Return f − y (n,), as of the last evaluation or sweep, of rows without weight too."""
+        return self._errors()[0]
 
     def _errors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the errors and weights of all rows."""

@@ -72,7 +72,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
 
     With ``rank`` and ``alpha`` given, sparse rows in memory with more than 2,000 columns and fewer
     rows than parameters are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each, on
-    a copy of the rows by columns. Some 20 to 60 of them come to within 1 to 2% of the optimum.
+    a copy of the rows by columns. Some 10 to 30 of them come to within 1% of the optimum.
 
     Examples
     --------

@@ -11,28 +11,30 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 import numpy as np
-from scipy.sparse import csc_array, issparse, vstack
+from scipy.sparse import csc_array, csr_array, issparse, vstack
 
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.compiled_columns import MOST_WIDTH, ColumnTable
 from quadlin.core.library import takes
-from quadlin.core.model import Model, constant_model
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.survey import Tally
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.column_ridge import ridges
 from quadlin.solve.driver import Iterate, Method, follow
 from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.polish import OnStep, leading_directions
 from quadlin.solve.types import Options, Problem, Solution, Status
-from quadlin.solve.whitening import FULL_LIMIT, Identity, Whitener
+from quadlin.solve.whitening import FULL_LIMIT, Identity, LowRank, Whitener
 
-START = 0.3  # standard deviations of x'V at the start, of a standardised target
-BLOCKS = 2  # products with the moment matrix that the directions and signs of the start come from
-PLAIN_SWEEPS, MOMENTUM = 3, 0.5  # before the model goes on by itself, and how far
+RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # of the linear model that a fit begins with
+BLOCKS = 3  # products with the moment matrix that the directions and signs of the start come from
+WEAKEST = 0.1  # of the largest component at the start: those without factors would never get any
+PLAIN_SWEEPS, MOMENTUM = 3, 0.6  # before the model goes on by itself, and how far
 SWEEPS = 4  # that count as one of the `max_iter` steps, as those of a posterior do
-REMAINDER, PER_TOL = 0.004, 1e4  # of the objective, and in units of `tol`: not worth a sweep
+REMAINDER, PER_TOL = 0.005, 1e4  # of the objective, and in units of `tol`: not worth a sweep
 LOST = 1e-4  # of a prediction, by means far from zero
 ROWS_PER_PARAMETER = 1  # with more of them passes need fewer walks
 
@@ -55,57 +57,124 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
 
 @dataclass(frozen=True)
 class ColumnFit:
-    """The table of the sweeps, and what its model is in standardised units."""
+    """The rows by columns with a model of them, and what it is in standardised units."""
 
     table: ColumnTable
+    X: csr_array
+    y: np.ndarray  # (n,), standardised
+    weights: np.ndarray | None  # (n,)
     units: Units
-    weight: float  # of all rows
 
     @classmethod
-    def of(cls, problem: Problem, start: np.ndarray, signs: np.ndarray) -> "ColumnFit":
-        """Collect the rows, one walk, with factors V at the start."""
-        rows, units = problem.rows, problem.units
+    def of(cls, problem: Problem) -> "ColumnFit":
+        """Collect the rows: one walk."""
+        rows, units, options = problem.rows, problem.units, problem.options
         chunks: list[Chunk] = rows.collect(_as_it_is)
         X = chunks[0].X if len(chunks) == 1 else vstack([c.X for c in chunks], "csr")
         y = np.concatenate([standardised_target(c, units) for c in chunks])
         weighted = chunks[0].weight is not None
         weight = np.concatenate([np.asarray(c.weight) for c in chunks]) if weighted else None
-        total = float(X.shape[0] if weight is None else weight.sum())
         scale = units.scale.astype(np.float64)
         varies = scale > 0
         inverse = 1 / np.where(varies, scale, 1.0)
         penalty = np.where(varies, (units.penalty_scale * inverse) ** 2, 0.0)
+        signs = np.ones(max(options.rank, 1))
         table = ColumnTable(
-            csc_array(X), y, weight, units.nu * inverse, penalty, signs, problem.options.alpha
+            csc_array(X), y, weight, units.nu * inverse, penalty, signs, options.alpha
         )
-        table.V[:] = np.where(varies[:, None], start, 0.0)
-        return cls(table, units, total)
+        return cls(table, csr_array(X), y, weight, units)
+
+    @property
+    def weight(self) -> float:
+        """Return that of all rows."""
+        return float(len(self.y) if self.weights is None else self.weights.sum())
+
+    def shares(self) -> np.ndarray:
+        """Return the share of the rows, by weight, that have an entry of each column (d,)."""
+        X, each = self.X, None
+        if self.weights is not None:
+            each = np.repeat(self.weights, np.diff(X.indptr))
+        return np.bincount(X.indices, each, X.shape[1]) / self.weight
+
+    def begin(self, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
+        """Start with the slopes w at the means, and with V as long as it should be: one walk.
+
+        Along a line M = t V diag(s) Vᵀ the objective is a parabola.
+        """
+        table, k = self.table, self.table.k
+        table.signs[:k], table.V[:], table.linear[:] = signs, V, 0.0
+        table.linear[:] = -table.levels
+        table.evaluate()
+        weight = np.ones(len(self.y)) if self.weights is None else self.weights
+        products = table.errors + self.y
+        products -= np.average(products, weights=weight)
+        rest = self.y - self.X @ w.astype(self.X.dtype)
+        rest -= np.average(rest, weights=weight)
+        along, size = weight @ (products * rest), weight @ products**2 + table.ridge_of_products()
+        length = max(float(along), 0.0) / size if size > 0 else 0.0
+        table.linear[:] = w + length * table.linear
+        table.V[:] *= sqrt(length)
 
     def model(self) -> Model:
         """Return the model as it is now; its U is not orthonormal."""
         table, units, s = self.table, self.units, self.table.signs[: self.table.k]
-        scale = units.scale.astype(np.float64)
-        inverse = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
         V, mean = table.V, table.mean
         centre = float(s @ (mean @ V) ** 2 - mean**2 @ (V**2 @ s))
         c = table.intercept + float(mean @ table.linear) + centre
         dtype = units.scale.dtype
-        U = (inverse[:, None] * V).astype(dtype)
-        return Model(U, s.astype(dtype), (inverse * table.levels).astype(dtype), c, units.free)
+        U = (self.inverse[:, None] * V).astype(dtype)
+        w = (self.inverse * table.levels).astype(dtype)
+        return Model(U, s.astype(dtype), w, c, units.free)
+
+    def linear_model(self, w: np.ndarray) -> Model:
+        """Return the model with these slopes and no products."""
+        units, d = self.units, len(w)
+        dtype = units.scale.dtype
+        U, s = np.zeros((d, 1), dtype), np.zeros(1, dtype)
+        return Model(U, s, (self.inverse * w).astype(dtype), units.target.centre, units.free)
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """Return the standard deviations, and zero for constants (d,)."""
+        scale = self.units.scale.astype(np.float64)
+        return np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
 
 
 def _as_it_is(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def start_of(problem: Problem, white: Whitener) -> tuple[np.ndarray, np.ndarray]:
-    """Return factors in the rows' units, and the signs, of the target's leading directions."""
+def begin(problem: Problem, columns: ColumnFit) -> None:
+    """Start from ridge regression and the leading directions of what it leaves: some ten walks.
+
+    Directions are those of the moment matrix of columns that weigh by the root of the share of rows
+    that have them. Otherwise the leading ones would be those of a few rare columns, which their
+    penalty makes nothing of.
+    """
+    options, table, counter = problem.options, columns.table, problem.rows.counter
+    path = ridges(
+        columns.X, columns.y, columns.weights, table.penalty, options.alpha[:1], RIDGE_TOL,
+        RIDGE_WALKS,
+    )  # fmt: skip
+    counter.count += path.walks * problem.rows.share
+    V, signs = start_of(problem, columns, path.coef[0])
+    columns.begin(path.coef[0], V, np.ones_like(signs) if options.psd else signs)
+    counter.count += problem.rows.share
+
+
+def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return factors in the rows' units, and the signs, of the leading directions beside w."""
     units, options = problem.units, problem.options
-    task = GaussNewton(problem, white)
-    centre = constant_model(units, 1, units.target.centre)
-    U, s, _ = leading_directions(task, centre, options.rank, BLOCKS)
-    # z'u has a variance of |u|² for uncorrelated features.
-    return START * units.scale[:, None] * np.asarray(U), np.where(np.asarray(s) < 0, -1.0, 1.0)
+    weigh = np.sqrt(columns.shares()).astype(units.scale.dtype)
+    none = np.zeros((len(weigh), 0), weigh.dtype)
+    white = LowRank(weigh, none, none[0])
+    U, s, _ = leading_directions(
+        GaussNewton(problem, white), columns.linear_model(w), options.rank, BLOCKS
+    )
+    size = np.abs(np.asarray(s, np.float64))
+    size = np.sqrt(np.maximum(size, WEAKEST * size.max()))
+    V = units.scale[:, None] * np.asarray(white.apply(U)) * size
+    return V, np.where(np.asarray(s) < 0, -1.0, 1.0)
 
 
 def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
@@ -147,14 +216,15 @@ def fit_by_columns(
 ) -> tuple[Solution, Whitener] | None:
     """Fit wide sparse rows by sweeps over their columns; None where that is not the way.
 
-    Passes: three and about 30 sweeps of O(nnz·k² + d·k³), two of which count as three passes.
+    Passes: about 20 for the start, most of them with one column, and 10 to 30 sweeps of
+    O(nnz·k² + d·k³), each of which counts as two.
     Memory: a copy of the rows by columns, and (k + 8)(n + 2d) numbers.
     """
     if not goes_by_columns(rows, units, options, tally):
         return None
     problem = Problem(rows, units, options, np.random.default_rng(seed))
     white = Identity(1 / sqrt(1 + options.alpha[0] / tally.weight))
-    start, signs = start_of(problem, white)
-    columns = ColumnFit.of(problem, start, np.ones_like(signs) if options.psd else signs)
+    columns = ColumnFit.of(problem)
+    begin(problem, columns)
     remainder = max(options.tol, min(REMAINDER, PER_TOL * options.tol))
     return follow(problem, descent(problem, columns, remainder), on_step), white
