@@ -77,16 +77,18 @@ def test_holes_are_filled_with_the_mean_and_a_level(make):
     columns = {"a": [1.0, None, 3, 5], "s": ["x", "y", None, "x"], "y": [1.0, 2, 3, 4]}
     source = open_source(make(columns), target="y", missing="mean", chunk_rows=3)
     assert source.names == ("a", "s=missing", "s=x", "s=y")
-    assert source.fill == {"a": 3.0}
+    fill = source.fill["a"]
+    assert source.fill == {"a": pytest.approx(3.0, rel=1e-15)}
+    assert fill != 3.0  # a value of the column, which is not missing
     X = np.concatenate([chunk.X.toarray() for chunk in source])
-    assert X.tolist() == [[1, 0, 1, 0], [3, 0, 0, 1], [3, 1, 0, 0], [5, 0, 1, 0]]
+    assert X.tolist() == [[1, 0, 1, 0], [fill, 0, 0, 1], [3, 1, 0, 0], [5, 0, 1, 0]]
     new = open_source(
         make({"a": [None, 2.0], "s": ["x", None]}),
         missing="mean",
         encoder=source.encoder,
         fill=source.fill,
     )
-    assert next(iter(new)).X.toarray().tolist() == [[3, 0, 1, 0], [2, 1, 0, 0]]
+    assert next(iter(new)).X.toarray().tolist() == [[fill, 0, 1, 0], [2, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

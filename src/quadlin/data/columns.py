@@ -146,6 +146,26 @@ def filled_numbers(
     return numbers
 
 
+def fill_for(mean: float, varies: bool, dtype: Any) -> float:
+    """Return what fills a column: its mean, or a number next to it where the mean is a round one.
+
+    So a value that was filled can be told from one that happens to be the mean, such as 0 in a
+    balanced column of −1, 0 and 1. Where a column does not `vary`, nothing depends on it.
+
+    Examples
+    --------
+    >>> fill_for(3.14159265358979, True, np.float64), fill_for(3.0, False, np.float64)
+    (3.14159265358979, 3.0)
+    >>> fill_for(3.0, True, np.float64), fill_for(3.0, True, np.float32)
+    (3.0000000000000013, 3.0000007152557373)
+    """
+    kind, info = np.dtype(dtype).type, np.finfo(dtype)
+    is_round = mean.is_integer() or kind(f"{mean:.{info.precision - 2}g}") == mean
+    if not (varies and is_round and abs(mean) < info.max):
+        return mean
+    return float(kind(mean) + (3 * np.spacing(kind(abs(mean))) if mean else info.tiny))
+
+
 @dataclass(frozen=True)
 class ArrayTable:
     """The columns of an array, called x0, x1, …: text, or numbers, some declared as categories."""

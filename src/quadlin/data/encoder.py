@@ -15,6 +15,7 @@ from quadlin.data.columns import (
     ArrayTable,
     Values,
     array_table,
+    fill_for,
     filled_numbers,
     is_text,
     missing_in,
@@ -153,7 +154,7 @@ class TableEncoder:
         return part, np.concatenate(features)
 
     def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
-        """Return the means of the columns of numbers, without missing values."""
+        """Return what fills the columns of numbers: the means of the values that are there."""
         means = {}
         parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
@@ -163,7 +164,9 @@ class TableEncoder:
                 counts = ~absent * (1.0 if weight is None else weight)
                 if not counts.any():
                     raise ValueError(f"Column {name!r} has no value at all. Leave it out.")
-                means[name] = float(np.average(numbers, weights=counts))
+                there = numbers[~absent]
+                mean = float(np.average(numbers, weights=counts))
+                means[name] = fill_for(mean, bool(there.min() < there.max()), self.dtype)
         return means
 
     def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:

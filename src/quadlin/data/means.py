@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns import fill_for
 from quadlin.data.errors import SourceError
 from quadlin.data.feeds import Feed
 from quadlin.data.missing import UncheckedRows, refuse_infinite_entry
@@ -33,27 +34,39 @@ class Means:
 
     def __init__(self, d: int) -> None:
         self.total, self.count = np.zeros(d), np.zeros(d)
+        self.low, self.high = np.full(d, np.inf), np.full(d, -np.inf)
+        self.dtype: Any = np.float64  # of the rows
 
     def add(self, X: Any, weight: np.ndarray | None = None) -> None:
         """Add the values of some rows; a weight of 2 counts as the row given twice."""
         n, d = X.shape
+        self.dtype = X.dtype
         weight = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
         if issparse(X):
             each = np.repeat(weight, np.diff(X.indptr))
             there = ~np.isnan(X.data)
             self.total += np.bincount(X.indices[there], (each * X.data)[there], minlength=d)
             self.count += weight.sum() - np.bincount(X.indices[~there], each[~there], minlength=d)
+            np.minimum.at(self.low, X.indices[there], X.data[there])
+            np.maximum.at(self.high, X.indices[there], X.data[there])
+            zeros = np.bincount(X.indices, minlength=d) < n
+            self.low[zeros] = np.minimum(self.low[zeros], 0)
+            self.high[zeros] = np.maximum(self.high[zeros], 0)
         else:
             there = ~np.isnan(X)
             self.total += np.sum(weight[:, None] * X, axis=0, where=there, dtype=np.float64)
             self.count += weight @ there
+            self.low = np.minimum(self.low, np.min(X, axis=0, where=there, initial=np.inf))
+            self.high = np.maximum(self.high, np.max(X, axis=0, where=there, initial=-np.inf))
 
     def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
-        """Return the means by name; refuse a column without any value."""
+        """Return by name what fills each column, see `fill_for`; refuse one without any value."""
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
             raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
-        return dict(zip(names, (self.total / self.count).tolist(), strict=True))
+        means = zip((self.total / self.count).tolist(), self.low < self.high, strict=True)
+        fills = [fill_for(mean, bool(varies), self.dtype) for mean, varies in means]
+        return dict(zip(names, fills, strict=True))
 
 
 def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, float]:

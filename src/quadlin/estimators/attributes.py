@@ -48,7 +48,7 @@ class FittedAttributes:
         draws = self._fitted("noise_").draws
         if draws is not None:
             return draws.noise
-        return self._law().noise * self.fitted_.state.units.target.scale
+        return self._law().observation_noise * self.fitted_.state.units.target.scale
 
     @property
     def coef_std_(self) -> Array:

@@ -1,6 +1,7 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, log
 from typing import Any, Protocol
 
@@ -12,11 +13,13 @@ from quadlin.core.block import Block
 from quadlin.core.model import predict
 from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
+from quadlin.data.columns import fill_for
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fit_state import FitState, is_exact, trusted_range
+from quadlin.solve.gaps import filled_columns, missing_variance
 from quadlin.solve.gibbs import Draws
 from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
@@ -68,8 +71,18 @@ class Fitted:
         """Return what replaces missing numbers, by column: that of the fit, or the means."""
         if self.columns.fill is not None:
             return self.columns.fill
-        means = dict(zip(self.names, to_numpy(self.state.features.mean).tolist(), strict=True))
-        return {name: means[name] for name in self.columns.number_names}
+        features, dtype = self.state.features, to_numpy(self.state.units.scale).dtype
+        means = zip(to_numpy(features.mean).tolist(), to_numpy(features.differs), strict=True)
+        fills = [fill_for(mean, bool(differs), dtype) for mean, differs in means]
+        by_name = dict(zip(self.names, fills, strict=True))
+        return {name: by_name[name] for name in self.columns.number_names}
+
+    @cached_property
+    def fill_values(self) -> np.ndarray:
+        """Return what replaces missing values by feature (d,), NaN where none are replaced."""
+        fill = self.fill
+        values = np.array([fill.get(name, np.nan) for name in self.names])
+        return filled_columns(self.state.units, values)
 
     def with_passes(self, rows: Rows) -> "Fitted":
         """Return the same with all walks over the rows counted in the last line of the history."""
@@ -183,16 +196,35 @@ class Fitted:
         return xp.exp(f)
 
     @unflagged
-    def predict_std(self, X: Array) -> Array:
-        """Return the standard deviations of new observations at these rows."""
+    def predict_std(self, X: Array, filled: bool = False) -> Array:
+        """Return the standard deviations of new observations at these rows.
+
+        `filled` says that missing values of theirs were replaced by `fill`.
+        """
+        filled = filled or self.columns.fill is not None
+        xp, gap = namespace(X), self._missing_variance(X) if filled else None
         if self.draws is not None:
-            return np.asarray(self.draws.predict(X, return_std=True)[1])
+            std = np.asarray(self.draws.predict(X, return_std=True)[1])
+            return std if gap is None else np.sqrt(std**2 + gap).astype(std.dtype)
         assert self.law is not None
         units = self.state.units
         if self.stream.options.loss == "poisson":  # a count varies by √mean about its mean
             mean, error = self.predict_mean(X), self.predict_error(X)
-            return namespace(X).sqrt(mean + (mean * error) ** 2)
-        return units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
+            squares = error**2 if gap is None else error**2 + gap
+            return xp.sqrt(mean + mean**2 * squares)
+        std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
+        return std if gap is None else xp.sqrt(std**2 + gap)
+
+    def _missing_variance(self, X: Array) -> Array | None:
+        """Return the mean square by which missing values put predictions off; None for none."""
+        state, gaps = self.state, None if self.law is None else self.law.gaps
+        variance = missing_variance(state.model, state.units, X, self.fill_values, gaps)
+        if not variance.any():
+            return None
+        xp = namespace(X)
+        device = None if issparse(X) else X.device
+        scaled = state.units.target.scale**2 * variance
+        return xp.asarray(scaled, dtype=state.units.scale.dtype, device=device)
 
     @unflagged
     def predict_error(self, X: Array) -> Array:

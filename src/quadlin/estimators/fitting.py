@@ -26,6 +26,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import RankSearch
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.fit_state import FitState, fit_table
+from quadlin.solve.gaps import with_gaps
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_composite import PairRequest
@@ -149,7 +150,11 @@ def fit(
                 law = law_of(state, weighted, options, task, bend)
             elif robust:
                 law = made_robust(law, weighted, state.model, bend)
-            law = robust_law(law, rows, weighted, state) if task.robust else law
+            fill = None if task.columns.fill is None else result.fill_values
+            law = robust_law(law, rows, weighted, state, fill) if task.robust else law
+            if fill is not None:
+                squares = options.loss == "squared" and not task.robust
+                law = with_gaps(law, rows, state.model, fill, squares)
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
             result = result.with_state(replace(result.state, status=Status.interrupted))

@@ -21,6 +21,8 @@ from quadlin.estimators.explaining import Explaining
 class Predicting(Explaining):
     """The predictions of a fitted estimator."""
 
+    missing: str
+
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Predict the targets of some rows.
 
@@ -51,7 +53,7 @@ class Predicting(Explaining):
         for rows, inside in self._blocks(X, "predict"):
             y.append(fitted.predict_mean(inside))
             if return_std:
-                std.append(fitted.predict_std(rows))
+                std.append(fitted.predict_std(rows, self.missing == "mean"))
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
 
     def predict_chunks(
@@ -76,7 +78,8 @@ class Predicting(Explaining):
             self._require_spread()
         for chunk, rows, inside in self._chunks(source):
             y = self.fitted_.predict_mean(inside)
-            yield chunk, y, self.fitted_.predict_std(rows) if return_std else None
+            filled = self.missing == "mean"
+            yield chunk, y, self.fitted_.predict_std(rows, filled) if return_std else None
 
     def extrapolates(self, X: Any) -> Array:
         """Tell which rows lie far outside the training rows, where no model should be trusted.

@@ -75,8 +75,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     missing : {"error", "mean"}, default="error"
         Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
         rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
-        columns by the level "missing". See `fill_`. The noise of a fit with `uncertainty` is then
-        that of an average row, complete or not.
+        columns by the level "missing". See `fill_`. With `uncertainty`, the noise is that of
+        complete rows, where there are at least 50, and `predict(X, return_std=True)` of a row with
+        missing numbers includes what their columns, taken as independent, could change.
     pairs : "auto", int, list of pairs of features or None, default="auto"
         A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
         rank k. A number searches for at most so many pairs; a list, such as
@@ -197,9 +198,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
     fill_ : dict or None
         What stood for missing numbers, by column, with ``missing="mean"`` here or in
-        ``open_source(..., missing="mean")``. `predict` fills missing values only with
-        ``missing="mean"`` here; ``open_source(rows, encoder=model.encoder_, fill=model.fill_)``
-        fills those of a Source.
+        ``open_source(..., missing="mean")``: the mean, or where that is a round number, which a
+        value could be equal to, the next but two in the rows' dtype. `predict` fills missing values
+        only with ``missing="mean"`` here; those of a Source are filled by ``open_source(rows,
+        encoder=model.encoder_, fill=model.fill_)``.
     fitted_ : Fitted
         Everything above in one immutable object, for tools such as `save`.
     n_features_in_, feature_names_in_

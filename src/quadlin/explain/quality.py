@@ -52,7 +52,8 @@ def _of_the_fit(model: Any) -> Quality | None:
         return None
     if law is not None and np.isfinite(law.noise):
         weight = float(model.moments_.weight)
-        value = 1 - float(model.noise_) ** 2 * law.left / (weight * variance)
+        noise = law.noise * model.fitted_.state.units.target.scale
+        value = 1 - noise**2 * law.left / (weight * variance)
         return Quality("R²", value, "on the fitted rows (training)")
     value = 1 - float(history[-1].loss) / variance
     if not np.isfinite(value):

@@ -59,6 +59,10 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
         np.array_equal(to_numpy(getattr(law.units, part)), to_numpy(getattr(units, part)))
         for part in ("mean", "scale", "free", "rest")
     )
+    if law.gaps is not None:
+        share = to_numpy(law.gaps.share)
+        good = isfinite(law.gaps.noise) == isfinite(law.noise) and not law.gaps.noise < 0
+        require(good and ((share >= 0) & (share <= 1)).all(), "the missing values")
     require(all(same) and law.units.target == units.target, "the units of the standard errors")
 
 

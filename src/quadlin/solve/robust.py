@@ -22,6 +22,7 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fit_state import FitState
+from quadlin.solve.gaps import ENOUGH, complete_rows
 from quadlin.solve.types import Status
 from quadlin.solve.uncertainty import Uncertainty
 
@@ -82,7 +83,9 @@ def _factor(size: np.ndarray, far: float) -> np.ndarray:
     return np.asarray(BEND / np.clip(size, BEND, far))
 
 
-def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) -> Uncertainty:
+def robust_law(
+    law: Uncertainty, rows: Rows, weighted: Rows, state: FitState, fill: np.ndarray | None = None
+) -> Uncertainty:
     r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
 
     .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
@@ -92,7 +95,8 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
     average ω̄ of the given ones; a robust one knows both along each direction. The noise of an
     observation is such that 1.96 of it cover 95% of the residuals that are no gross errors: those
-    of heavy tails, too, where the median alone would promise too much.
+    of heavy tails, too, where the median alone would promise too much. With the `fill` of missing
+    values they are residuals of complete rows, where there are enough.
     """
     _, y, given = _gathered(rows)
     r = (y - predictions(rows, state)) / state.units.target.scale
@@ -110,6 +114,9 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     else:
         error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
     usual = np.abs(r) <= FAR[-1] * scale
+    if fill is not None:
+        complete = usual & np.concatenate(rows.collect(complete_rows, fill))
+        usual = complete if float(given[complete].sum()) >= ENOUGH else usual
     tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
     noise = tail / 1.96 * np.sqrt(n / left)
     return replace(law, noise=float(noise), error=float(error), left=left)

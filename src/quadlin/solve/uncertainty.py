@@ -50,6 +50,14 @@ NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 
 
 @dataclass(frozen=True)
+class Gaps:
+    """What is known of missing values that were filled with the means of their columns."""
+
+    share: Array  # (d,), of the weight of the fitted rows, by column
+    noise: float  # σ of an observation all of whose features are known
+
+
+@dataclass(frozen=True)
 class Uncertainty:
     r"""The law :math:`N(0, \sigma^2 \sum_i t_i t_i^\top)` of a fitted model's error.
 
@@ -73,6 +81,12 @@ class Uncertainty:
     converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
     passes: int  # over the rows
     robust: bool = False  # whether unequal noise is allowed for; then Σ tᵢtᵢᵀ has σ² in it
+    gaps: Gaps | None = None  # of fitted rows with missing values
+
+    @property
+    def observation_noise(self) -> float:
+        """Return σ of an observation: of one without missing values, where there were any."""
+        return self.noise if self.gaps is None else self.gaps.noise
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
         """Return the standard error of f(z), or with `predictive` the spread of y about it.
@@ -86,7 +100,7 @@ class Uncertainty:
             q = changes(block, self.steps[start : start + size], self.units.free)
             variance = variance + xp.sum(q * q, axis=1)
         variance = self.error**2 * variance
-        return xp.sqrt(self.noise**2 + variance if predictive else variance)
+        return xp.sqrt(self.observation_noise**2 + variance if predictive else variance)
 
     @unflagged
     def coef_std(self) -> tuple[Array, float]:

@@ -23,6 +23,7 @@ from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.data.fields import FieldCounts, Flags
 from quadlin.solve.exact import Normal
+from quadlin.solve.gaps import GapSums
 from quadlin.solve.leave_one_out import LeftOut
 from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
 from quadlin.solve.step_length import Gram
@@ -50,8 +51,8 @@ MAGIC = b"quadlin journal 2\n"
 FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
 KINDS = (
-    *(Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, Gram, JointGram, LeftOut, Normal),
-    *(ProductMoments, Products, Scores, Sums, Survey),
+    *(Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, GapSums, Gram, JointGram, LeftOut),
+    *(Normal, ProductMoments, Products, Scores, Sums, Survey),
 )
 SUMS: dict[str, Any] = {"number": float, **{kind.__name__: kind for kind in KINDS}}
 

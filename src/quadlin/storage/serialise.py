@@ -34,7 +34,7 @@ from quadlin.solve.pair_running import RunningPairs
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.types import Record
-from quadlin.solve.uncertainty import Uncertainty
+from quadlin.solve.uncertainty import Gaps, Uncertainty
 from quadlin.solve.whitening import Covariance, Full, LowRank
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
@@ -53,13 +53,7 @@ class AnyJSON:
 # whole file or record. A field that holds an object gives its shape to the arrays of the object.
 SHAPES: dict[type, dict[str, str]] = {
     Covariance: {"action": "dv"},
-    Draws: {
-        "intercepts": "s",
-        "noises": "s",
-        "signs": "g",
-        "tables": "slf",
-        "centred": "slf",
-    },
+    Draws: {"intercepts": "s", "noises": "s", "signs": "g", "tables": "slf", "centred": "slf"},
     Flags: {"seen": "b"},
     Full: {"V": "dd"},
     Gram: {"matrix": "aa", "terms": "b"},
@@ -98,6 +92,7 @@ MAY_BE_INFINITE = {  # a plain step that diverged; too few rows to estimate the 
     (Record, "loss"),
     (Uncertainty, "noise"),
     (Uncertainty, "error"),
+    (Gaps, "noise"),
 }
 
 
