@@ -46,7 +46,13 @@ def test_a_target_that_is_text_is_classified(quadlin):
     out = json.loads(quadlin("evaluate m.safetensors t.csv --target text --json"))
     assert out["auc"] > 0.75
     assert out["accuracy"] == pytest.approx(np.mean(predicted["prediction"] == TABLE["text"]))
-    assert "AUC" in quadlin("evaluate m.safetensors t.csv --target text")
+    share = np.mean(TABLE["text"] == "yes")
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert out["log_loss_constant"] == pytest.approx(entropy)
+    assert out["accuracy_constant"] == pytest.approx(max(share, 1 - share))
+    text = quadlin("evaluate m.safetensors t.csv --target text")
+    assert "AUC" in text
+    assert "log-loss, constant" in text
     assert "a × b" in quadlin("inspect m.safetensors")
 
 
@@ -84,7 +90,10 @@ def test_several_classes_are_shown_one_by_one(quadlin):
     assert "not one of 0, 1, 2" in quadlin("inspect m.safetensors --label 7", 2)
     out = json.loads(quadlin("evaluate m.safetensors t.csv --target kind --json"))
     assert out["auc"] is None
-    assert 0 < out["log_loss"] < np.log(3)
+    shares = np.bincount(TABLE["kind"]) / 300
+    assert out["log_loss_constant"] == pytest.approx(-shares @ np.log(shares))
+    assert out["accuracy_constant"] == pytest.approx(shares.max())
+    assert 0 < out["log_loss"] < out["log_loss_constant"]
 
 
 def test_text_can_be_learned_in_one_pass(quadlin):

@@ -607,11 +607,20 @@ def test_marks_of_missing_values_are_told_and_given(quadlin):
     text = quadlin("check t.csv --target y")
     assert "note  reading" in text
     assert "Give --na '?,-' to say which" in text
+    assert "--na '?,-'" in text.splitlines()[-1]  # the command to try
     assert "--na '?,-' to say" in quadlin("fit t.csv --target y", 1)
     for given in ("--na ?,-", "--na ? --na -", "--na=- --na=?"):
         assert main(f"fit t.csv --target y --missing mean --rank 0 {given}".split()) == 0
         assert "missing values" not in quadlin.capsys.readouterr().err
-        assert load("model.safetensors").feature_names_in_.tolist() == ["a", "b"]
+        model = load("model.safetensors")
+        assert model.feature_names_in_.tolist() == ["a", "b"]
+        assert sorted(model.fitted_.columns.na) == ["-", "?"]
+        for line in (
+            "evaluate model.safetensors t.csv",
+            "predict model.safetensors t.csv -o p.csv",
+        ):
+            assert main(line.split()) == 0
+            assert "missing values" not in quadlin.capsys.readouterr().err
     assert (
         main(["fit", "t.csv", "--target", "y", "--missing", "mean", "--rank", "0", "--na", "?"])
         == 0

@@ -17,7 +17,10 @@ from quadlin.estimators.logistic_model import LogisticModel
 from quadlin.estimators.predicting import NO_WEIGHT
 
 NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
+SMALLEST_SHARE = 1e-12  # of a class that was never seen
 LABEL = "prediction"  # the column of labels
+FITTED_SHARES = "for the shares of the classes among the fitted rows"
+COMMONEST = "for the class that is most frequent among the fitted rows"
 ZERO_OR_ONE = (
     "The target has only the values 0 and 1. For probabilities of the two, use --classify."
 )
@@ -104,15 +107,27 @@ def scores(model: LogisticModel, rows: Source) -> dict[str, Any]:
     P, y, weight = (np.concatenate(parts) for parts in (values, codes, weights))
     if not weight.sum() > 0:
         raise ValueError(NO_WEIGHT)
-    every = np.arange(len(model.classes_))
+    every, constant = np.arange(len(model.classes_)), class_shares(model)
     two = len(every) == 2 and len(np.unique(y[weight > 0])) == 2
     return {
         "rows": len(y),
         "auc": float(roc_auc_score(y, P[:, 1], sample_weight=weight)) if two else None,
         "log_loss": float(log_loss(y, P, labels=every, sample_weight=weight)),
+        "log_loss_constant": float(weight @ -np.log(constant[y])) / float(weight.sum()),
         "accuracy": right / float(weight.sum()),
+        "accuracy_constant": float(weight @ (y == np.argmax(constant))) / float(weight.sum()),
         "classes": model.classes_.tolist(),
     }
+
+
+def class_shares(model: LogisticModel) -> np.ndarray:
+    """Return the shares of the classes among the fitted rows, none of them 0."""
+    parts = getattr(model.fitted_, "parts", (model.fitted_,))
+    shares = np.array([float(part.state.target.mean[0]) for part in parts])
+    if len(shares) == 1:
+        shares = np.array([1 - shares[0], shares[0]])
+    shares = np.maximum(shares, SMALLEST_SHARE)
+    return np.asarray(shares / shares.sum())
 
 
 def _codes(y: np.ndarray, rows: Source, model: LogisticModel) -> np.ndarray:
@@ -134,5 +149,7 @@ def score_table(content: dict[str, Any]) -> list[list[str]]:
     return [
         *table,
         ["log-loss", number(content["log_loss"]), "of the probabilities, 0 is perfect"],
+        ["log-loss, constant", number(content["log_loss_constant"]), FITTED_SHARES],
         ["accuracy", f"{100 * content['accuracy']:.1f}%", "of the labels are predicted"],
+        ["accuracy, constant", f"{100 * content['accuracy_constant']:.1f}%", COMMONEST],
     ]

@@ -136,6 +136,9 @@ def recommended(
     if columns.codes:
         options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
     incomplete = [name for name in scan.missing if name not in columns.useless]
+    dialect = getattr(source.feed, "dialect", None)
+    if dialect is not None and dialect.na:  # markers that were noticed, or declared
+        options["na"] = join_names(dialect.na)
     if incomplete:
         labelled = not {"target", "weight", source.target} & set(incomplete)
         few = scan.complete >= (1 - SCARCE) * scan.rows

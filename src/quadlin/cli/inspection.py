@@ -91,11 +91,13 @@ def _lines(content: dict[str, Any]) -> list[str]:
     if c["noise"] is not None:
         lines += [f"standard deviation of the noise {number(c['noise'])}"]
     if pairs:
-        lines += ["", "pairs of features, by order of entry", *_pairs(c["found_pairs"])]
+        about = "by order of entry (coefficient of the pair alone ± robust standard error, HC3)"
+        lines += ["", f"pairs of features, {about}", *_pairs(c["found_pairs"])]
     lines += _effects(c["effects"]) if c["effects"] is not None else []
-    lines += ["", "strongest interactions (coefficients of products x_i·x_j)"]
+    errors = f" ± standard error {c['std_errors']}" if c["std_errors"] else ""
+    lines += ["", f"strongest interactions (coefficients of products x_i·x_j{errors})"]
     lines += _terms(c["interactions"], _product) or ["  none"]
-    lines += ["", "strongest linear terms (of raw features)"]
+    lines += ["", f"strongest linear terms (of raw features{errors})"]
     lines += _terms(c["linear"], lambda term: str(term["feature"])) or ["  none"]
     if c["effects"] is not None and c["effects"]["levels"]:
         lines += [f"  {LEVELS_ARE}"]

@@ -13,6 +13,7 @@ from quadlin.cli.options import (
     RowOptions,
     TableOptions,
     UsageError,
+    join_names,
     lists_in,
     names_in,
 )
@@ -24,7 +25,8 @@ from quadlin.data.files import FORMATS, find, format_of
 from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import load
 
-TABLES = ("csv", "tsv", "parquet", "arrow")
+CSV = ("csv", "tsv")
+TABLES = (*CSV, "parquet", "arrow")
 TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 MODEL_SUFFIX = ".safetensors"
 
@@ -155,6 +157,8 @@ def open_rows_for(
     named = format in TABLES and (inputs.names_in is not None or read.header is False)
     if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
         read = replace(read, target=read.target or inputs.target)
+    if read.na is None and inputs.na is not None and format in CSV:
+        read = replace(read, na=[join_names(inputs.na)])
     labels: Any = getattr(model, "classes_", None)
     if labels is not None:
         labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None

@@ -189,7 +189,7 @@ def open_source(
     inputs = feed.entries_per_row() or len(reader.input_columns or reader.names)
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
-    return Source(feed, reader, size, rows)
+    return Source(feed, reader, size, rows, na=dialect.na)
 
 
 def _separators(given: Any) -> dict[Any, str]:

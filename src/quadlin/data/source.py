@@ -59,6 +59,7 @@ class Source(BaseRows):
     whole: bool = True  # not a part of another source
     counts: Counts = field(default_factory=Counts, compare=False)
     watch: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
 
     @property
     def names(self) -> Sequence[str]:  # noqa: D102

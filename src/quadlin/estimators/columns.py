@@ -49,6 +49,7 @@ class Columns:
     encoder: TableEncoder | None = None  # of text columns
     fill: dict[str, float] | None = None  # what stood for missing numbers
     target: str | None = None  # the column of the targets, where they were one
+    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +73,7 @@ class Columns:
         """Return the columns of a source."""
         inputs = source.names if source.encoder is None else source.encoder.input_names
         names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
-        return cls(len(inputs), names, source.encoder, source.fill, source.target)
+        return cls(len(inputs), names, source.encoder, source.fill, source.target, source.na)
 
     def check_source(self, source: Source) -> None:
         """Refuse a source whose columns are not these."""

@@ -72,7 +72,8 @@ TEMPLATE = """
 {% macro terms(heading, head, rows, about) %}
 <h2>{{ heading }}</h2>
 {% if rows %}
-<p class="note">{{ about }}{{ words.levels if effects and effects.levels }}</p>
+<p class="note">{{ about }}{{ words.levels if effects and effects.levels }}
+{%- if model.std_errors %} Standard errors are {{ model.std_errors }}.{% endif %}</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 <table class="terms">
 <thead><tr><th>{{ head }}</th><th class="number">coefficient</th>
@@ -237,7 +238,7 @@ WORDS = {
         "entry, each with the coefficient of the pair alone; the coefficients of interactions "
         "further down are those of products as wholes. They were chosen because they fit these "
         "rows, so weak ones look stronger than they are. The share is by how much R² (of labels: "
-        "the explained deviance) would fall without the pair."
+        "the explained deviance) would fall without the pair. Standard errors are robust (HC3)."
     ),
     "linear": "A coefficient is the slope where all other features are zero.",
     "levels": f" {LEVELS_ARE}",

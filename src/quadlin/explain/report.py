@@ -12,7 +12,9 @@ from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, left_side
+from quadlin.solve.uncertainty import Uncertainty
 
+REGRESSIONS = ("squared", "huber")
 FOUND_PAIR = ("first", "second", "coefficient", "std_error", "t", "p", "share", "order")
 
 
@@ -95,6 +97,7 @@ def describe(
         "r2_is_bound": quality.bound,
         "status": model.status_.name,
         "advice": model.status_.value,
+        "std_errors": None if errors is None else _kind_of_errors(model, law),
         "interactions": interactions,
         "linear": linear,
         "found_pairs": [
@@ -106,6 +109,13 @@ def describe(
         ],
         "diagnosis": model.diagnose(),
     }
+
+
+def _kind_of_errors(model: Any, law: Uncertainty) -> str:
+    """Return which standard errors those of coefficients are; those of pairs are always robust."""
+    if law.robust:
+        return "robust to noise that differs between rows"
+    return "for equal noise in all rows" if model.loss in REGRESSIONS else "of the likelihood"
 
 
 def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:

@@ -162,7 +162,7 @@ def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[s
     record = _record(estimator, fitted, numbers)
     content = serialise(record, "", arrays)
     assert isinstance(content, dict)
-    for added in ("draws", "target", "pairs"):
+    for added in ("draws", "target", "pairs", "na"):
         if getattr(record, added) is None:  # as in files of version 0.1.0
             del content[added]
     return arrays, content
@@ -190,6 +190,7 @@ def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelR
         draws=fitted.draws,
         target=columns.target,
         pairs=PairsRecord.of(fitted.pairs),
+        na=columns.na,
     )
 
 
@@ -274,8 +275,7 @@ def _fitted(
     columns = replace(columns, fill=fill_of(record.fill, columns.number_names))
     if record.draws is not None:
         check_draws(record.draws, fields, len(coef))
-    logistic = isinstance(estimator, LogisticModel)
-    counts = estimator.loss == "poisson"
+    logistic, counts = isinstance(estimator, LogisticModel), estimator.loss == "poisson"
     loss = "logistic" if logistic else "poisson" if counts else "squared"
     require(stream.options.loss == loss, "the loss")
     made = stream.make_units
@@ -297,4 +297,4 @@ def _columns(record: ModelRecord, n_features: int) -> Columns:
         # scikit-learn keeps only names that are text; an encoder has all of them, as text.
         require(record.encoder is None or names == record.encoder.columns, "the names of columns")
     names_in = None if names is None else np.asarray(names, dtype=object)
-    return Columns(width, names_in, encoder, target=record.target)
+    return Columns(width, names_in, encoder, target=record.target, na=record.na)

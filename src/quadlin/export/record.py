@@ -224,3 +224,4 @@ class ModelRecord:
     draws: Draws | None = None
     target: str | None = None
     pairs: PairsRecord | None = None
+    na: tuple[str, ...] | None = None
