@@ -18,6 +18,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.data import Source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
+from quadlin.solve.field_machine import FieldMachine
 
 
 def test_the_rank_and_no_penalty_are_found_without_noise():
@@ -164,6 +165,9 @@ COUNTED = [
     {"estimator": SecondOrderClassifier, "rank": 0, "alpha": 1.0, "pairs": 1},
     {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "uncertainty": True},
     {"estimator": FactorizationMachineClassifier, "rank": 1, "alpha": 1.0},
+    {"estimator": SecondOrderClassifier, "rank": 0, "alpha": 1.0, "class_weight": "balanced"},
+    {"estimator": SecondOrderClassifier, "rank": 0, "pairs": None, "classes": 3},
+    {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "classes": 3},
 ]
 
 
@@ -180,16 +184,45 @@ def test_the_passes_of_the_history_are_the_walks_over_the_rows(options, monkeypa
 
     monkeypatch.setattr(Source, "__iter__", counted)
     estimator = {"estimator": SecondOrderRegressor, **options}["estimator"]
-    options = {name: value for name, value in options.items() if name != "estimator"}
+    classes = options.get("classes", 2)
+    options = {n: value for n, value in options.items() if n not in ("estimator", "classes")}
     y = data.y
     if options.get("loss") == "poisson":
         y = np.random.default_rng(0).poisson(np.exp(y / y.std() / 2))
     elif "Classifier" in estimator.__name__:
-        y = y > np.median(y)
+        y = np.searchsorted(np.quantile(y, np.arange(1, classes) / classes), y)
     source = open_source(X, target=y.astype(float))
     walks.clear()
     model = estimator(random_state=0, **options).fit(source)
-    assert model.history_[-1].passes == len(walks)
+    passes = model.n_passes_ if "Classifier" in estimator.__name__ else model.history_[-1].passes
+    assert passes == len(walks)
+
+
+@pytest.mark.parametrize("draws", [None, 5])
+@pytest.mark.parametrize(
+    ("estimator", "classes"),
+    [
+        (FactorizationMachineRegressor, None),
+        (FactorizationMachineClassifier, 2),
+        (FactorizationMachineClassifier, 3),
+    ],
+)
+def test_a_sweep_over_rows_of_fields_counts_as_a_pass(estimator, classes, draws, monkeypatch):
+    rng = np.random.default_rng(0)
+    user, item = rng.integers(8, size=300), rng.integers(6, size=300)
+    y = rng.standard_normal(8)[user] * rng.standard_normal(6)[item] + rng.standard_normal(300)
+    if classes is not None:
+        y = np.searchsorted(np.quantile(y, np.arange(1, classes) / classes), y)
+    X, passes = np.hstack([np.eye(8)[user], np.eye(6)[item]]), []
+
+    def counted(original):
+        return lambda self: passes.append(1) or original(self)
+
+    monkeypatch.setattr(MemorySource, "__iter__", counted(MemorySource.__iter__))
+    monkeypatch.setattr(FieldMachine, "sweep", counted(FieldMachine.sweep))
+    model = estimator(rank=1, draws=draws, random_state=0).fit(X, y)
+    reported = model.history_[-1].passes if classes is None else model.n_passes_
+    assert reported == len(passes)
 
 
 def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(monkeypatch):

@@ -125,7 +125,7 @@ def fit(
         checkpoint.unlink(missing_ok=True)
     seconds = time.perf_counter() - start
     if classify:
-        report_classes(estimator, source, output, seconds, answer)
+        report_classes(estimator, source, output, streamed, seconds, answer)
         return
     report_fit(estimator, source, output, streamed, r2, seconds, answer)
     if is_zero_or_one(estimator.target_moments_):

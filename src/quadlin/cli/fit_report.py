@@ -56,22 +56,27 @@ def report_fit(
         "seconds": round(seconds, 3),
     }
     fit_text = number(r2) if varies else CONSTANT
-    walks = "1 pass" if passes == 1 else f"{passes:,} passes"
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_eigenvalues(model)}"],
         [f"{score} ({'last batch' if streamed else 'training'})", fit_text],
-        ["status", f"{model.status_.name}, {walks} in {seconds:.1f} s"],
+        ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     print_answer(content, aligned(table, ""), answer.json)
 
 
 def report_classes(
-    model: Any, source: Source, output: Path, seconds: float, answer: OutputOptions
+    model: Any,
+    source: Source,
+    output: Path,
+    streamed: bool,
+    seconds: float,
+    answer: OutputOptions,
 ) -> None:
     """Print what a fit of classes has come to."""
+    passes = 1 if streamed else model.n_passes_
     labels = model.classes_.tolist()
     parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
     ranks = [part.rank_ for part in parts]
@@ -87,6 +92,7 @@ def report_classes(
         "status": model.status_.name,
         "advice": message_text(model.status_.value),
         "steps": model.n_iter_,
+        "passes": passes,
         "loss": losses[0] if len(parts) == 1 else losses,
         "seconds": round(seconds, 3),
     }
@@ -98,10 +104,14 @@ def report_classes(
         ["classes", shown],
         ["rank", ", ".join(map(str, ranks[:8])) + note],
         ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
-        ["status", f"{model.status_.name} in {seconds:.1f} s"],
+        ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
+
+
+def _walks(passes: int) -> str:
+    return "1 pass" if passes == 1 else f"{passes:,} passes"
 
 
 def _eigenvalues(model: Any) -> str:

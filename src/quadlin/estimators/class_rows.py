@@ -11,7 +11,7 @@ from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, predict
-from quadlin.core.rows import Rows, Walks
+from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class ClassRows:
 
     def weighted(self, factor: np.ndarray) -> "ClassRows":
         """Return the same with weights multiplied; zero leaves a row out."""
-        rows = self.rows.reweighted(moved(factor, self.like))
-        return replace(self, rows=replace(rows, counter=Walks()))
+        return replace(self, rows=self.rows.reweighted(moved(factor, self.like)))
 
     def in_order(self, order: Sequence[int]) -> "ClassRows":
         """Return the same with the classes numbered in another order."""
@@ -57,7 +56,7 @@ class ClassRows:
         """Return the rows with the target 1 for a class, and 0 for all others."""
         target = moved((self.codes == label).astype(np.float64), self.like)
         ones = moved(np.ones(len(self.codes)), self.like)
-        return replace(self.rows.reweighted(ones, target), counter=Walks())
+        return self.rows.reweighted(ones, target)
 
 
 def _weights(chunk: Chunk) -> np.ndarray:

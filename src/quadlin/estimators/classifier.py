@@ -86,6 +86,8 @@ class SecondOrderClassifier(LogisticModel):
         As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
         more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
         `history_` is the log-loss plus half the penalty per row.
+    n_passes_ : int
+        How often `fit` walked the rows, for all classes together.
     pairs_ : PairReport or None
         The pairs in the model. Their standard errors are those of the information matrix, not
         robust ones; shares and the path are of the deviance, D² = 1 − deviance/deviance of the

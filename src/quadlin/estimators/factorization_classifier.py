@@ -70,7 +70,7 @@ def fit_field_labels(
         def hook(attributes: Callable[[], dict[str, Any]]) -> bool:
             return on_step(lambda: as_log_odds(attributes()["fitted_"]).attributes())
 
-    fitted = fit_fields(numbers, Rows.of(about), about, draws, hook)
+    fitted = fit_fields(numbers, replace(Rows.of(about), counter=rows.counter), about, draws, hook)
     return first if fitted is None else as_log_odds(fitted)
 
 
@@ -90,7 +90,7 @@ def fitted_log_odds(
     unit, last = loss_unit("logistic", units), state.history[-1]
     history = (
         Record(0, 1, units.target.power * unit),
-        replace(last, passes=rows.walks + last.passes, loss=sums.loss / sums.weight * unit),
+        replace(last, passes=rows.walks, loss=sums.loss / sums.weight * unit),
     )
     features, target = surveyed.features, surveyed.target
     new = replace(

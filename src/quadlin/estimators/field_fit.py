@@ -196,7 +196,7 @@ def fit_fields(
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
-    inference = _Inference(task, surveyed, table, rows.walks)
+    inference = _Inference(task, surveyed, table, rows)
     try:
         status = inference.run(on_step)
         if draws is not None and status is not Status.stopped:
@@ -222,10 +222,11 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
 
 
 class _Inference:
-    """Variational inference sweep by sweep, perhaps followed by draws."""
+    """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a walk."""
 
-    def __init__(self, task: Task, surveyed: Survey, table: FieldTable, walks: int) -> None:
-        self.task, self.surveyed, self.table, self.walks = task, surveyed, table, walks
+    def __init__(self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows) -> None:
+        self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
+        self.walks = rows.walks
         rank = AUTO_RANK if task.automatic.rank else task.options.rank
         signs = default_signs(table.rows, rank)
         self.machine = FieldMachine(
@@ -244,6 +245,7 @@ class _Inference:
             self.point = self.machine.table(self.table.fields)
             self.penalties = _penalties(self.machine)
             self.history.append(line)
+            self.counter.count += 1
             if converged:
                 return Status.converged
             if on_step is None or line.sweep % SWEEPS:
@@ -257,8 +259,8 @@ class _Inference:
         drawn = draw(self.machine, self.table.fields, draws)
         tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
         self.draws = replace(drawn, tables=tables, centred=centred, history=())
-        start = len(self.history)
-        self.history += [line._replace(sweep=start + line.sweep) for line in drawn.history]
+        before, self.counter.count = len(self.history), self.counter.count + len(drawn.history)
+        self.history += [line._replace(sweep=before + line.sweep) for line in drawn.history]
 
     def fitted(self, status: Status) -> Fitted:
         """Return what was learned so far."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.rows import Rows
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.coupling import log_odds_of, log_probabilities, probabilities
 from quadlin.estimators.fitted import Fitted
@@ -41,6 +42,15 @@ class FittedClasses:
         first = self.parts[0]
         state = replace(first.state, status=Status.interrupted)
         return replace(self, parts=(first.with_state(state), *self.parts[1:]))
+
+    @property
+    def passes(self) -> int:
+        """Return how often the rows were walked: the last fit also counts the walks before it."""
+        return self.parts[-1].state.history[-1].passes
+
+    def with_passes(self, rows: Rows) -> "FittedClasses":
+        """Return the same with all walks over the rows counted, those of a joint fit too."""
+        return replace(self, parts=(*self.parts[:-1], self.parts[-1].with_passes(rows)))
 
     @property
     def last(self) -> Fitted:

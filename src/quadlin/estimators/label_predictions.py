@@ -195,6 +195,11 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         """Return how the fit ended; of several, the first that did not converge."""
         return self._classes_fitted().status
 
+    @property
+    def n_passes_(self) -> int:
+        """Return how often `fit` walked the rows, for all classes together."""
+        return self._classes_fitted().passes
+
     def _lazily(self, method: Any, X: Any, width: int, dtype: Any = None) -> Any:
         """Return what a method says of a Dask collection, not computed yet."""
         fitted = self._classes_fitted()

@@ -86,12 +86,12 @@ class LogisticModel(StreamingLabels):
             parts.append(part)
         fitted = FittedClasses(classes, tuple(parts))
         if len(classes) == 2 or not (self.together and all(all(p.options.alpha) for p in parts)):
-            return fitted
+            return fitted.with_passes(rows)
         try:
             coupling, joint = together(weighted, parts)
         except KeyboardInterrupt:  # the fits of each class are there
-            return fitted.interrupted()
-        return replace(fitted, coupling=coupling, joint=joint)
+            return fitted.interrupted().with_passes(rows)
+        return replace(fitted, coupling=coupling, joint=joint).with_passes(rows)
 
     def _fitted_labels(
         self,

@@ -182,8 +182,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         The same of the target.
     history_ : tuple of Record
         The objective after each step (mean squared error plus penalty; in a stream the error on
-        each new batch) and the passes taken so far: walks over all rows, and over samples of them
-        by their share, rounded up.
+        each new batch) and the passes so far: walks over all rows, sweeps over rows that are kept,
+        and walks over samples of them by their share, rounded up.
     status_ : Status
         How the fit ended; its value is advice.
     n_iter_ : int

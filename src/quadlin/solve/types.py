@@ -75,7 +75,7 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # over the rows, so far, whatever for; those over samples in part, rounded up
+    passes: int  # walks over the rows so far, sweeps over those kept; samples count in part
     loss: float  # mean squared error (user's units) or half the deviance, plus the penalty
 
 
