@@ -12,7 +12,7 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.automatic import RankSearch, Rival
 from quadlin.solve.leave_one_out import CLEARLY
-from quadlin.solve.linear_choice import AGAINST, CONSTANT, MANY_ROWS, SHRINK
+from quadlin.solve.linear_choice import AGAINST, CONSTANT, MANY_ROWS, SHRINK, downhill
 from quadlin.solve.tangent_gram import MARGIN
 from quadlin.solve.types import Options
 
@@ -186,6 +186,22 @@ def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_b
     assert search.left_out(sized) < 0.99 * search.left_out(far)
     again = search.sized(sized)  # nothing left to gain: it stays
     assert again.alpha == sized.alpha
+    # Steps of e lead to the same penalties from far away, e^9 times as large.
+    farther = replace(candidate, alpha=tuple(np.exp(9) * a for a in candidate.alpha))
+    assert search.sized(farther).alpha == pytest.approx(search.sized(candidate).alpha, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "end"),
+    [
+        ([3.0, 2.0, 1.0, 2.0], 0, 2),
+        ([1.0, 2.0, 3.0], 2, 0),
+        ([0.0, 9.0, 2.0, 1.0, 3.0], 2, 3),  # a smaller one beyond a hill
+        ([1.0, 1.0, 1.0], 1, 1),  # nothing to gain
+    ],
+)
+def test_the_size_of_penalties_is_the_nearest_one_downhill_of_the_evidence(values, start, end):
+    assert downhill(np.array(values), start) == end
 
 
 def relative_error(model, X, y):

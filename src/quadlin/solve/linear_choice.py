@@ -19,7 +19,7 @@ from quadlin.solve.types import NO_NOISE
 MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
 AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
-FACTORS = np.exp((0.0, -4.0, -2.5, -1.2, 1.2, 2.5, 4.0)).tolist()  # on penalties, that are tried
+FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
 CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 CONSTANT = 1e9  # α₁/n that leaves the mean of the target
@@ -85,16 +85,31 @@ class LinearChoice(Candidates):
     def sized(self, candidate: Candidate) -> Candidate:
         """Return the candidate with penalties of the size that rows left out ask for.
 
-        That of largest evidence, unless a multiple of it predicts them better by more than chance.
+        That of largest evidence, unless the nearest multiple of it downhill predicts them better by
+        more than chance: a better one beyond a hill is more often chance.
         """
         if not self.is_cheap(candidate):
             return candidate
         squares = self.squares_by_factors(candidate, FACTORS)
         errors = squares.sum(axis=0) / self.weight
-        best = int(np.argmin(errors))
-        best = best if errors[best] < WORTH * errors[0] else 0
+        evidence = FACTORS.index(1.0)
+        best = downhill(errors, evidence)
+        best = best if errors[best] < WORTH * errors[evidence] else evidence
         first, second = candidate.alpha
         resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
         self.errors[resized.rank, resized.alpha] = float(errors[best])
         self.squares[resized.rank, resized.alpha] = squares[:, best].copy()
         return resized
+
+
+def downhill(values: np.ndarray, start: int) -> int:
+    """Return where a walk ends that begins somewhere and goes on to smaller values next to it.
+
+    Examples
+    --------
+    >>> downhill(np.array([0.0, 5.0, 2.0, 3.0, 4.0]), 3)
+    2
+    """
+    near = range(max(start - 1, 0), min(start + 2, len(values)))
+    best = min(near, key=lambda i: (values[i], i != start))
+    return start if best == start else downhill(values, best)
