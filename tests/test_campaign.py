@@ -41,6 +41,8 @@ BROKEN_BEFORE = [
     (202585, "repetitions"),  # float32 far from zero, where w and b are tied to M
     (206270, "order"),  # a semidefinite M of rank 1 under a large penalty, far from zero
     (310243, "order"),  # float32 far from zero without an intercept, a penalty given
+    (340373, "sparse"),  # two peaks of the evidence, far from zero, and a climb that ended too soon
+    (400521, "order"),  # products of columns far from zero that rounding had taken over
 ]
 
 
@@ -48,6 +50,18 @@ BROKEN_BEFORE = [
 def test_cases_that_broke_a_promise_once_keep_it(campaign, number, promise):
     case, violations, _ = campaign.examine(number, promise)
     assert not violations, f"{violations}\n{case.reproducer()}"
+
+
+# The same of other families.
+BROKEN_FAMILIES = [
+    ("minimal", 403128),  # a first step that rows found worse than the constant, and the next kept
+]
+
+
+@pytest.mark.parametrize(("family", "number"), BROKEN_FAMILIES)
+def test_cases_of_families_that_broke_a_promise_once_keep_it(campaign, family, number):
+    _, violations, _, lines, _ = campaign.examine_any((number, family, "", 100))
+    assert not violations, f"{violations}\n{lines}"
 
 
 def test_few_rows_without_noise_have_no_penalties_to_compare(campaign):

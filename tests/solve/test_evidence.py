@@ -16,8 +16,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import choose
-from quadlin.solve.evidence import ColumnGram, RowKernel, log_volume, maximised
-from quadlin.solve.tangent_gram import Basis
+from quadlin.solve.evidence import ColumnGram, RowKernel, Value, log_volume, maximised
+from quadlin.solve.tangent_gram import Basis, tangent_gram, turned
 from quadlin.solve.types import Options
 
 
@@ -88,6 +88,22 @@ def test_the_best_penalties_are_mackays_fixed_point():
         assert alpha == pytest.approx(best.noise * determined / size, rel=0.2)
 
 
+class Slope:
+    """An evidence that rises by 2.9 per unit of log α, up to log α = 9."""
+
+    weight = 1.0
+
+    def at(self, log_alpha, gradient=True):
+        x = float(log_alpha[0])
+        rise = np.where(log_alpha < 9, 2.9, -2.9)
+        return Value(-2.9 * abs(x - 9), rise, 1.0, np.zeros(1))
+
+
+def test_the_search_for_a_peak_does_not_end_just_short_of_where_it_looks():
+    # The first step is of the slope's own length, 0.1 short of 6, where one search ends.
+    assert maximised(Slope(), [(3.0,)]).log_alpha[0] == pytest.approx(9, abs=0.3)
+
+
 def test_the_volume_of_rank_one_and_of_full_rank_are_known_in_closed_form():
     assert log_volume(30, 30) == 0
     assert log_volume(30, 1) == pytest.approx(29 / 2 * log(2))
@@ -119,6 +135,55 @@ def rows_and_units(X, y, weight=None, **parts):
     names = [str(j) for j in range(X.shape[1])]
     maker = UnitsMaker("auto", intercept, X.dtype, names, (), linear)
     return rows, maker(moments.features, moments.target)
+
+
+PARTS = [(True, False), (False, True), (False, False)]
+
+
+def evidence_by_singular_values(A, y, weight):
+    """Return the evidence but for a constant, from the columns themselves: no sum of products."""
+    left, values, _ = np.linalg.svd(A, full_matrices=False)
+    t = left.T @ y
+    S = y @ y - t @ t + np.sum(t**2 / (1 + values**2))
+    return -weight / 2 * np.log(S) - np.log1p(values**2).sum() / 2
+
+
+@pytest.mark.parametrize(("fit_linear", "fit_intercept"), PARTS)
+def test_the_evidence_of_features_far_from_zero_is_not_lost_in_rounding(fit_linear, fit_intercept):
+    # At 10⁵ standard deviations squares are 10¹⁰, and their products have lost all but the mean.
+    rng = np.random.default_rng(0)
+    parts = {"fit_linear": fit_linear, "fit_intercept": fit_intercept}
+    X = rng.standard_normal((40, 4)) + np.array([0, 1e5, 0, -1e5])
+    y = X[:, 0] * X[:, 2] + rng.standard_normal(40)
+    rows, units = rows_and_units(X, y, **parts)
+    U, fixed = np.linalg.qr(rng.standard_normal((4, 2)))[0], np.zeros(4, dtype=bool)
+    linear = tangent_gram(rows, units, Options(rank=2, **parts), U).centred(40.0)
+    Z, nu, basis = (X - units.mean) * units.scale, units.nu, Basis.at(U, units)
+    at_zero = basis.quadratic(nu[None, :], fixed)
+    A = np.hstack([Z + nu, basis.quadratic(Z, fixed) - at_zero])
+    if not fit_linear:
+        A = basis.quadratic(Z + nu, fixed)
+    target = (y - units.target.mean) * units.target.scale
+    if fit_intercept:
+        A, target = A - A.mean(axis=0), target - target.mean()
+    differences = []
+    for penalties in ([1.0, 2.0], [4.0, 9.0]):
+        log_alpha = np.array(penalties[-len(linear.sizes) :])
+        root = np.sqrt(np.repeat(np.exp(log_alpha), linear.sizes) * linear.unit)
+        expected = evidence_by_singular_values(A / root, target, linear.weight)
+        differences.append(linear.at(log_alpha).log_evidence - expected)
+    # Rounding of 10¹⁰ is 10⁻⁶ of what else there is in a row.
+    assert differences[0] == pytest.approx(differences[1], abs=1e-3)
+
+
+def test_turned_rows_have_what_they_share_in_one_coordinate():
+    rng = np.random.default_rng(0)
+    A, everywhere = rng.standard_normal((6, 4)), np.array([3.0, -1e8, 0.0, 2.0])
+    T = turned(A, everywhere)
+    np.testing.assert_allclose(T @ T.T, (A + everywhere) @ (A + everywhere).T, rtol=1e-12)
+    assert np.abs(T[:, 0]).min() > 0.99e8
+    assert np.abs(T[:, 1:]).max() < 10
+    np.testing.assert_array_equal(turned(A, 0 * everywhere), A)
 
 
 def chosen(X, y, weight=None, rank=None, **parts):

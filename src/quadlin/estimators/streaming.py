@@ -136,7 +136,8 @@ class Streaming(Predicting):
             for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
         }
         # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
-        with_pairs = fitted.state.parts is not None
+        state = fitted.stream.state  # that of an incomplete batch would cost a step, or a fit
+        with_pairs = state is not None and state.parts is not None
         changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         if is_asked_for(self.pairs) and fitted.stream.pairs is not None:

@@ -248,9 +248,9 @@ def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
         options = {"gtol": FLAT, "maxcor": 4}
         bounds = list(zip(low, high, strict=True))
         best = minimize(lost, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-        stopped = (
-            (np.abs(best - point) >= STEP) & (best > LOWEST + shift) & (best < HIGHEST + shift)
-        )
+        # A slope that the edge is nearer than counts as none: the search ends short of the edge.
+        stopped = np.abs(best - point) >= STEP - FLAT
+        stopped &= (best > LOWEST + shift + FLAT) & (best < HIGHEST + shift - FLAT)
         point, inside = best, not stopped.any()
     value = seen.get(point.tobytes()) or model.at(point)
     if value is NOTHING:

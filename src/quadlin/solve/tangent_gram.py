@@ -114,20 +114,45 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
     """Return φ of the rows, with the parts that are tied to others.
 
     Without a linear part M is of z + ν, the features about their own zero; without an intercept
-    w is, and M predicts nothing there.
+    w is, and M predicts nothing there. An intercept takes up what a part is in all rows.
     """
     Z = dense(chunk, units)
     xp = namespace(Z)
     nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
     fixed = units.free == 0
+    z, zero = Z / rho, nu / rho
     parts = [xp.ones_like(Z[:, :1])]
     if options.fit_linear:
-        parts.append((Z if options.fit_intercept else Z + nu) / rho)
-    quadratic = basis.quadratic((Z if options.fit_linear else Z + nu) / rho, fixed)
-    if options.fit_linear and not options.fit_intercept:
-        quadratic = quadratic - basis.quadratic((nu / rho)[None, :], fixed)
+        parts.append(z if options.fit_intercept else turned(z, zero))
+    if options.fit_linear and options.fit_intercept:
+        quadratic = basis.quadratic(z, fixed)
+    else:
+        at_zero = basis.quadratic(zero[None, :], fixed)
+        everywhere = -at_zero[0, :] if options.fit_linear else at_zero[0, :]
+        quadratic = basis.quadratic(z, fixed)
+        if not options.fit_linear:
+            quadratic = basis.quadratic(z + zero, fixed) - at_zero
+        if not options.fit_intercept:
+            quadratic = turned(quadratic, everywhere)
     y = xp.astype(standardised_target(chunk, units), xp.float64)
     return xp.concat([*parts, quadratic, y[:, None]], axis=1)
+
+
+def turned(A: Array, everywhere: Array) -> Array:
+    """Return the rows a + a₀ with their coordinates turned so that the first axis is that of a₀.
+
+    Features far from zero have an a₀ beside which rounding hides the rest in a sum of products:
+    here it does in one coordinate only. A ridge is the same in all coordinates.
+    """
+    xp = namespace(A)
+    size = float(xp.linalg.vector_norm(everywhere))
+    if size == 0:
+        return A
+    first = xp.arange(A.shape[1], device=A.device) == 0
+    sign = 1.0 if float(everywhere[0]) >= 0 else -1.0
+    mirror = everywhere / size + xp.where(first, sign, 0.0)  # Householder: a₀ becomes −sign|a₀|e₁
+    mirror = mirror / xp.linalg.vector_norm(mirror)
+    return A - 2 * (A @ mirror)[:, None] * mirror - xp.where(first, sign * size, 0.0)
 
 
 @dataclass(frozen=True)

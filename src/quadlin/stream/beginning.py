@@ -13,27 +13,16 @@ to know the curvature of the loss only roughly.
 from dataclasses import replace
 from math import sqrt
 
-import numpy as np
-
-from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
-from quadlin.core.moments import Moments
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import Linearised
-from quadlin.solve.moment_estimates import OVERSAMPLING
 from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
-from quadlin.solve.whitening import (
-    Identity,
-    Whitener,
-    covariance,
-    low_rank_whitener,
-    off_diagonal_energy,
-    probes,
-)
-from quadlin.stream.anneal import anneal_step, first_annealing
+from quadlin.solve.whitening import Identity, covariance
+from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
+from quadlin.stream.correlations import correlation_step, first_probe
 from quadlin.stream.start import (
     POWER_ROWS,
     Stage,
@@ -42,8 +31,10 @@ from quadlin.stream.start import (
     constant_state_of,
     contracts,
     first_block,
+    judged,
     power_step,
 )
+from quadlin.stream.verdict import StreamVerdict, trusted, verdict_of
 from quadlin.stream.walk import WALK_ROWS
 
 
@@ -75,55 +66,10 @@ def constant_loss(options: Options, units: Units) -> float:
     return units.target.power * loss_unit(options.loss, units)
 
 
-RATIO, EXCESS = 2.0, 0.05  # of ‖Σ − I‖²/d, above which a walk is better than a mean of steps
-ROUNDS = 3  # batches of the power iteration, beside the one that tells whether it is needed
-
-
-def first_probe(units: Units, rank: int, seed: int) -> Start:
-    """Return the stage that tells whether features are correlated."""
-    width = min(units.scale.shape[0], rank + OVERSAMPLING)
-    Q = probes(units, width, np.random.default_rng([seed, width]))
-    return Start(Stage.correlations, batches=ROUNDS, Q=Q)
-
-
-def correlation_step(
-    start: Start, units: Units, features: Moments, in_any_case: bool
-) -> tuple[Start, Whitener | None]:
-    """Take one step of the power iteration for Σ; return the whitener once it is there.
-
-    That is at once, and none, where features are not correlated, unless it is wanted in any case.
-
-    `features` are the moments of the batch. Its own variances go with its own covariances: what
-    these leave of them is small where correlations are strong, and earlier ones would hide it.
-    """
-    Q, total = start.Q, start.spread
-    assert Q is not None
-    assert total is not None
-    xp = namespace(Q)
-    centre = xp.astype((features.mean - units.mean) * units.scale - units.rest, Q.dtype)
-    variances = xp.astype(units.scale**2 * features.var, Q.dtype)
-    centred = total.action / total.weight - centre[:, None] * (centre @ Q)
-    if start.batches == ROUNDS and not in_any_case:
-        probed = replace(total, action=total.weight * centred)
-        energy, independent = off_diagonal_energy(probed, variances, Q)
-        if energy < RATIO * independent or energy - independent < EXCESS:
-            return start, Identity()
-    if start.batches == 0:
-        values, vectors = lead(Q.T @ centred, Q.shape[1], psd=True)
-        return start, low_rank_whitener(Q @ vectors, values, variances, 0 * variances)
-    block = _spanning(centred)
-    return replace(start, batches=start.batches - 1, Q=block, spread=None), None
-
-
-def _spanning(image: Array) -> Array:
-    """Return an orthonormal basis of the image."""
-    xp = namespace(image)
-    size = xp.max(xp.abs(image))
-    return orthonormal(image / xp.where(size > 0, size, 1.0))
-
-
 LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
 GROWTH = 0.25  # of the batches of a walk of log-odds, with the root of the rows per parameter
+FADING = 0.1  # of what rows said of steps of constant length, with every batch
+NO_VERDICT = StreamVerdict(0.0, 0.0, 0.0)
 PROBE_ROWS = 10  # per parameter, of a batch that tells of correlations
 
 
@@ -139,6 +85,7 @@ class Beginning:
     state: FitState | None
     goal: int
     pending: Pending | None
+    verdict: StreamVerdict | None
     proven: bool
 
     @property
@@ -176,6 +123,7 @@ class Beginning:
             self.start = start = replace(start, spread=spread)
         if self.pending.rows < self.goal:
             return
+        verdict = self._early_verdict(start, self.state)
         if start.stage is Stage.correlations:
             self._whiten(start, self.pending)
         elif start.stage is Stage.power:
@@ -201,6 +149,40 @@ class Beginning:
                 self.start, self.goal, self.proven = None, self.batch_size, True
             self.state = self._step(self.pending)
         self.pending = None
+        self.verdict = self._after(start, verdict)
+
+    def _after(self, start: Start, verdict: StreamVerdict | None) -> StreamVerdict | None:
+        """Return the verdict on what is shown after a step, from that of the step's own rows."""
+        assert self.state is not None
+        if self.start is None or verdict is None:
+            return None  # that of the rows before begins with all of them
+        if self.start.stage is Stage.annealing:  # many short steps from one model
+            first = start.stage is not Stage.annealing
+            return None if first else (self.verdict or NO_VERDICT).faded(FADING) + verdict
+        undone = self.state.before is None  # so that the model is the one before, already judged
+        return self.verdict if undone else verdict
+
+    def _early_verdict(self, start: Start, state: FitState) -> StreamVerdict | None:
+        """Return what the rows that wait say of the model that their sums are of."""
+        pending = self.pending
+        if pending is None or not pending.sums.weight:
+            return None
+        if start.stage is Stage.annealing:
+            state = replace(state, model=annealed_model(start, state))
+        asked = start.stage in (Stage.annealing, Stage.contraction)  # for the products with its U
+        return verdict_of(pending.sums, pending.target, state, state.units, "squared", asked)
+
+    def _trusted_early(self, start: Start, state: FitState) -> FitState:
+        """Return the last model that rows found no worse than the one before, as far as they do.
+
+        Both may be worse than a constant: the first step was too long, and the next not undone.
+        """
+        shown, verdict = judged(state, self.pending, self.goal), self.verdict
+        enough = self.pending is not None and 2 * self.pending.rows >= self.goal
+        if enough and shown is state and start.stage is not Stage.annealing:
+            verdict = self._early_verdict(start, state)
+        worse = verdict is not None and verdict.model > verdict.constant
+        return trusted(shown, verdict, "squared") if worse else shown
 
     def _probe(self) -> None:
         """Look for correlations first, where they may be whitened."""

@@ -104,23 +104,26 @@ class RowSample:
     seen: int = 0
     rows: Chunk | None = None
     numbers: np.ndarray | None = None  # (m,), of the rows that are kept
+    largest: int = 0  # hash among theirs
 
     def fed(self, chunk: Chunk) -> "RowSample":
         """Return the sample of all rows so far and these."""
-        numbers = np.arange(self.seen, self.seen + chunk.X.shape[0])
+        seen = self.seen + chunk.X.shape[0]
+        numbers = np.arange(self.seen, seen)
+        full = self.numbers is not None and len(self.numbers) == self.most
+        if full and not (row_hash(numbers) < self.largest).any():
+            return replace(self, seen=seen)  # none of these
         if self.numbers is not None:
             numbers = np.concatenate([self.numbers, numbers])
         before = len(numbers) - chunk.X.shape[0]
-        kept = np.sort(np.argsort(row_hash(numbers), kind="stable")[: self.most])
-        seen = self.seen + chunk.X.shape[0]
-        if before and len(kept) == before and kept[-1] == before - 1:
-            return replace(self, seen=seen)  # none of these
+        hashes = row_hash(numbers)
+        kept = np.sort(np.argsort(hashes, kind="stable")[: self.most])
         new = rows_of(_weighted(chunk), kept[kept >= before] - before)  # copies
         if before:
             old = rows_of(self._rows, kept[kept < before])
             X, y, weight = (old.X, alike(new.X, old.X)), (old.y, new.y), (old.weight, new.weight)
             new = Chunk(*(stacked(parts) for parts in (X, y, weight)))
-        return RowSample(self.most, seen, new, numbers[kept])
+        return RowSample(self.most, seen, new, numbers[kept], int(hashes[kept].max(initial=0)))
 
     @property
     def _rows(self) -> Chunk:

@@ -26,7 +26,7 @@ from quadlin.stream.batch import Pending, batch_step, gather, undone, without_ze
 from quadlin.stream.beginning import Beginning, as_log_odds
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import Buffer, RowSample, capacity
-from quadlin.stream.start import Stage, Start, judged, stands_out
+from quadlin.stream.start import Stage, Start, stands_out
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
 FIXED = Automatic()  # nothing is left to choose
@@ -231,7 +231,7 @@ class Stream(Beginning):
                 return self.state
             return pair_step(self.state, self.pair_pending, self.make_units)
         if self.start is not None:  # a step of full length needs a whole batch, and is tried first
-            state = judged(self.state, self.pending, self.goal)
+            state = self._trusted_early(self.start, self.state)
             if self.options.loss == "squared":
                 return state
             return as_log_odds(state, self.options, self.make_units)

@@ -66,13 +66,17 @@ def first_verdict(state: FitState, loss: str) -> StreamVerdict:
 
 
 def verdict_of(
-    sums: Sums, target: Moments, state: FitState, new: Units, loss: str
+    sums: Sums, target: Moments, state: FitState, new: Units, loss: str, asked: bool = True
 ) -> StreamVerdict:
     """Return what the sums of new rows at a model say of it; `new` are the units with them.
 
-    Of a walk that is the model that steps are taken from, which is no better than the mean.
+    Of a walk that is the model that steps are taken from, which is no better than the mean. Where
+    the sums were not `asked` for the products with U, the slope is none: all of the model or none.
     """
-    model, units = state.stepping, state.units
+    model, units, unit = state.stepping, state.units, loss_unit(loss, state.units)
+    constant = _constant_loss(target, new, loss)
+    if not asked:
+        return StreamVerdict(unit * sums.loss, constant, 0.0)
     xp = namespace(model.U)
     m, p0 = (model.U * model.U) @ model.s, float(sums.p0[0])
     shift = (new.target.mean - units.target.mean) / units.target.scale
@@ -82,8 +86,6 @@ def verdict_of(
     quadratic = quadratic - ((1 - model.free) * m) @ sums.p2[:, 0]
     level = model.c - float(xp.sum(model.free * m)) - centre
     slope = level * p0 + float(model.w @ sums.p1[:, 0] + quadratic)
-    unit = loss_unit(loss, units)
-    constant = _constant_loss(target, new, loss)
     return StreamVerdict(unit * sums.loss, constant, unit * slope).limited()
 
 
