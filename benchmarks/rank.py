@@ -1,7 +1,7 @@
 """How often rank="auto" finds the true rank, beside the criteria it was compared with.
 
 Signed M of rank k = 1…8, w and b unknown, noise of a tenth of the signal's variance, n = 10kd rows.
-"auto" is `choose_rank`: the spectrum test followed by hold-out. The others share one walk of warm
+"auto" is `HeldOut.rank`: the spectrum test followed by hold-out. The others share one walk of warm
 fits from a generous rank down: "edge" counts eigenvalues above twice the noise edge in the fit of
 generous rank, "BIC" is with the exact dof, "hold-out" takes the smallest error on rows held out and
 "1 SE" the smallest rank within one standard error of it.
@@ -21,7 +21,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.path import Path, squared_errors
-from quadlin.solve.rank import as_good, choose_rank
+from quadlin.solve.rank import HeldOut, as_good
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options
 
@@ -86,7 +86,7 @@ def main():
                 n = int(args.rows * k * d)
                 source, units = problem(kind, n, d, k, 100 * k + seed)
                 rng = np.random.default_rng(seed)
-                chosen = choose_rank(source, units, Options(rank=1), float(n), rng)
+                chosen = HeldOut(source, units, Options(rank=1), float(n), rng).rank(ALPHA)
                 right["auto"] += chosen == k
                 wrong[chosen - k] += chosen != k
                 if not args.auto_only:

@@ -1,5 +1,7 @@
 """What several test files draw their rows from."""
 
+from copy import copy
+
 import numpy as np
 
 from quadlin.core.chunks import Chunk
@@ -41,6 +43,28 @@ def dense_predict(model, Z):
     """f(z) by the d×d matrix, independently of the library."""
     M = dense_m(model)
     return model.c + Z @ model.w + np.einsum("ni,ij,nj->n", Z, M, Z) - np.trace(M)
+
+
+def squares_matmul(block, Q):
+    """Return (Z∘Z) Q."""
+    return block.products(Q[:, :0], Q)[1]
+
+
+def places(value, at=()):
+    """Yield all places in a JSON value."""
+    yield at
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(item, (*at, key))
+
+
+def changed(value, at, new):
+    """Return the value with something else at a place."""
+    if not at:
+        return new
+    value = copy(value)
+    value[at[0]] = changed(value[at[0]], at[1:], new)
+    return value
 
 
 def chunk_of(X, y, weight=None):

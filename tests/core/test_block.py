@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from problems import squares_matmul
 from quadlin.core import kernel
 from quadlin.core.block import Block
 from quadlin.core.moments import Moments
@@ -49,7 +50,7 @@ def test_the_products_are_those_of_standardised_rows(seed, form):
     np.testing.assert_allclose(rows.matmul(Q), Z @ Q, atol=1e-9)
     np.testing.assert_allclose(rows.rmatmul(R), Z.T @ R, atol=1e-9)
     np.testing.assert_allclose(rows.rmatmul(R[:, 0]), Z.T @ R[:, 0], atol=1e-9)
-    np.testing.assert_allclose(rows.squares_matmul(Q), (Z * Z) @ Q, atol=1e-8)
+    np.testing.assert_allclose(squares_matmul(rows, Q), (Z * Z) @ Q, atol=1e-8)
     np.testing.assert_allclose(rows.squares_rmatvec(R[:, 0]), (Z * Z).T @ R[:, 0], atol=1e-8)
 
 
@@ -61,7 +62,7 @@ def test_the_two_products_are_adjoint(seed, as_sparse):
     Q, R = rng.standard_normal((5, 2)), rng.standard_normal((40, 2))
     assert np.sum(rows.matmul(Q) * R) == pytest.approx(np.sum(Q * rows.rmatmul(R)), abs=1e-8)
     q, r = Q[:, :1], R[:, 0]
-    left = rows.squares_matmul(q)[:, 0] @ r
+    left = squares_matmul(rows, q)[:, 0] @ r
     assert left == pytest.approx(q[:, 0] @ rows.squares_rmatvec(r), abs=1e-7)
 
 
@@ -91,7 +92,7 @@ def test_sparse_float32_columns_far_from_zero_keep_their_digits():
     rows = Block(sparse.csr_array(X), units(X, np.float32))
     Z = standardised(X.astype(float))
     np.testing.assert_allclose(
-        rows.squares_matmul(np.eye(2, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-3
+        squares_matmul(rows, np.eye(2, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-3
     )
 
 
@@ -107,7 +108,7 @@ def test_a_zero_costs_the_other_rows_of_its_block_no_digits():
     Z = (X.astype(float) - mean) / sd
     rows, Q = Block(S, rounded), np.eye(2, dtype="f4")
     np.testing.assert_allclose(rows.matmul(Q), Z, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(rows.squares_matmul(Q), Z * Z, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(squares_matmul(rows, Q), Z * Z, rtol=1e-4, atol=1e-4)
 
 
 def test_a_constant_column_is_standardised_to_zero():
@@ -218,7 +219,7 @@ def test_squares_of_float32_do_not_overflow(form, sd):
     Z = standardised(X.astype(float))
     rows = Block(FORMS[form](X), units(X, np.float32))
     np.testing.assert_allclose(
-        rows.squares_matmul(np.eye(3, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-4
+        squares_matmul(rows, np.eye(3, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-4
     )
     np.testing.assert_allclose(rows.squares_rmatvec(np.ones(50, "f4")), np.full(3, 50), rtol=1e-4)
 
@@ -235,7 +236,7 @@ def test_one_column_whose_squares_overflow_leaves_the_others_alone(form, mean, s
     if form == "torch":
         u, Q, ones = in_torch(u), torch.asarray(Q), torch.asarray(ones)
     rows = Block(FORMS[form](X), u)
-    np.testing.assert_allclose(np.asarray(rows.squares_matmul(Q)), Z * Z, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(squares_matmul(rows, Q)), Z * Z, rtol=1e-3, atol=1e-4)
     expected = (Z * Z).sum(0)[:, None]
     np.testing.assert_allclose(np.asarray(rows.squares_rmatvec(ones)), expected, rtol=1e-4)
 
@@ -277,7 +278,7 @@ def test_sparse_rows_of_one_value_need_no_squares():
     np.testing.assert_allclose(back, Z.T @ (Z @ Q), atol=1e-11)
     np.testing.assert_allclose(p1, Z.T @ R, atol=1e-11)
     np.testing.assert_allclose(p2, (Z * Z).T @ R, atol=1e-11)
-    np.testing.assert_allclose(rows.squares_matmul(Q), (Z * Z) @ Q, atol=1e-11)
+    np.testing.assert_allclose(squares_matmul(rows, Q), (Z * Z) @ Q, atol=1e-11)
     np.testing.assert_allclose(rows.squares_rmatvec(R), (Z * Z).T @ R, atol=1e-11)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from problems import random_model
+from problems import random_model, squares_matmul
 from quadlin.core import library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
@@ -67,7 +67,7 @@ def sums_of(case, rng):
         *list(vars(change_sums(chunk, steps, units, True)).values())[2:],
         *vars(gram(chunk, models, units)).values(),
         block.matmul(drawn(d, 4)),
-        block.squares_matmul(drawn(d, 2)),
+        squares_matmul(block, drawn(d, 2)),
         block.rmatmul(R),
         block.squares_rmatvec(R),
     ]

@@ -23,7 +23,6 @@ from quadlin.data.fields import (
     check_one_hot,
     field_counts,
     fields_among,
-    find_fields,
     given_fields,
 )
 
@@ -37,6 +36,11 @@ MAKERS = {
 }
 ROWS = 60  # 0/1 columns drawn at random make a group by chance with probability < 2⁻⁶⁰ each
 words = st.lists(st.text(st.characters(codec="utf-8"), max_size=4), min_size=1, unique=True)
+
+
+def find_fields(X, weight=None):
+    source = MemorySource(X.tocsr() if sparse.issparse(X) else X, weight=weight)
+    return fields_among(Rows.of(source).reduce, source.width)
 
 
 def columns(seed, levels=("Oslo", "Rome", "Bonn"), n=ROWS):

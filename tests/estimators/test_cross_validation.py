@@ -26,7 +26,7 @@ from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.exact import Exact
-from quadlin.solve.rank import choose_rank
+from quadlin.solve.rank import HeldOut
 from quadlin.solve.types import Options
 from quadlin.storage import CheckpointError
 
@@ -399,14 +399,16 @@ def test_the_rank_is_found_on_rows_held_out(kind, rank):
     )
     source, units = units_and_source(data)
     rng = np.random.default_rng(0)
-    assert choose_rank(source, units, Options(rank=1), float(len(data.y)), rng) == rank
+    held_out = HeldOut(source, units, Options(rank=1), float(len(data.y)), rng)
+    assert held_out.rank((0.0, 0.0)) == rank
 
 
 def test_a_linear_target_has_rank_zero():
     data = make_second_order(600, 20, rank=1, random_state=0)
     data.y = data.X @ data.coef + 0.3 * np.random.default_rng(1).standard_normal(600)
     source, units = units_and_source(data)
-    assert choose_rank(source, units, Options(rank=1), 600.0, np.random.default_rng(0)) == 0
+    held_out = HeldOut(source, units, Options(rank=1), 600.0, np.random.default_rng(0))
+    assert held_out.rank((0.0, 0.0)) == 0
 
 
 @pytest.mark.parametrize(

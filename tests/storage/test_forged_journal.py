@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from problems import changed, places
 from quadlin import SecondOrderRegressor
 from quadlin.datasets import make_second_order
 from quadlin.storage import CheckpointError
@@ -89,21 +90,6 @@ def ends_well(path, **options):
     else:  # forged moments, as if a column were so large, or varied by so little
         assert re.search("too large to square|too little to be squared", str(refusal))
     return None
-
-
-def places(value, at=()):
-    yield at
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(item, (*at, key))
-
-
-def changed(value, at, new):
-    if not at:
-        return new
-    value = value.copy()
-    value[at[0]] = changed(value[at[0]], at[1:], new)
-    return value
 
 
 JUNK = [

@@ -55,11 +55,6 @@ class Block:
         """Return Z Q for skinny Q (d, q)."""
         return self.products(Q, None)[0]
 
-    def squares_matmul(self, Q: Array) -> Array:
-        """Return (Z∘Z) Q for skinny Q (d, q)."""
-        squares: Array = self.products(Q[:, :0], Q)[1]
-        return squares
-
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S, from one read of the rows."""
         if self.kernel is not None:

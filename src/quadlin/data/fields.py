@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.messages import Message, Option
-from quadlin.core.rows import Rows
 from quadlin.data.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
@@ -90,19 +89,19 @@ def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
     return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0).reshape(-1))
 
 
-def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]:
+def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
     """Find the groups of 0/1 columns of which each row has exactly one: full one-hot groups.
 
     All groups of adjacent columns are found, and encoders write groups that way. Among at most
     `SCATTERED` other 0/1 columns, groups are sought greedily, by falling frequency. Columns that
-    are never or always 1 belong to no group.
+    are never or always 1 belong to no group, and rows of weight 0 do not count.
 
     Parameters
     ----------
-    X : array or CSR matrix (n_samples, n_features)
-        Rows.
-    weight : array (n_samples,) or None
-        Rows of weight 0 do not count.
+    reduce : callable
+        ``reduce(fn, *params)`` returns the sum of ``fn(chunk, *params)`` over all rows.
+    d : int
+        Number of columns.
 
     Returns
     -------
@@ -118,28 +117,11 @@ def find_fields(X: Array, weight: Array | None = None) -> tuple[np.ndarray, ...]
     Examples
     --------
     >>> import numpy as np
+    >>> from quadlin.core.chunks import MemorySource
+    >>> from quadlin.core.rows import Rows
     >>> X = np.array([[1, 0, 0, 0.5, 1], [0, 1, 0, 0.1, 0], [0, 0, 1, 0.2, 1]])
-    >>> find_fields(X)
+    >>> fields_among(Rows.of(MemorySource(X)).reduce, 5)
     (array([0, 1, 2]),)
-    """
-    source = MemorySource(X.tocsr() if issparse(X) else X, weight=weight)
-    return fields_among(Rows.of(source).reduce, source.width)
-
-
-def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
-    """Find the full one-hot groups among the columns of rows that can be walked again.
-
-    Parameters
-    ----------
-    reduce : callable
-        ``reduce(fn, *params)`` returns the sum of ``fn(chunk, *params)`` over all rows.
-    d : int
-        Number of columns.
-
-    Returns
-    -------
-    tuple of array
-        See `find_fields`.
     """
     if d < 2:
         return ()

@@ -17,7 +17,7 @@ from quadlin.solve.sample import row_content
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, smallest_loss
 
-HELD_OUT = 0.2  # of the rows, for `choose_rank`
+HELD_OUT = 0.2  # of the rows
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
 ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and at most
 LOOSE_TOL = 1e-3
@@ -26,45 +26,8 @@ ROUNDED = 100.0  # times the smallest loss there is
 PATIENCE = 2  # ranks in a row that fail the test
 
 
-def choose_rank(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    weight: float,
-    rng: np.random.Generator,
-    max_rank: int | None = None,
-) -> int:
-    """Return the smallest rank that predicts rows held out as well as the best, within its error.
-
-    A generous rank is fitted to four fifths of the rows. Eigenvalues below 1.5·sd(r)·√(d/n), in
-    whitened coordinates and shrunk as a penalty shrinks them, are noise; from there the rank goes
-    down, each fit started from the last, while the other fifth of the rows does not object by one
-    standard error of the difference.
-
-    Parameters
-    ----------
-    rows : Rows
-        Rows that can be walked many times.
-    units : Units
-        Of these rows.
-    options : Options
-        All but the rank counts.
-    weight : float
-        Of all rows together.
-    rng : Generator
-        Draws the rows held out and the start.
-    max_rank : int or None
-        The generous rank; None takes a third of the rows per feature, at most 16.
-
-    Returns
-    -------
-    int
-        Zero where no quadratic part is found.
-
-    Notes
-    -----
-    Passes: those of one fit of the generous rank and some ten for each rank tested. Memory: that of
-    the fit, and one number per row.
+class HeldOut:
+    """A fifth of the rows, which judge what was fitted to the others.
 
     Examples
     --------
@@ -76,14 +39,10 @@ def choose_rank(
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)
     >>> rows = Rows.of(MemorySource(data.X, data.y))
     >>> units = UnitsMaker("auto", True, data.X.dtype, "abcdefghij")(*moments_of(rows))
-    >>> choose_rank(rows, units, Options(rank=1), 2000.0, np.random.default_rng(0))
+    >>> held_out = HeldOut(rows, units, Options(rank=1), 2000.0, np.random.default_rng(0))
+    >>> held_out.rank((0.0, 0.0))
     3
     """
-    return HeldOut(rows, units, options, weight, rng).rank(options.alpha, max_rank)
-
-
-class HeldOut:
-    """A fifth of the rows, which judge what was fitted to the others."""
 
     def __init__(
         self,
@@ -117,14 +76,19 @@ class HeldOut:
         least = ROUNDED * smallest_loss(self.units)
         return namespace(errors).clip(errors, min=least), omega
 
-    def rank(self, alpha: Alpha, max_rank: int | None = None) -> int:
-        """Return the smallest rank that predicts them as well as the best; see `choose_rank`."""
+    def rank(self, alpha: Alpha) -> int:
+        """Return the smallest rank that predicts them as well as the best, within its error.
+
+        A generous rank is fitted to the other rows. Eigenvalues below 1.5·sd(r)·√(d/n), in whitened
+        coordinates and shrunk as a penalty shrinks them, are noise; from there the rank goes down,
+        each fit started from the last, while the rows held out do not object by one standard error
+        of the difference. It is zero where no quadratic part is found.
+
+        Passes: those of one fit of the generous rank and some ten for each rank tested. Memory:
+        that of the fit, and one number per row.
+        """
         d, n, units = self.units.scale.shape[0], self.n, self.units
-        most = (
-            min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
-            if max_rank is None
-            else min(d, max_rank)
-        )
+        most = min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
         model = self.path.model(most, alpha)
         squares, omega = squared_errors(model, units, self.kept)
         n = max(1, int(namespace(omega).count_nonzero(omega)))
