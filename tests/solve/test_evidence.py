@@ -16,7 +16,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import choose
-from quadlin.solve.evidence import ColumnGram, RowKernel, Value, log_volume, maximised
+from quadlin.solve.evidence import ColumnGram, RowKernel, Value, log_volume
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.tangent_gram import Basis, tangent_gram, turned
 from quadlin.solve.types import Options
 
@@ -91,9 +92,9 @@ def test_the_best_penalties_are_mackays_fixed_point():
 class Slope:
     """An evidence that rises by 2.9 per unit of log α, up to log α = 9."""
 
-    weight = 1.0
+    weight, sizes = 1.0, (1,)
 
-    def at(self, log_alpha, gradient=True):
+    def at(self, log_alpha, gradient=True, least=-np.inf):
         x = float(log_alpha[0])
         rise = np.where(log_alpha < 9, 2.9, -2.9)
         return Value(-2.9 * abs(x - 9), rise, 1.0, np.zeros(1))

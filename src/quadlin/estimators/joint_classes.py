@@ -23,7 +23,7 @@ from quadlin.estimators.class_rows import ClassRows
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.choice import Automatic, fits
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import maximised
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import SMALL, floored

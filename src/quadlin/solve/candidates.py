@@ -16,10 +16,11 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.driver import follow
-from quadlin.solve.evidence import Evidence, RowKernel, far_behind, log_volume, maximised
+from quadlin.solve.evidence import Evidence, RowKernel, log_volume
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.leave_one_out import left_out_squares, left_out_squares_by_rows
 from quadlin.solve.penalised import Penalised
+from quadlin.solve.penalty_search import far_behind, maximised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start, quick_start

@@ -22,7 +22,7 @@ where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, log, pi
 from typing import Protocol
@@ -30,15 +30,8 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dpotri, dtrtri
-from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp, multigammaln
 
-from quadlin.core.engine import one_blas_thread
-
-LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
-FLAT = 0.2  # the slope of the log evidence, in log α, that ends the search
-STEEP, STEP = 3.0, 3.0  # log(α/N) where there still is a slope, and how far one search goes
-RISE = 4.0  # times what a step of MacKay promises: no peak is higher
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
 ROUNDING = 1e-13  # of a column's power, that sums over rows may have lost
 DRAWS = 4096  # for `log_volume`
@@ -67,6 +60,10 @@ class Linear(Protocol):
     @property
     def weight(self) -> float:
         """Return N."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Return the number of parameters of each group."""
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
         """Return the evidence at some penalties."""
@@ -203,59 +200,6 @@ class Evidence:
     log_alpha: np.ndarray  # (g,)
     noise: float  # σ², of standardised targets
     determined: np.ndarray  # (g,), γ
-
-
-def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
-    """Return the penalties of largest evidence, from the best of some log(α/N).
-
-    Step by step: far from a peak the slope promises too much, and beyond all peaks it is flat.
-    """
-    shift = log(max(model.weight, 1.0))
-    points = [np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift for start in starts]
-    with one_blas_thread():  # threads that wait for each other cost more than these matrices
-        if len(points) > 1:
-            points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
-        return _climbed(model, points[0], shift)
-
-
-def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
-    """Return the evidence at some penalties if no peak near by can reach `least`, else None.
-
-    MacKay's step to log(γ/pull) promises a rise by its product with the slope. The true rise was
-    up to three times as large, where it was small, and never more than by a whole `STEP`.
-    """
-    with one_blas_thread():
-        value = model.at(log_alpha)
-    slope, pull = value.gradient, value.determined - 2 * value.gradient
-    step = np.log(np.maximum(value.determined, 1e-9) / np.maximum(pull, 1e-9))
-    rise = np.minimum(RISE * np.abs(step), STEP) @ np.abs(slope) + 1
-    return None if value.log_evidence + float(rise) >= least else value.there(log_alpha)
-
-
-def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
-    """Return the peak near a point."""
-    seen: dict[bytes, Value] = {}
-
-    def lost(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-        value = seen[log_alpha.tobytes()] = model.at(log_alpha)
-        if value is NOTHING:
-            return 1e300, np.zeros_like(log_alpha)
-        return -value.log_evidence, -value.gradient
-
-    inside = False
-    while not inside:
-        low, high = (np.clip(point + s, LOWEST + shift, HIGHEST + shift) for s in (-STEP, STEP))
-        options = {"gtol": FLAT, "maxcor": 4}
-        bounds = list(zip(low, high, strict=True))
-        best = minimize(lost, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-        # A slope that the edge is nearer than counts as none: the search ends short of the edge.
-        stopped = np.abs(best - point) >= STEP - FLAT
-        stopped &= (best > LOWEST + shift + FLAT) & (best < HIGHEST + shift - FLAT)
-        point, inside = best, not stopped.any()
-    value = seen.get(point.tobytes()) or model.at(point)
-    if value is NOTHING:
-        value = replace(value, determined=np.zeros_like(point))
-    return value.there(point)
 
 
 @lru_cache(maxsize=256)

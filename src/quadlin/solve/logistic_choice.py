@@ -26,7 +26,8 @@ from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL
 from quadlin.solve.choice import Automatic, at_limit, fits
-from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel, maximised
+from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit

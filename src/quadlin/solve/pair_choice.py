@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SMALLEST = 1e-10  # of the target's power: what rounding leaves of a residual
+KEPT_ROOTS = 64  # a step asks for that of the same columns several times
 COLLINEAR = 1e-7  # of a column's own power: what is left of one that others explain
 
 
@@ -95,6 +96,7 @@ class Stepwise:
         sizes = np.array([len(group) for group in groups], dtype=np.int64)
         self.singles, self.blocks = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1).tolist()
         self.single_columns = np.array([groups[int(g)][0] for g in self.singles], dtype=np.int64)
+        self._roots: dict[bytes, np.ndarray] = {}  # of the sets of columns that were judged last
 
     def run(
         self, start: Iterable[int] = (), banned: Iterable[int] = (), most: int = 100
@@ -124,11 +126,14 @@ class Stepwise:
         parts = [self.groups[g] for g in taken]
         return np.array(list(dict.fromkeys(c for part in parts for c in part)), dtype=np.int64)
 
-    def exchanges(self, choice: PairChoice, group: int, within: float) -> list[tuple[int, float]]:
-        """Return the groups that could stand for one that is taken, and what that would cost."""
-        gaps = self._instead(choice.taken)[choice.taken.index(group)] - choice.value
-        near = [(int(g), float(gaps[g])) for g in np.flatnonzero(gaps <= within) if g != group]
-        return sorted(near, key=lambda pair: pair[1])
+    def exchanges(self, choice: PairChoice, within: float) -> dict[int, list[tuple[int, float]]]:
+        """Return the groups that could stand for each that is taken, and what that would cost."""
+        near: dict[int, list[tuple[int, float]]] = {}
+        for group, gaps in zip(choice.taken, self._instead(choice.taken), strict=True):
+            others = np.flatnonzero(gaps - choice.value <= within)
+            costs = [(int(g), float(gaps[g] - choice.value)) for g in others if g != group]
+            near[group] = sorted(costs, key=lambda pair: pair[1])
+        return near
 
     def _forward(self, current: PairChoice, refused: np.ndarray) -> PairChoice | None:
         values = np.where(refused, inf, self._additions(current.taken))
@@ -192,6 +197,8 @@ class Stepwise:
         what is left of the Gram matrix.
         """
         index, k = self.columns(taken), len(taken)
+        if not k:
+            return np.zeros((0, len(self.groups)))
         root = self._inverse_root(index)
         if not root.shape[1] == len(index) == k == np.isin(taken, self.singles).sum():
             return np.stack([self._additions(tuple(t for t in taken if t != g)) for g in taken])
@@ -259,6 +266,14 @@ class Stepwise:
 
     def _inverse_root(self, index: np.ndarray) -> np.ndarray:
         """Return R with R Rᵀ the pseudo-inverse of the Gram matrix of some columns."""
+        key = index.tobytes()
+        if key not in self._roots:
+            if len(self._roots) >= KEPT_ROOTS:
+                self._roots.clear()
+            self._roots[key] = self._new_inverse_root(index)
+        return self._roots[key]
+
+    def _new_inverse_root(self, index: np.ndarray) -> np.ndarray:
         size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
         values, vectors = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
         seen = values > COLLINEAR

@@ -9,7 +9,7 @@ from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN
-from quadlin.solve.evidence import maximised
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.pair_choice import SMALLEST
 from quadlin.solve.pair_composite import Beside

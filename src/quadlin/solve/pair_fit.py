@@ -1,16 +1,19 @@
 """What a search for pairs returns, and how sure the rows are of it: robust standard errors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtr
 
 from quadlin.core.arrays import to_numpy
-from quadlin.solve.pair_choice import PairChoice
+from quadlin.solve.pair_choice import PairChoice, Stepwise
 from quadlin.solve.pair_sums import RegressionColumns, Scores
 
 Pair = tuple[int, int]
 LEAST_FREEDOM = 0.1
+EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,36 @@ class RobustErrors:
 
     def log_tail(self, coef: np.ndarray) -> np.ndarray:
         """Return log P(T > |t|) of each coefficient, T of Student's distribution."""
-        tail: np.ndarray = student.logsf(np.abs(coef) / self.std, self.freedom)
+        with np.errstate(divide="ignore"):
+            tail: np.ndarray = np.log(stdtr(self.freedom, -np.abs(coef) / self.std))
         return tail
+
+
+@dataclass(frozen=True)
+class PairSteps:
+    """The steps of a search, which are looked at where pairs are reported."""
+
+    step: Stepwise
+    choice: PairChoice
+    pairs: Sequence[Pair]  # of each group of one product; of others the first
+
+    @cached_property
+    def path(self) -> tuple[PairChoice, ...]:
+        """Return the choices of the first 0, 1, … of what was taken."""
+        taken = self.choice.taken
+        return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
+
+    @cached_property
+    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
+        """Return a pair, one that is as good, and what that costs, of each pair."""
+        groups = self.step.groups
+        return tuple(
+            (self.pairs[g], self.pairs[other], cost)
+            for g, others in self.step.exchanges(self.choice, EXCHANGEABLE).items()
+            if len(groups[g]) == 1
+            for other, cost in others
+            if len(groups[other]) == 1
+        )
 
 
 @dataclass(frozen=True)
@@ -57,8 +88,17 @@ class PairFit:
     loss: float  # Σω r², with the penalty
     criterion: float
     at_limit: bool  # whether no more could be taken
-    path: tuple[PairChoice, ...]  # with the first 0, 1, … of what was taken
-    exchangeable: tuple[tuple[Pair, Pair, float], ...]  # a pair, one as good, what that costs
+    steps: PairSteps
     inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
     noise: float  # variance of that of a row of weight 1
     left: float  # rows beyond the parameters
+
+    @property
+    def path(self) -> tuple[PairChoice, ...]:
+        """Return the choices of the first 0, 1, … of what was taken."""
+        return self.steps.path
+
+    @property
+    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
+        """Return a pair, one that is as good, and what that costs, of each pair."""
+        return self.steps.exchangeable

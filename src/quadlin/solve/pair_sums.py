@@ -118,9 +118,9 @@ class FirstLook(Additive):
 
 @dataclass(frozen=True)
 class FlippedMoments(Additive):
-    """The residual's moments with random signs."""
+    """The residual's moments with random signs, for each of some salts."""
 
-    moments: Array  # (d, d), Σω ±r z_i z_j
+    moments: Array  # (s, d, d), Σω ±r z_i z_j
 
 
 @dataclass(frozen=True)
@@ -226,17 +226,20 @@ def left_out_squares(
 
 
 def flipped_moments(
-    numbered: tuple[Chunk, Sequence[int]], columns: RegressionColumns, beta: Array, salt: int
+    numbered: tuple[Chunk, Sequence[int]],
+    columns: RegressionColumns,
+    beta: Array,
+    salts: Sequence[int],
 ) -> FlippedMoments:
-    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row."""
+    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row and of a salt."""
     chunk, numbers = numbered
-    signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
-    moments, start = [], 0
+    hashes = [row_hash(np.asarray(numbers), salt) for salt in salts]
+    signs, moments, start = np.where(np.stack(hashes) < 2**63, 1.0, -1.0), [], 0
     for Z, A, response, omega in columns.pieces(chunk):
         xp, stop = namespace(Z), start + int(Z.shape[0])
-        sign = xp.asarray(signs[start:stop], device=Z.device)
-        r = response - A @ xp.asarray(beta, device=A.device)
-        moments.append(((sign * omega * r)[:, None] * Z).T @ Z)
+        r = omega * (response - A @ xp.asarray(beta, device=A.device))
+        some = (xp.asarray(sign[start:stop], device=Z.device) for sign in signs)
+        moments.append(xp.stack([((sign * r)[:, None] * Z).T @ Z for sign in some]))
         start = stop
     return FlippedMoments(sum(moments))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, sqrt
 
 import numpy as np
-from scipy.stats import norm as normal
+from scipy.special import log_ndtr
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.engine import height
@@ -19,7 +19,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
-from quadlin.solve.pair_fit import Pair, PairFit, RobustErrors
+from quadlin.solve.pair_fit import PairFit, PairSteps, RobustErrors
 from quadlin.solve.pair_projection import Projected
 from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_remainder import Remainder
@@ -35,9 +35,9 @@ from quadlin.solve.pair_sums import (
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEW_FLIPS = 3  # of them, after which a clear case is one
+FLIPPED = 1 << 22  # entries of the moments that are kept of one walk
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 FEWEST = 10.0  # rows beyond the parameters
-EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
 HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
 
@@ -165,7 +165,7 @@ class PairSearch(PairRegression):
         return [tuple(sorted(flat[entry == step].tolist())) for step in np.unique(entry)]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
-        """Tell whether something of low rank is left in the last residual: up to 21 walks.
+        """Tell whether something of low rank is left in the last residual: up to five walks.
 
         Its moments must have an eigenvalue beyond the edge of normal noise, also those of features
         and residuals that end at some standard deviations, and beyond all those of residuals with
@@ -200,11 +200,14 @@ class PairSearch(PairRegression):
         return Remainder(self.rows, *self.regression, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
-        """Yield the moments of the last residual with random signs, a walk each."""
-        n_rows = sum(self.rows.collect(height))
-        for salt in range(times):
-            args = (*self.regression, salt)
-            yield self.rows.reduce_numbered(flipped_moments, n_rows, *args).moments
+        """Yield the moments of the last residual with random signs: some of them by one walk."""
+        n_rows, start = sum(self.rows.collect(height)), 0
+        while start < times:
+            some = min(FLIPS - FEW_FLIPS if start else FEW_FLIPS, max(1, FLIPPED // self.d**2))
+            salts = range(start, min(start + some, times))
+            sums = self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salts)
+            yield from sums.moments
+            start += some
 
     def _doubtful(self, step: Stepwise, choice: PairChoice, beta: np.ndarray) -> list[int]:
         """Return single products that a few rows carry, the worst and all that are about as bad.
@@ -220,9 +223,9 @@ class PairSearch(PairRegression):
         t = sqrt(self.criterion.entry(max(len(choice.taken) - 1, 0)))
         singles = [g for g in choice.taken if len(step.groups[g]) == 1]
         doubtful = [(float(log_tail[place[step.groups[g][0]]]), g) for g in singles]
-        doubtful = [(log_p, g) for log_p, g in doubtful if log_p > normal.logsf(t)]
+        doubtful = [(log_p, g) for log_p, g in doubtful if log_p > log_ndtr(-t)]
         worst = max(doubtful, default=(0.0, 0))[0]
-        return [g for p, g in doubtful if p == worst or p > normal.logsf(t / 2)]
+        return [g for p, g in doubtful if p == worst or p > log_ndtr(-t / 2)]
 
     def _fit(
         self,
@@ -236,21 +239,10 @@ class PairSearch(PairRegression):
         most: int = 0,
     ) -> PairFit:
         k = len(choice.taken)
-        path = tuple(step.judged(choice.taken[:m]) for m in range(k + 1))
         entry = {c: m for m in range(k, 0, -1) for c in step.groups[choice.taken[m - 1]]}
         at = columns.features
-
-        def pair(group: int) -> Pair:
-            i, j = divmod(shortlist[group][0], self.d)
-            return int(at[i]), int(at[j])
-
-        exchangeable = tuple(
-            (pair(g), pair(other), cost)
-            for g in choice.taken
-            if len(shortlist[g]) == 1
-            for other, cost in step.exchanges(choice, g, EXCHANGEABLE)
-            if len(shortlist[other]) == 1
-        )
+        first = (divmod(group[0], self.d) for group in shortlist)
+        pairs = [(int(at[i]), int(at[j])) for i, j in first]
         return PairFit(
             at[columns.i],
             at[columns.j],
@@ -264,8 +256,7 @@ class PairSearch(PairRegression):
             choice.loss,
             choice.value,
             0 < most <= k,
-            path,
-            exchangeable,
+            PairSteps(step, choice, pairs),
             inverse[columns.base :, columns.base :],
             self.criterion.noise or choice.loss / max(self.freedom - choice.dof, 1.0),
             self.freedom - choice.dof,
