@@ -23,7 +23,6 @@ from quadlin.estimators.class_rows import ClassRows
 from quadlin.estimators.fitted import Fitted
 from quadlin.solve.choice import Automatic, fits
 from quadlin.solve.driver import follow
-from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import SMALL, floored
@@ -31,6 +30,7 @@ from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_labels import SHORTEST, stage_about
 from quadlin.solve.pair_log_odds import LogOdds, Objective, moved
 from quadlin.solve.pair_part import PairTerms, Parts
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.polish import polish
 from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Options, Problem, Status

@@ -20,7 +20,7 @@ from quadlin.solve.evidence import Evidence, RowKernel, log_volume
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
 from quadlin.solve.leave_one_out import left_out_squares, left_out_squares_by_rows
 from quadlin.solve.penalised import Penalised
-from quadlin.solve.penalty_search import far_behind, maximised
+from quadlin.solve.penalty_search import HIGHEST, STEEP, Remembered, far_behind, maximised
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start, quick_start
@@ -172,11 +172,15 @@ class Candidates:
             key = np.sin(1e3 * (to_numpy(Z) @ direction))
             few = kernel.some(np.argsort(key)[:KERNEL_START])
             begin = maximised(few, starts).log_alpha  # the same for any number of rows
-            starts = [(float(a), float(b)) for a, b in [begin - log(kernel.weight)]]
+            all_rows = Remembered(kernel)
+            if begin[1] >= STEEP + log(kernel.weight):  # without products, that is ridge regression
+                begin = np.array([log(self.ridge().alpha[0]), HIGHEST + log(kernel.weight)])
             least = max(self.reached, *(c.evidence for c in self.candidates()))
-            behind = far_behind(kernel, begin, least)
+            behind = far_behind(all_rows, begin, least)
             if behind is not None:
                 return self.noted(d, behind, None, kernel)
+            start = (begin - log(kernel.weight)).tolist()
+            return self.noted(d, maximised(all_rows, [start]), None, kernel)
         return self.noted(d, maximised(kernel, starts), None, kernel)
 
     def best_low_rank(self) -> Candidate | None:

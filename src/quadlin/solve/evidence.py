@@ -65,8 +65,8 @@ class Linear(Protocol):
     def sizes(self) -> Sequence[int]:
         """Return the number of parameters of each group."""
 
-    def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
-        """Return the evidence at some penalties."""
+    def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
+        """Return the evidence at some penalties; below `least` without its gradient."""
 
 
 def factored(A: np.ndarray) -> np.ndarray | None:
@@ -104,7 +104,7 @@ class ColumnGram:
     unit: np.ndarray  # (p,), r
     noise: float | None = None  # σ², where it is known
 
-    def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
+    def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(p³)."""
         R = np.repeat(np.exp(log_alpha), self.sizes) * self.unit
         L = factored(with_ridge(self.products, R))
@@ -115,7 +115,7 @@ class ColumnGram:
         half_log_det = float(np.log(np.diag(L)).sum() - np.log(R).sum() / 2)
         fit, noise = _log_likelihood(S, self.weight, self.noise)
         value = fit - half_log_det
-        if not gradient:
+        if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
@@ -152,7 +152,7 @@ class RowKernel:
     sizes: Sequence[int]
     noise: float | None = None  # σ², where it is known
 
-    def at(self, log_alpha: np.ndarray, gradient: bool = True) -> Value:
+    def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(n³)."""
         parts = [np.exp(-a) * K for a, K in zip(log_alpha, self.kernels, strict=True)]
         L = cholesky(sum(parts, np.eye(len(self.y))), lower=True, check_finite=False)
@@ -161,7 +161,7 @@ class RowKernel:
         half_log_det = float(np.log(np.diag(L)).sum())
         fit, noise = _log_likelihood(S, self.weight, self.noise)
         value = fit - half_log_det
-        if not gradient:
+        if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
         inverse = np.tril(dpotri(L, lower=1)[0])
         inverse[np.diag_indices_from(inverse)] /= 2

@@ -27,10 +27,10 @@ from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL
 from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel
-from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.rank_climb import CLEAR
 from quadlin.solve.row_hash import distinct_rows
 from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram

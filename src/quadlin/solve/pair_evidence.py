@@ -9,10 +9,10 @@ from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import RankSearch
 from quadlin.solve.candidates import BEGIN
-from quadlin.solve.penalty_search import maximised
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.pair_choice import SMALLEST
 from quadlin.solve.pair_composite import Beside
+from quadlin.solve.penalty_search import maximised
 from quadlin.solve.tangent_gram import tangent_gram
 from quadlin.solve.types import Problem
 

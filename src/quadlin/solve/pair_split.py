@@ -9,7 +9,7 @@ from math import log
 
 import numpy as np
 
-from quadlin.core.arrays import lead, to_numpy
+from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.pair_part import PairTerms
@@ -107,8 +107,11 @@ def _lost_by_rank(M: np.ndarray, C: np.ndarray) -> list[float]:
 
 
 def _low_rank(M: np.ndarray, rank: int) -> np.ndarray:
-    values, vectors = lead(M, rank)
-    return np.asarray((vectors * values) @ vectors.T)
+    if not rank:
+        return np.zeros_like(M)
+    values, vectors = np.linalg.eigh(M)
+    kept = np.argsort(-np.abs(values), kind="stable")[:rank]
+    return np.asarray((vectors[:, kept] * values[kept]) @ vectors[:, kept].T)
 
 
 def _cost(
