@@ -69,7 +69,7 @@ def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence |
 
 
 @dataclass(frozen=True)
-class Place:
+class Penalties:
     """Some penalties and the evidence there."""
 
     point: np.ndarray  # (g,), log α
@@ -79,7 +79,7 @@ class Place:
 def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
     """Return the peak near a point, by quasi-Newton steps of limited length."""
     low, high = LOWEST + shift, HIGHEST + shift
-    here, longest, looked = Place(point, model.at(point)), STEP, False
+    here, longest, looked = Penalties(point, model.at(point)), STEP, False
     gone: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and how the slopes changed along them
     if here.value is NOTHING:
         return replace(NOTHING, determined=np.zeros_like(point)).there(point)
@@ -93,12 +93,12 @@ def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
         little &= here.point >= shift + STEEP
         if little.any() and not looked:
             looked, end = True, np.where(little, high, here.point)
-            there = Place(end, model.at(end))
+            there = Penalties(end, model.at(end))
             if there.value.log_evidence > here.value.log_evidence:
                 here, gone = there, []  # no curvature is the same so far away
                 continue
         goal = np.clip(here.point + step, low, high)
-        there, step = Place(goal, model.at(goal)), goal - here.point
+        there, step = Penalties(goal, model.at(goal)), goal - here.point
         size = float(np.max(np.abs(step)))
         if there.value is not NOTHING:
             gone = [*gone[-2:], (step, here.value.gradient - there.value.gradient)]
