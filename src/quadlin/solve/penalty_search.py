@@ -26,14 +26,14 @@ class Remembered:
 
     def __init__(self, model: Linear) -> None:
         self.model, self.weight, self.sizes = model, model.weight, model.sizes
-        self.known: dict[bytes, Value] = {}
+        self.values: dict[bytes, Value] = {}
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties; below `least` without its gradient."""
         key = log_alpha.tobytes()
-        value = self.known.get(key) or self.model.at(log_alpha, gradient, least)
+        value = self.values.get(key) or self.model.at(log_alpha, gradient, least)
         if value.gradient.size:
-            self.known[key] = value
+            self.values[key] = value
         return value
 
 
