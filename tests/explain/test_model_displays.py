@@ -118,6 +118,31 @@ def test_of_many_levels_the_most_frequent_are_drawn():
     assert set(display.points[:, 1]) == set(range(-1, 8))
 
 
+def test_no_surface_reaches_beyond_the_fitted_rows():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 2, 400) * 3.0, rng.exponential(2.0, 400)])
+    model = SecondOrderRegressor(2, alpha=0.1).fit(X, X[:, 0] * X[:, 1])
+    display = PairDisplay.from_estimator(model)  # two standard deviations would be below zero
+    assert (display.x[0], display.x[-1]) == (0.0, 3.0)
+    assert display.y[0] == X[:, 1].min()
+    assert display.y[-1] == pytest.approx(X[:, 1].mean() + 2 * X[:, 1].std())
+
+
+def test_the_texts_of_a_table_of_large_numbers_do_not_meet():
+    rng = np.random.default_rng(0)
+    rows = {f"the kind {c}": rng.choice([f"{c} no. {i}" for i in range(8)], 400) for c in "ab"}
+    frame = pd.DataFrame(rows | {"the kind b": rng.choice(["one", "two", "three"], 400)})
+    y = 1e6 * (1 + rng.random(400) + (frame["the kind b"] == "one"))
+    model = SecondOrderRegressor(2, alpha=0.1).fit(frame, y)
+    display = drawn(PairDisplay.from_estimator(model, frame, tuple(frame)))
+    assert display.names == ("the kind b", "the kind a")  # eight levels upwards, three across
+    display.figure_.canvas.draw()
+    for texts in (display.ax_.texts, display.ax_.get_xticklabels(), display.ax_.get_yticklabels()):
+        boxes = [text.get_window_extent() for text in texts if text.get_text()]
+        pairs = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i]]
+        assert not any(a.overlaps(b) for a, b in pairs)
+
+
 def test_missing_values_are_not_drawn():
     rows = FRAME.copy()
     rows.loc[:9, "area"] = np.nan

@@ -55,6 +55,7 @@ class Decomposition:
     free: np.ndarray  # (d,), 1 where squares are modelled
     constant: float
     reference: Reference
+    seen: tuple[np.ndarray, np.ndarray]  # (d,) each, the least and largest values of features
 
     @classmethod
     def of(cls, state: FitState, columns: Sequence[WholeColumn]) -> "Decomposition":
@@ -75,7 +76,12 @@ class Decomposition:
             constant -= float(nu[c] @ within)
             squares[number] = np.sum(free[c] * m[c] * scale[c] * nu[c])  # Σ share · M_ll
         origin = Reference(np.zeros(len(w)), squares, MEAN)
-        return cls(tuple(columns), mean, scale, rest, U, s, w, m, free, constant, origin)
+        low, high = state.features.low, state.features.high
+        if low is None or high is None:  # in a model of an old file
+            seen = (np.full(len(w), -np.inf), np.full(len(w), np.inf))
+        else:
+            seen = (to_numpy(low).astype(np.float64), to_numpy(high).astype(np.float64))
+        return cls(tuple(columns), mean, scale, rest, U, s, w, m, free, constant, origin, seen)
 
     def measured_from(self, reference: Any) -> "Decomposition":
         """Return the same model measured from somewhere else.

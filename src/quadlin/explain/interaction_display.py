@@ -90,7 +90,8 @@ class InteractionDisplay:
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        return 2.6 + 0.55 * len(self.names), 1.8 + 0.5 * len(self.names)
+        count = max(4, len(self.names))  # less is too narrow for the title
+        return 2.6 + 0.55 * count, 1.8 + 0.5 * count
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the pairs as a heat map; the diagonal is written but not coloured."""

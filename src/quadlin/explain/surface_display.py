@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.drawing import finish, new_axes, plain, style_of
+from quadlin.explain.drawing import finish, new_axes, plain, power_of, style_of
 from quadlin.explain.whole_columns import WholeColumn, column_values
 
 GRID = 41  # points along a column of numbers
@@ -27,7 +27,7 @@ class PairDisplay:
     Parameters
     ----------
     names : (str, str)
-        The two columns; a text column comes second.
+        The two columns; a text column comes second, and of two that with more levels.
     x, y : arrays of numbers or names of levels
         The values of the two columns.
     prediction : array (len(y), len(x))
@@ -76,7 +76,7 @@ class PairDisplay:
             The model.
         X : frame, array, sparse matrix or None
             Rows in memory, of which up to 1,000 are drawn. Without them the surface reaches two
-            standard deviations to each side of the mean of the fitted rows.
+            standard deviations to each side of the mean of the fitted rows, within their range.
         columns : (str, str) or None
             Names of the two columns; None takes the strongest pair by `effects`.
         reference : "mean", "zero" or mapping, default="mean"
@@ -93,7 +93,7 @@ class PairDisplay:
                 raise ValueError("The model has no interactions. Name two columns to look at.")
             columns = (pairs[0].first, pairs[0].second)
         numbers = [_number_of(model, name) for name in columns]
-        numbers.sort(key=lambda i: model.columns[i].levels is not None)  # a text column second
+        numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards
         first, second = (model.columns[i] for i in numbers)
         if X is not None:
             points = np.stack([column_values(X, column) for column in (first, second)], axis=1)
@@ -111,7 +111,8 @@ class PairDisplay:
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        return 5.6, 4.2
+        words = isinstance(self.x[0], str) and isinstance(self.y[0], str)
+        return 5.6, max(4.2, 1.6 + 0.45 * len(self.y)) if words else 4.2
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the surface, the lines or the table."""
@@ -147,9 +148,10 @@ class PairDisplay:
     def _table(self, ax: Any) -> None:
         image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
         middle = (self.prediction.min() + self.prediction.max()) / 2
+        power = power_of(float(np.abs(self.prediction).max()))
         for (i, j), value in np.ndenumerate(self.prediction):
             ink = "black" if value > middle else "white"
-            text = f"{value:.3g}"
+            text = f"{value / 10.0**power:.3g}"
             if len(self.points):
                 text += f"\n({np.sum((self.points == (j, i)).all(axis=1))})"
             ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
@@ -157,6 +159,8 @@ class PairDisplay:
         ax.set_yticks(range(len(self.y)), [plain(str(v)) for v in self.y])
         words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
         ax.figure.colorbar(image, ax=ax, label=words)
+        if power:
+            ax.text(1.0, -0.01, f"in 1e{power}", transform=ax.transAxes, va="top", fontsize=7)
         self._finish(ax, self.names[1])
         ax.grid(False)
 
@@ -197,6 +201,7 @@ class Axis(NamedTuple):
             low, high = np.percentile(present, TAILS)
         else:
             sd = 1 / model.scale[j] if model.scale[j] else 1.0
-            low, high = model.mean[j] - 2 * sd, model.mean[j] + 2 * sd
+            low = max(model.mean[j] - 2 * sd, model.seen[0][j])
+            high = min(model.mean[j] + 2 * sd, model.seen[1][j])
         grid = np.linspace(low, high if high > low else low + 1.0, GRID)
         return cls(number, grid, grid[:, None], points)
