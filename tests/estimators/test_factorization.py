@@ -70,6 +70,8 @@ def test_components_that_the_rows_do_not_need_are_dropped(variational):
     assert variational.n_iter_ <= variational.max_iter
     losses = [record.loss for record in variational.history_]
     assert losses[-1] < min(losses[0], 0.7 * Y.var())
+    # About 5,000 degrees of freedom are left: the standard error is 1% of it.
+    assert variational.noise_ == pytest.approx(NOISE, rel=0.05)
     wide = fitted(rank=8)
     assert wide.rank_ == 8
     np.testing.assert_allclose(wide.predict(X[TEST]), variational.predict(X[TEST]), atol=1e-3)
@@ -209,6 +211,24 @@ def test_numbers_that_vary_from_row_to_row_keep_the_other_path():
         FactorizationMachineRegressor(2, draws=10).fit(wide, Y[:500])
 
 
+@pytest.mark.parametrize(("strength", "share"), [(0.0, 1.1), (0.7, 0.8)])
+def test_a_column_that_varies_by_row_leaves_a_machine_no_worse_than_biases(strength, share):
+    rng = np.random.default_rng(1)
+    user, item, hour = rng.integers(0, 30, 1600), rng.integers(0, 20, 1600), rng.normal(size=1600)
+    P, Q = rng.normal(0, strength, (30, 2)), rng.normal(size=(20, 2))
+    truth = rng.normal(0, 0.5, 30)[user] + rng.normal(0, 0.5, 20)[item] + 0.3 * hour
+    truth = truth + np.sum(P[user] * Q[item], axis=1)
+    y = truth + rng.normal(size=1600)
+    rows = pd.DataFrame({"user": user.astype(str), "item": item.astype(str), "hour": hour})
+    errors = []
+    for options in ({}, {"rank": 0}):
+        machine = FactorizationMachineRegressor(**options).fit(rows[:600], y[:600])
+        errors.append(np.sqrt(np.mean((machine.predict(rows[600:]) - truth[600:]) ** 2)))
+    # Of twelve draws (six of them without products) one was 13% worse, and with products all were
+    # better by 30 to 47%.
+    assert errors[0] < share * errors[1]
+
+
 def test_draws_refuse_what_has_no_posterior_in_words():
     data = make_second_order(100, 3, rank=1, random_state=0)
     with pytest.raises(ValueError, match="at least two one-hot fields"):
@@ -259,12 +279,12 @@ def test_draws_are_saved_and_loaded(drawn, variational, tmp_path):
         again = load(tmp_path / "model.safetensors")
         np.testing.assert_array_equal(again.predict(X[TEST]), model.predict(X[TEST]))
         assert again.get_params() == model.get_params()
+        assert again.noise_ == model.noise_
     save(drawn, tmp_path / "drawn.safetensors")
     again = load(tmp_path / "drawn.safetensors")
     pairs = zip(*(m.predict(X[TEST], return_std=True) for m in (again, drawn)), strict=True)
     for one, other in pairs:
         np.testing.assert_array_equal(one, other)
-    assert again.noise_ == drawn.noise_
 
 
 def test_onnx_holds_the_variational_fit_and_refuses_draws(drawn, variational):

@@ -206,7 +206,7 @@ def test_a_bias_is_that_beside_average_others(machine):
 
 def test_a_machine_without_standard_errors_points_to_draws(machine):
     with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
-        _ = machine.noise_
+        _ = machine.coef_std_
 
 
 def test_new_items_are_warned_of_once_and_new_users_each_time():

@@ -50,7 +50,7 @@ def evaluate(
         content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
         print_answer(content, aligned(score_table(content), ""), answer.json)
         return
-    with_std = math.isfinite(getattr(fitted, "noise_", math.nan))
+    with_std = fitted.loss != "poisson" and fitted.fitted_.has_spread
     with watched(source, "evaluating", answer.silent) as rows:
         content = _scores(fitted, rows, with_std)
     content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}

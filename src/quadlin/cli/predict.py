@@ -70,9 +70,9 @@ def predict(
         check_output(output, model, data)
     elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
-    if std and not hasattr(fitted, "noise_"):
-        raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     classes = isinstance(fitted, LogisticModel)
+    if std and (classes or not fitted.fitted_.has_spread):
+        raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
     source = open_rows_for(fitted, data, read, answer, keep=kept)

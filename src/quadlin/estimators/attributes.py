@@ -38,7 +38,10 @@ class FittedAttributes:
 
     @property
     def noise_(self) -> float:
-        """Return the standard deviation of the noise. Needs ``uncertainty=True`` or draws."""
+        """Return the standard deviation of the noise.
+
+        Needs ``uncertainty=True``, draws, or a machine that was fitted by its posterior.
+        """
         loss = self._fitted("noise_").stream.options.loss
         if loss != "squared":
             kind = "labels" if loss == "logistic" else "counts"
@@ -48,6 +51,8 @@ class FittedAttributes:
         draws = self._fitted("noise_").draws
         if draws is not None:
             return draws.noise
+        if self.fitted_.law is None and self.fitted_.noise is not None:
+            return self.fitted_.noise
         return self._law().observation_noise * self.fitted_.state.units.target.scale
 
     @property

@@ -68,6 +68,13 @@ class Columns:
         pairs = zip(self.encoder.input_names, self.encoder.levels, strict=True)
         return [name for name, levels in pairs if levels is None]
 
+    @property
+    def fill_list(self) -> list[float] | None:
+        """Return what stood for missing numbers, in the order of `number_names`."""
+        if self.fill is None:
+            return None
+        return [float(self.fill[name]) for name in self.number_names]
+
     @classmethod
     def of_source(cls, source: Source) -> "Columns":
         """Return the columns of a source."""

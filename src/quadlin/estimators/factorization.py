@@ -49,7 +49,8 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     Attributes
     ----------
     noise_ : float
-        With ``uncertainty=True`` or draws: the standard deviation of the noise.
+        The standard deviation of the noise, of fits by the posterior (see the notes), with draws,
+        or with ``uncertainty=True``.
 
     Notes
     -----

@@ -43,11 +43,19 @@ class Fitted:
     law: Uncertainty | None = None
     draws: Draws | None = None  # from the posterior, whose means are then the predictions
     pairs: PairReport | None = None  # what a search for pairs found, where there was one
+    noise: float | None = None  # in the user's units, of a posterior that has no law of its own
 
     @property
     def state(self) -> FitState:
         """Return the model and its units, an incomplete batch included."""
         return self.stream.current
+
+    @property
+    def has_spread(self) -> bool:
+        """Tell whether the spread of predictions is known."""
+        return self.draws is not None or (
+            self.law is not None and bool(np.isfinite(self.law.noise))
+        )
 
     @property
     def options(self) -> Options:

@@ -162,7 +162,7 @@ def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[s
     record = _record(estimator, fitted, numbers)
     content = serialise(record, "", arrays)
     assert isinstance(content, dict)
-    for added in ("draws", "target", "pairs", "na"):
+    for added in ("draws", "target", "pairs", "na", "noise"):
         if getattr(record, added) is None:  # as in files of version 0.1.0
             del content[added]
     return arrays, content
@@ -170,9 +170,7 @@ def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[s
 
 def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelRecord:
     columns, names = fitted.columns, fitted.columns.names_in
-    fill: Any = None
-    if columns.fill is not None:
-        fill = [float(columns.fill[name]) for name in columns.number_names]
+    fill: Any = columns.fill_list
     params: Any = params_record(estimator)
     return ModelRecord(
         quadlin_version=__version__,
@@ -191,6 +189,7 @@ def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelR
         target=columns.target,
         pairs=PairsRecord.of(fitted.pairs),
         na=columns.na,
+        noise=fitted.noise,
     )
 
 
@@ -281,7 +280,8 @@ def _fitted(
     made = stream.make_units
     require((made.labels, made.counts) == (logistic, counts), "the units of the target")
     pairs = None if record.pairs is None else record.pairs.report(columns.names)
-    fitted = Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs)
+    require(record.noise is None or record.noise >= 0, "the level of the noise")
+    fitted = Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs, record.noise)
     check_pairs(fitted.pair_report)
     return record, fitted
 

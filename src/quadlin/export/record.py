@@ -225,3 +225,4 @@ class ModelRecord:
     target: str | None = None
     pairs: PairsRecord | None = None
     na: tuple[str, ...] | None = None
+    noise: float | None = None
