@@ -4,7 +4,7 @@ Errors are RMSE / sd(y) on test rows: of the mean, of RidgeCV, of RidgeCV on all
 they fit into memory), of gradient boosting, of the oracle, which is the best rank and penalties
 *on the test rows*, and of ours. Ratios are to the better of the two ridges, the choice between
 them made on the test rows as well, and to the oracle; errors below FLOOR count as FLOOR. "fits" is
-our CPU time over that of one fit of the rank and the penalties that were chosen.
+our CPU time over that of one fit of the rank, the penalties and the pairs that were chosen.
 
 The peers are slow and do not change: they are kept in --cache, a file outside of the repository.
 
@@ -448,7 +448,9 @@ def estimator(make):
     def way(X, y, X_test):
         model, seconds = timed(lambda: make().fit(X, y))
         chosen = getattr(model, "rank_", 0), getattr(model, "alpha_", (0.0, 0.0))
-        return model.predict(X_test), *chosen, seconds
+        report = getattr(model, "pairs_", None)
+        pairs = [] if report is None else [(p.first, p.second) for p in report.pairs]
+        return model.predict(X_test), *chosen, pairs, seconds
 
     return way
 
@@ -460,9 +462,9 @@ WAYS = {
 }
 
 
-def one_fit(X, y, rank, alpha):
-    """Return the CPU seconds of a fit that is told the rank and the penalties."""
-    return timed(lambda: SecondOrderRegressor(rank, alpha=alpha).fit(X, y))[1]
+def one_fit(X, y, rank, alpha, pairs):
+    """Return the CPU seconds of a fit that is told the rank, the penalties and the pairs."""
+    return timed(lambda: SecondOrderRegressor(rank, alpha=alpha, pairs=pairs or None).fit(X, y))[1]
 
 
 def scored(job):
@@ -475,13 +477,13 @@ def scored(job):
     cells.append(str(errors["oracle_rank"]))
     better, ratios = min(e for e in parts[1:3] if e is not None), {}
     for way in ways:
-        f, rank, alpha, seconds = WAYS[way](X, y, X_test)
+        f, *chosen, seconds = WAYS[way](X, y, X_test)
         error = relative_error(y_test, f)
         floored = [max(e, FLOOR) for e in (error, better, errors["oracle"], errors["mean"])]
-        fits = seconds / one_fit(X, y, rank, alpha) if timed_too else np.nan
+        fits = seconds / one_fit(X, y, *chosen) if timed_too else np.nan
         a, b, c = (floored[0] / e for e in floored[1:])
         ratios[way] = name, X.shape[1], a, b, c, fits
-        cells += [f"{error:.4f}", str(rank), f"{a:.3f}", f"{b:.3f}", f"{seconds:.2f}"]
+        cells += [f"{error:.4f}", str(chosen[0]), f"{a:.3f}", f"{b:.3f}", f"{seconds:.2f}"]
         cells.append(f"{fits:.1f}" if timed_too else "–")
     return f"| {' | '.join(cells)} |", ratios
 

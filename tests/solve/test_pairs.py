@@ -21,6 +21,7 @@ from quadlin.solve.pair_sums import (
     RegressionColumns,
     flipped_moments,
     joint_gram,
+    look_at,
     product_moments,
     scores,
 )
@@ -178,6 +179,16 @@ def test_sums_of_two_chunks_add_and_sparse_rows_and_repeated_rows_give_the_same(
     again = np.repeat(np.arange(60), weight.astype(int))
     repeated = all_sums(Chunk(X[again], y[again], None), columns)
     np.testing.assert_allclose(numbers(repeated), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_another_look_says_of_a_residual_what_the_first_one_does():
+    X, y, _ = some_rows()
+    rows, units = in_memory(X, y)
+    columns = columns_of(units)
+    first = look_at(rows, columns, None)
+    again = look_at(rows, columns, first.features)
+    assert again.features is first.features
+    assert (again.loss, again.moments.tolist()) == (first.loss, first.moments.tolist())
 
 
 def test_moments_with_random_signs_do_not_depend_on_how_rows_are_cut():

@@ -28,7 +28,7 @@ from quadlin.solve.pair_part import PairTerms, less_pairs
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_screen import WORTH_A_LOOK, Group, Screen
 from quadlin.solve.pair_split import absorbed_pairs
-from quadlin.solve.pair_sums import FirstLook, ProductMoments, RegressionColumns, first_look
+from quadlin.solve.pair_sums import ProductMoments, RegressionColumns, look_at
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import CLEAR, MOST_PAIRS, PairSearch
 from quadlin.solve.types import Options
@@ -178,7 +178,7 @@ class Composer:
         """
         none = np.zeros(0, np.int64)
         columns = RegressionColumns(self.units, start.model, np.arange(self.d), False, none, none)
-        look: FirstLook = self.rows.reduce(first_look, columns)
+        look = look_at(self.rows, columns, self.moments)
         self.moments, self.start_loss = look.features, look.loss
         screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
         self.candidates = screen.candidates

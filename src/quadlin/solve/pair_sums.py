@@ -12,6 +12,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, summed
 from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.exact import rows_of
@@ -117,6 +118,14 @@ class FirstLook(Additive):
 
 
 @dataclass(frozen=True)
+class ResidualMoments(Additive):
+    """The same of a residual alone, where the moments of the features are there."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+
+
+@dataclass(frozen=True)
 class FlippedMoments(Additive):
     """The residual's moments with random signs, for each of some salts."""
 
@@ -158,11 +167,32 @@ def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
     """Sum over one chunk: four products of d×n and n×d matrices."""
 
     def of(Z: Array, r: Array, omega: Array) -> FirstLook:
-        moments = ((omega * r)[:, None] * Z).T @ Z
-        loss = float(namespace(r).sum(omega * r * r))
-        return FirstLook(_product_moments(Z, omega), loss, moments)
+        return FirstLook(_product_moments(Z, omega), *_residual_moments(Z, r, omega))
 
     return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+
+
+def another_look(chunk: Chunk, columns: RegressionColumns) -> ResidualMoments:
+    """Sum the part of a first look that depends on the model: one of the four products."""
+
+    def of(Z: Array, r: Array, omega: Array) -> ResidualMoments:
+        return ResidualMoments(*_residual_moments(Z, r, omega))
+
+    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+
+
+def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
+    """Return what a residual says of every product: a walk, a short one if the rest is given."""
+    if features is None:
+        look: FirstLook = rows.reduce(first_look, columns)
+        return look
+    again = rows.reduce(another_look, columns)
+    return FirstLook(features, again.loss, again.moments)
+
+
+def _residual_moments(Z: Array, r: Array, omega: Array) -> tuple[float, Array]:
+    """Return Σω r² and Σω r z_i z_j."""
+    return float(namespace(r).sum(omega * r * r)), ((omega * r)[:, None] * Z).T @ Z
 
 
 def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:

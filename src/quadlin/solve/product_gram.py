@@ -7,6 +7,7 @@ matrix TᵀGT, and a Gauss–Newton step is its solution: no conjugate gradients
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -49,6 +50,7 @@ class ProductGram:
         scale = np.concatenate([[1.0], 1 / rho, 1 / (rho[self.i] * rho[self.j]), [1.0]])
         self.G = scale[:, None] * gram * scale  # of z/ρ
         self.rho, self.weight = rho, float(gram[0, 0])
+        self._factor: tuple[float, Any] | None = None  # of the features with the last ridge
 
     @cached_property
     def centred(self) -> np.ndarray:
@@ -116,9 +118,11 @@ class ProductGram:
         return np.asarray(np.where(self.i == self.j, 1.0, 2.0) * M[self.i, self.j])
 
     def _linear(self, b: np.ndarray, first: float) -> np.ndarray:
-        A = self.centred[: self.d, : self.d]
-        ridge = first + ROUNDING * np.trace(A) / max(1, self.d)
-        return np.asarray(cho_solve(cho_factor(A + max(ridge, 1e-300) * np.eye(self.d)), b))
+        if self._factor is None or self._factor[0] != first:  # asked for at every point of a fit
+            A = self.centred[: self.d, : self.d]
+            ridge = max(first + ROUNDING * np.trace(A) / max(1, self.d), 1e-300)
+            self._factor = first, cho_factor(A + ridge * np.eye(self.d))
+        return np.asarray(cho_solve(self._factor[1], b, check_finite=False))
 
     def descended(
         self, p: Symmetric, alpha: Alpha, weight: float, steps: int, tol: float
