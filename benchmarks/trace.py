@@ -9,12 +9,18 @@ a loop that goes round ten times counts once in both. *Raw* counts every call fr
 another as often as it is made. The path is the list of rooms in the order in which each is first
 entered; CONTRIBUTING.md tells it step by step, and a test compares it with this trace.
 
-The first flat version of the library visited 29 files in `fit(X, y)` (151 functions, 111 calls and
-71 edges between files). The numbers here are larger, and the reason is plain: the same call now
-runs twice as many functions (text columns, fields, warnings about the table, restarts from many
-starts, compiled kernels, devices, callbacks), of a library with twice the code, in files that stay
-below 300 lines. What fell is the number of calls between files per function that runs. A file is
-left where it is if it holds one idea; it is merged if it only hands something on.
+The first flat version of the library (14,041 lines of code) visited 29 files in a fit with a given
+rank: 151 functions, 111 calls and 71 edges between files. This one visits 45 files: 292 functions,
+180 calls and 116 edges (55, 302, 191 and 128 before checks that answer "not here" were moved to
+where they are asked). All chosen it visits 72 files, `partial_fit` 53, the command line 112.
+
+The numbers are larger than those of the flat version because the same call now runs twice as many
+functions (text columns, fields, warnings about the table, restarts from many starts, compiled
+kernels, devices, callbacks), of a library with more than twice the code, in files that stay below
+300 lines. What fell is the number of calls between files per function that runs, from 0.74 to 0.62.
+Of the calls that are left, 97 go down to `core/`, and 27 of these to the helpers of
+`core/arrays.py`. A file is left where it is if it holds one idea; it is merged if it only hands
+something on.
 
 `--lines` prints the lines of code of each room, without blanks, comments and docstrings.
 """

@@ -18,7 +18,7 @@ from scipy import sparse
 from quadlin.data import SourceError, open_source
 from quadlin.data.encoder import TableEncoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*as an identifier has")
+pytestmark = pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 
 
 def walked(*given, **options):
@@ -171,7 +171,7 @@ def test_decimals_booleans_and_whole_numbers_are_numbers(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     source = open_source(tmp_path / "t.parquet", columns=list("dbiuh"), missing="mean")
     assert next(iter(source)).X.tolist() == [[1.25, 1, 2**40, 255, 0.5], [1.25, 1, 2**40, 0, 1]]
-    with pytest.raises(SourceError, match="'o' has no value at all"):
+    with pytest.raises(SourceError, match="'o' has no values"):
         open_source(tmp_path / "t.parquet", missing="mean")
 
 

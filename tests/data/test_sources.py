@@ -33,7 +33,7 @@ from quadlin.data.cached import cached
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.prefetch import read_ahead
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*as an identifier has")
+pytestmark = pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 
 
 def gathered(source):
@@ -296,7 +296,7 @@ def test_every_array_gives_its_rows(kind, dtype, tmp_path):
         assert source.dtype == (np.float32 if dtype == np.float32 else np.float64)
     same(gathered(source), wanted)
     if not source.again:
-        with pytest.raises(SourceError, match="used up"):
+        with pytest.raises(SourceError, match="exhausted"):
             list(source)
         return
     parts = source.parts(4)
@@ -360,7 +360,7 @@ def test_streams_are_read_once(format, tmp_path):
     source = open_source(data, format=format, target=target, chunk_rows=2, **options)
     assert not source.again
     same(gathered(source), (np.array([[1, 0.5], [2, 0], [3, 1]]), np.array([1, 2, 3]), None))
-    with pytest.raises(SourceError, match=r"used up|read again"):
+    with pytest.raises(SourceError, match=r"exhausted|read again"):
         list(source)
 
 

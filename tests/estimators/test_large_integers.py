@@ -53,9 +53,9 @@ FORMS = [arrays, lists, frames, text_files, parquet_files]
 @pytest.mark.parametrize("as_target", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_integers_that_float64_merges_are_refused_or_named(tmp_path, form, as_target):
-    with pytest.raises(ValueError, match="of which float64 keeps only multiples of 2"):
+    with pytest.raises(ValueError, match="which float64 rounds to multiples of 2"):
         fit(form, FROM_2_TO_53, as_target, tmp_path)
-    with pytest.warns(UserWarning, match="differ by less than 2048 are one number"):
+    with pytest.warns(UserWarning, match="of this size to multiples of 2048"):
         fit(form, FROM_2_TO_63, as_target, tmp_path)
 
 

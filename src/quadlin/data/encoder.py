@@ -163,7 +163,7 @@ class TableEncoder:
                 numbers = filled_numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
                 counts = ~absent * (1.0 if weight is None else weight)
                 if not counts.any():
-                    raise ValueError(f"Column {name!r} has no value at all. Leave it out.")
+                    raise ValueError(f"Column {name!r} has no values. Leave it out.")
                 there = numbers[~absent]
                 mean = float(np.average(numbers, weights=counts))
                 means[name] = fill_for(mean, bool(there.min() < there.max()), self.dtype)

@@ -25,8 +25,8 @@ class Once:
         """Begin the walk."""
         if self.items is None:
             raise SourceError(
-                "The iterator has been walked and is used up. Give a function that returns a new "
-                "iterator each time, or save the rows to a file."
+                "The iterator is exhausted: its rows were read before. Give a function that "
+                "returns a new iterator each time, or save the rows to a file."
             )
         items, self.items = self.items, None
         return items

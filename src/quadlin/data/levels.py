@@ -161,8 +161,8 @@ class LevelLearner:
                 str(name),
                 Message(
                     "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
-                    "unit, such as {label!r}. Take it off, so that they are numbers, or drop the "
-                    "column.{text}",
+                    "unit, such as {label!r}. Remove these signs, so that the column holds "
+                    "numbers, or drop the column.{text}",
                     name=str(name),
                     label=example,
                     text=is_category,
@@ -203,8 +203,9 @@ class LevelLearner:
             )
         elif 2 * len(labels) > self.rows:
             advice = Message(
-                "Column {name!r} has {count} levels in {rows} rows, as an identifier has: levels "
-                "seen once or twice teach little. Drop the column or merge its rare levels.",
+                "Column {name!r} has {count} levels in {rows} rows and looks like an identifier: "
+                "the model learns little from levels that occur once or twice. Drop the column, "
+                "or merge its rare levels.",
                 name=str(name),
                 count=len(labels),
                 rows=self.rows,

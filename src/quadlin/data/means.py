@@ -63,7 +63,7 @@ class Means:
         """Return by name what fills each column, see `fill_for`; refuse one without any value."""
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
-            raise SourceError(f"{title}: column {empty!r} has no value at all. Leave it out.")
+            raise SourceError(f"{title}: column {empty!r} has no values. Leave it out.")
         means = zip((self.total / self.count).tolist(), self.low < self.high, strict=True)
         fills = [fill_for(mean, bool(varies), self.dtype) for mean, varies in means]
         return dict(zip(names, fills, strict=True))

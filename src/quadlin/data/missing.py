@@ -172,5 +172,5 @@ def _filled(
         row, column = np.nonzero(np.isnan(X))
         X[row, column] = means[column]
     if spot := _first_entry(X, np.isnan):
-        raise SourceError(f"Column {names[spot[1]]!r} has no value at all, so no mean. Drop it.")
+        raise SourceError(f"Column {names[spot[1]]!r} has no values, so it has no mean. Drop it.")
     return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)

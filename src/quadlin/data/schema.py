@@ -107,7 +107,7 @@ def _labels(
         raise SourceError(
             Message(
                 "{title} can be walked only once, but the labels of the target must be known "
-                "before. {python}ave the rows to a file first.",
+                "beforehand. {python}ave the rows to a file first.",
                 title=title,
                 python=Phrase("Give them as labels=[...], or s", "S"),
             )
@@ -125,7 +125,7 @@ def _labels(
     if example is not None:
         raise SourceError(
             f"{title}: the target {options.target!r} holds numbers with a currency, a percent "
-            f"sign, brackets or a unit, such as {example!r}. Take it off, so that they are numbers."
+            f"sign, brackets or a unit, such as {example!r}. Remove these signs."
         )
     return tuple(sorted(labels))
 
@@ -222,8 +222,8 @@ def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
         named = shortened(sorted(reader.text, key=str))
         return Message(
             "{title} can be walked only once, but the levels of its text columns ({names}) must be "
-            "known before. {python}eave the columns out of {columns}, or save the rows to a file "
-            "first.",
+            "known beforehand. {python}eave the columns out of {columns}, or save the rows to a "
+            "file first.",
             title=title,
             names=named,
             python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),

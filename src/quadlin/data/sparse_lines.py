@@ -80,14 +80,14 @@ def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
     if flat and min(min(a, b) for a, b, _ in flat) < 0:
         raise ValueError("a field or an index is negative")
     if flat and max(max(a, b) for a, b, _ in flat) > np.iinfo(np.int64).max // 2:
-        raise ValueError("a field or an index is too large to be one")
+        raise ValueError("a field or an index is too large")
     fields, indices = (np.array([t[i] for t in flat], dtype=np.int64) for i in (0, 1))
     data = np.array([t[2] for t in flat], dtype=np.float64)
     row = np.repeat(np.arange(len(y)), counts)
     order = np.lexsort((indices, row))
     row, indices, fields, data = row[order], indices[order], fields[order], data[order]
     if np.any((row[1:] == row[:-1]) & (indices[1:] == indices[:-1])):
-        raise ValueError("an index stands twice in a row")
+        raise ValueError("an index occurs twice in a row")
     width = int(indices.max(initial=0)) + 1
     X = csr_array((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(y), width))
     X.fields = fields

@@ -46,7 +46,7 @@ class FittedAttributes:
         if loss != "squared":
             kind = "labels" if loss == "logistic" else "counts"
             raise AttributeError(
-                f"There is no noise_ of {kind}: their variance follows from their mean."
+                f"noise_ is not defined for {kind}: their variance follows from their mean."
             )
         draws = self._fitted("noise_").draws
         if draws is not None:

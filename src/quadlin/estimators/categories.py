@@ -91,8 +91,8 @@ def _positions(
     if all(isinstance(item, str) for item in given):
         if not named:
             raise ValueError(
-                f"{option} has names, but X is an array, whose columns have none. Give "
-                "positions, or a frame."
+                f"{option} lists names, but X is an array, whose columns have no names. Give "
+                "positions, or pass a frame."
             )
         if gone := [name for name in given if name not in names]:
             raise ValueError(

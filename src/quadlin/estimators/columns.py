@@ -86,8 +86,8 @@ class Columns:
         """Refuse a source whose columns are not these."""
         if self.fill is not None and source.fill not in (None, self.fill):
             raise ValueError(
-                "Missing values of the source are filled with other numbers than those of the fit. "
-                "Open it with fill=model.fill_."
+                "The source fills missing values with other numbers than the fit did. Open it with "
+                "fill=model.fill_."
             )
         if source.encoder != self.encoder:
             raise ValueError(
@@ -103,8 +103,8 @@ class Columns:
         if not _unnamed(inputs) and list(source.names) != self.names:
             gone = [name for name in self.names if name not in source.names]
             raise ValueError(
-                "The features of the source differ from those of the fit, or are in another order"
-                + (f": {listed(gone)} is missing." if gone else ".")
+                "The features of the source differ from those of the fit, or are in a different "
+                "order" + (f": {listed(gone)} is missing." if gone else ".")
             )
 
     def check_names(self, collection: Any) -> None:
@@ -118,8 +118,8 @@ class Columns:
             )
         if named is not None and self.names_in is not None and list(map(str, named)) != inputs:
             raise ValueError(
-                "The features of X differ from those of the fit, or are in another order: they "
-                f"were {listed(inputs)}."
+                "The features of X differ from those of the fit, or are in a different order. The "
+                f"model was fitted to {listed(inputs)}, in this order."
             )
 
 

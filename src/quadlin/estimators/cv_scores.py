@@ -219,7 +219,8 @@ class CVScores:
         raise ValueError(
             f"scoring={self.scoring!r} gives no finite number for any model on fold {fold.number} "
             f"of cv (counted from 0; test rows: {len(fold.index)}). Some scores, such as r2, are "
-            "not defined for fewer than two: use larger folds or scoring='neg_mean_squared_error'."
+            "not defined for fewer than two rows: use larger folds, or "
+            "scoring='neg_mean_squared_error'."
         )
 
     def mean(self, point: Point) -> float:

@@ -232,15 +232,15 @@ def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
             what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
             if low[j] == high[j]:
                 warn(
-                    f"{what} is {low[j]:.0f} in every row, as far as float64 tells: integers that "
-                    f"differ by less than {gap[j]:.0f} are one number there. If they differ, "
-                    "subtract the smallest before they become float64."
+                    f"{what} is {low[j]:.0f} in every row, as far as float64 can tell: it rounds "
+                    f"integers of this size to multiples of {gap[j]:.0f}. If they differ, subtract "
+                    "the smallest before the conversion to float64."
                 )
                 continue
             raise ValueError(
-                f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, of which float64 keeps "
-                f"only multiples of {gap[j]:.0f}, so that others became equal to them. Subtract "
-                "the smallest before they become float64, or leave it out if it is an id."
+                f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, which float64 rounds to "
+                f"multiples of {gap[j]:.0f}, so that different numbers became equal. Subtract the "
+                "smallest before the conversion to float64, or leave the column out if it is an id."
             )
 
 

@@ -131,7 +131,7 @@ class StreamingLabels(PredictingLabels):
     def _learn(self, *_: Any) -> Self:
         """Refuse to fit rows that can be read only once: which classes there are is not known."""
         raise ValueError(
-            "These rows can be read only once, so the classes must be known before: use "
+            "These rows can be read only once, so the classes must be known beforehand: use "
             "partial_fit(rows, classes=[...])."
         )
 

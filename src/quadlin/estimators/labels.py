@@ -27,8 +27,8 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
         what = "NaN or infinity" if numbers else "missing values"
         raise ValueError(
             f"Input y contains {what}, first in row {int(bad.argmax())} (counted from 0); "
-            f"{int(bad.sum())} of the {len(y)} labels are {'such' if numbers else 'missing'}. "
-            "Every row needs a label: leave out the others."
+            f"{int(bad.sum())} of the {len(y)} labels are {'not finite' if numbers else 'missing'}"
+            ". Every row needs a label: drop the rows without one."
         )
     present = sorted_classes(y)  # in words where they cannot be sorted
     check_classification_targets(y)

@@ -270,8 +270,9 @@ def _warn_of_rest(left: float) -> None:
     if left > POOR:
         warn(
             Message(
-                "The signal leaves {left} of the variance of y unexplained. That is noise, "
-                "outliers ({huber}), or y are not intensities |A @ z|²: square amplitudes first.",
+                "The signal leaves {left} of the variance of y unexplained. The cause may be "
+                "noise, outliers ({huber}), or a y that does not hold intensities |A @ z|²: square "
+                "amplitudes first.",
                 left=share_of(left),
                 huber=Option("loss", "huber"),
             )

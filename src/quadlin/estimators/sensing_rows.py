@@ -119,9 +119,9 @@ class Recovery:
         form = "aᵀMa" if self.sizes is None else "aᵀMb"
         warn(
             Message(
-                "The matrix of rank {k} leaves {left} of the variance of y unexplained. That "
-                "is noise, a rank that is too low, outliers ({huber}), or a part of y that {form} "
-                "has no place for, such as an offset: SecondOrderRegressor fits that too.",
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
+                "cause may be noise, a rank that is too low, outliers ({huber}), or a part of y "
+                "that {form} cannot express, such as an offset, which SecondOrderRegressor fits.",
                 k=self.rank,
                 left=share_of(self.left),
                 huber=Option("loss", "huber"),

@@ -150,8 +150,8 @@ class Streaming(Predicting):
         if any(changed.values()):
             raise ValueError(
                 f"{', '.join(name for name in changed if changed[name])} changed since the model "
-                "began to learn, which `partial_fit` cannot follow. Set it back, or begin again "
-                "with `fit` or a clone."
+                "started to learn, and `partial_fit` cannot continue with other values. Restore "
+                "the earlier ones, or start again with `fit` or a clone."
             )
 
 

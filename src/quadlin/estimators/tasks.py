@@ -194,7 +194,7 @@ def fields_of(
     fields = estimator.fields
     if columns.encoder is not None:
         if fields not in ("auto", None):
-            raise ValueError("Text columns are fields of their own: leave `fields` as it is.")
+            raise ValueError("Each text column is already a field: leave `fields` at its default.")
         return columns.encoder.fields
     if isinstance(fields, str):
         if isinstance(source, Source) and len(source.fields):

@@ -206,7 +206,7 @@ def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
 def _groups(fields: Any, source: Source, rows: Rows) -> Sequence[np.ndarray]:
     """Return the positions of one-hot groups."""
     if source.encoder is not None and not isinstance(fields, str) and fields is not None:
-        raise ValueError("Text columns are fields of their own: leave `fields` as it is.")
+        raise ValueError("Each text column is already a field: leave `fields` at its default.")
     if len(source.fields):
         return source.fields
     if isinstance(fields, str):
