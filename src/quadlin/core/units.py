@@ -14,6 +14,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
+RARE = 0.1  # standard deviation of a 0/1 column below which its penalty grows, as that of a level
 OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
 
 
@@ -112,7 +113,12 @@ def units_of(
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
-    penalty_scale = xp.ones_like(sd) if one_hot is None else xp.where(one_hot, 1 / xp.sqrt(sd), 1.0)
+    # Of a column of two values the standard deviation in units of their distance.
+    rare = features.two_valued & varies
+    spread = 1 / xp.sqrt(xp.where(rare, features.phi, 1.0) + 3)
+    penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
+    if one_hot is not None:
+        penalty_scale = xp.where(one_hot, 1 / xp.sqrt(sd), penalty_scale)
 
     def cast(v: Array) -> Array:
         return xp.astype(v, dtype)

@@ -71,9 +71,11 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     O(nnz(X) + l·k²). Draws take 60 more sweeps and one each, and 8·(k + 1)·(d + fields) bytes each,
     of at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
-    With ``rank`` and ``alpha`` given, sparse rows in memory with more than 2,000 columns and fewer
-    rows than parameters are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each, on
-    a copy of the rows by columns. Some 10 to 30 of them come to within 1% of the optimum.
+    Sparse rows in memory with more than 2,000 columns and fewer rows than parameters, of more than
+    two groups of columns, are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each,
+    on a copy of the rows by columns. Some 10 to 30 of them come to within 1% of the optimum. A rank
+    (0, 2 or 8) and penalties that are not given are chosen there on a fifth of the rows, in about
+    30 more sweeps.
 
     Examples
     --------

@@ -22,6 +22,7 @@ from quadlin.estimators.input_errors import warn_of_target
 from quadlin.estimators.parameters import is_auto
 from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.column_choice import left_to_columns
 from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_predict import Layout, field_model, in_raw_columns
 from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_follow
@@ -191,8 +192,9 @@ def fit_fields(
         return None
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
-    task.make_units.refuse_overflow(surveyed.features, surveyed.target)
-    table = field_table(source, fields, surveyed)
+    rank = AUTO_RANK if task.automatic.rank else task.options.rank
+    few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
+    table = None if few and draws is None else field_table(source, fields, surveyed)
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
@@ -239,8 +241,7 @@ class _Inference:
 
     def run(self, on_step: OnStep | None) -> Status:
         """Sweep until the bound hardly rises."""
-        options = self.task.options
-        most = SWEEPS * options.max_iter
+        options, most = self.task.options, SWEEPS * self.task.options.max_iter
         for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
             self.point = self.machine.table(self.table.fields)
             self.penalties = _penalties(self.machine)
@@ -267,8 +268,7 @@ class _Inference:
         make_units, surveyed = self.task.make_units, self.surveyed
         exact = replace(make_units, dtype=np.dtype(np.float64))
         moments = (surveyed.features, surveyed.target)
-        b, table = self.point
-        layout, signs = self.table.layout, self.machine.signs
+        (b, table), layout, signs = self.point, self.table.layout, self.machine.signs
         model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
         if self.task.automatic.rank:
             model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE)))

@@ -47,7 +47,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each. It weighs the coefficients of
         standardised features, and of their products, against a sum over rows, as in `Ridge`;
-        those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more.
+        those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more,
+        and likewise those of other 0/1 columns whose standard deviation is below 0.1.
         "auto" takes the penalties of largest evidence, which are 0 without noise; see `alpha_`.
         With ``polish=False`` there is no penalty. A stream is penalised in its first batch.
     loss : {"squared", "huber", "poisson"}, default="squared"

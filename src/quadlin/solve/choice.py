@@ -15,6 +15,7 @@ from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.automatic import Choice, RankSearch, choose
+from quadlin.solve.column_choice import choose_by_columns
 from quadlin.solve.exact import EXACT_COLUMNS
 from quadlin.solve.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.rank import MOST_RANK, HeldOut
@@ -98,7 +99,11 @@ def fit_choosing(
             white = choice.white
             white = sharpened(white) if isinstance(white, Full) else white
             return state(choice.solution, choice.options, white), choice.options
-    options = _held_out(rows, units, options, automatic, surveyed, seed, choice)
+    swept = None
+    if options.polish and choice is None:
+        wanted = (automatic.rank, automatic.alpha)
+        swept = choose_by_columns(rows, units, options, surveyed.tally, seed, *wanted)
+    options = swept or _held_out(rows, units, options, automatic, surveyed, seed, choice)
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
 
 

@@ -7,7 +7,7 @@ takes a dozen of those. Between sweeps the model goes on for half of the way tha
 as that lowers the objective.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 import numpy as np
@@ -30,6 +30,7 @@ from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import FULL_LIMIT, Identity, LowRank, Whitener
 
 RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # of the linear model that a fit begins with
+MOST_WALKS = 500  # for a linear model alone
 BLOCKS = 3  # products with the moment matrix that the directions and signs of the start come from
 WEAKEST = 0.1  # of the largest component at the start: those without factors would never get any
 PLAIN_SWEEPS, MOMENTUM = 3, 0.6  # before the model goes on by itself, and how far
@@ -47,7 +48,8 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
     plain = options.fit_linear and options.fit_intercept and options.polish
     plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")
     few = tally.counting < ROWS_PER_PARAMETER * degrees_of_freedom(d, options.rank, **options.parts)
-    low = 0 < options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0
+    few = few or options.rank == 0
+    low = options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0
     if not (plain and few and low) or np.any(units.free) or source.X.dtype != units.scale.dtype:
         return False
     # Rows are not centred here: squares of x'V lose (μ/σ)² times the rounding.
@@ -83,6 +85,11 @@ class ColumnFit:
             csc_array(X), y, weight, units.nu * inverse, penalty, signs, options.alpha
         )
         return cls(table, csr_array(X), y, weight, units)
+
+    @property
+    def parts(self) -> tuple[csr_array, np.ndarray, np.ndarray | None, np.ndarray]:
+        """Return the rows, targets and weights, and the penalties of columns."""
+        return self.X, self.y, self.weights, self.table.penalty
 
     @property
     def weight(self) -> float:
@@ -151,11 +158,8 @@ def begin(problem: Problem, columns: ColumnFit) -> None:
     that have them. Otherwise the leading ones would be those of a few rare columns, which their
     penalty makes nothing of.
     """
-    options, table, counter = problem.options, columns.table, problem.rows.counter
-    path = ridges(
-        columns.X, columns.y, columns.weights, table.penalty, options.alpha[:1], RIDGE_TOL,
-        RIDGE_WALKS,
-    )  # fmt: skip
+    options, counter = problem.options, problem.rows.counter
+    path = ridges(*columns.parts, options.alpha[:1], RIDGE_TOL, RIDGE_WALKS)
     counter.count += path.walks * problem.rows.share
     V, signs = start_of(problem, columns, path.coef[0])
     columns.begin(path.coef[0], V, np.ones_like(signs) if options.psd else signs)
@@ -206,6 +210,22 @@ def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
     return Status.out_of_steps
 
 
+def linear(problem: Problem, columns: ColumnFit) -> Method:
+    """Yield ridge regression."""
+    table, counter, share = columns.table, problem.rows.counter, problem.rows.share
+    least = 30 * float(np.finfo(columns.X.dtype).eps)
+    path = ridges(
+        *columns.parts, problem.options.alpha[:1], max(sqrt(problem.options.tol), least), MOST_WALKS
+    )
+    table.linear[:] = path.coef[0]
+    table.evaluate()
+    counter.count += (path.walks + 1) * share
+    model = columns.linear_model(path.coef[0])
+    model = replace(model, U=model.U[:, :0], s=model.s[:0])
+    yield Iterate(model, table.objective() / columns.weight)
+    return Status.converged if path.walks < MOST_WALKS + 2 else Status.out_of_passes
+
+
 def fit_by_columns(
     rows: Rows,
     units: Units,
@@ -225,6 +245,8 @@ def fit_by_columns(
     problem = Problem(rows, units, options, np.random.default_rng(seed))
     white = Identity(1 / sqrt(1 + options.alpha[0] / tally.weight))
     columns = ColumnFit.of(problem)
+    if options.rank == 0:
+        return follow(problem, linear(problem, columns), on_step), white
     begin(problem, columns)
     remainder = max(options.tol, min(REMAINDER, PER_TOL * options.tol))
     return follow(problem, descent(problem, columns, remainder), on_step), white

@@ -216,6 +216,31 @@ def may_follow(X: Any, fields: Sequence[np.ndarray]) -> bool:
     return not loose.any()
 
 
+def has_many_entities(X: Any, fields: Sequence[np.ndarray]) -> bool:
+    """Tell whether three fields or more follow the level of no other one; O(nnz) per field.
+
+    Every row of X, CSR, must have a level of each field.
+    """
+    field_of = np.full(X.shape[1], -1)
+    for number, field in enumerate(fields):
+        field_of[field] = number
+    of_entry = field_of[X.indices]
+    kept: list[np.ndarray] = []
+    for number in sorted(range(len(fields)), key=lambda i: -len(fields[i])):
+        level = X.indices[of_entry == number].astype(np.int64)
+        if not any(_follows(level, other, X.shape[1]) for other in kept):
+            kept.append(level)
+        if len(kept) == 3:
+            return True
+    return False
+
+
+def _follows(level: np.ndarray, other: np.ndarray, d: int) -> bool:
+    """Tell whether levels are a function of those of another field, which are not the rows."""
+    levels = len(np.unique(other))
+    return 2 * levels <= len(other) and len(np.unique(other * d + level)) == levels
+
+
 def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
     """Return the level of each row; exactly one of the columns must be 1."""
     levels = X[:, field]

@@ -53,15 +53,11 @@ class HeldOut:
         rng: np.random.Generator,
     ) -> None:
         self.units, self.options = units, options
-        # By what the rows hold, so that their order does not matter.
-        keys = row_hash(np.concatenate(rows.collect(row_content)), int(rng.integers(2**31)))
-        n_rows, order = len(keys), np.argsort(keys, kind="stable")
-        mask = np.zeros(n_rows, dtype=bool)
-        mask[order[: int(HELD_OUT * n_rows)]] = True
+        mask = held_out_by(np.concatenate(rows.collect(row_content)), rng)
         self.kept, self.test = (
             rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
         )
-        self.n = int((~mask).sum())
+        n_rows, self.n = len(mask), int((~mask).sum())
         loose = replace(options, tol=max(LOOSE_TOL, options.tol))
         share = weight * self.n / n_rows
         self.weight = share
@@ -122,9 +118,17 @@ class HeldOut:
         return penalties[int(np.argmin(means))]
 
 
-def as_good(errors: Array, best: Array, omega: Array) -> bool:
-    """Tell whether errors are no larger than the best by more than one standard error."""
+def held_out_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return which rows are held out, by what they hold, so that their order does not matter."""
+    order = np.argsort(row_hash(content, int(rng.integers(2**31))), kind="stable")
+    mask = np.zeros(len(content), dtype=bool)
+    mask[order[: int(HELD_OUT * len(content))]] = True
+    return mask
+
+
+def as_good(errors: Array, best: Array, omega: Array, within: float = 1.0) -> bool:
+    """Tell whether errors are no larger than the best by more than some standard errors."""
     xp, gap = namespace(omega), errors - best
     total = max(float(xp.sum(omega)), 1e-300)
     mean = float(omega @ gap) / total
-    return mean <= sqrt(float(omega**2 @ (gap - mean) ** 2)) / total
+    return mean <= within * sqrt(float(omega**2 @ (gap - mean) ** 2)) / total
