@@ -54,6 +54,14 @@ def test_a_target_that_is_text_is_classified(quadlin):
     assert "AUC" in text
     assert "log-loss, constant" in text
     assert "a × b" in quadlin("inspect m.safetensors")
+    assert "writes probabilities" in quadlin("predict m.safetensors t.csv --std -o p.csv", 2)
+
+
+def test_pairs_of_classes_are_mentioned_beside_the_rank(quadlin):
+    line = "fit t.csv --target text --columns a,b,c --pairs a:b --rank 0 -o m.safetensors"
+    assert "beside 1 pair of features" in quadlin(line)
+    pairs = json.loads(quadlin(f"{line} --json"))["pairs"]
+    assert [(pair["first"], pair["second"]) for pair in pairs] == [("a", "b")]
 
 
 def test_zero_and_one_are_numbers_unless_asked_otherwise(quadlin):

@@ -79,7 +79,7 @@ def report_classes(
     passes = 1 if streamed else model.n_passes_
     labels = model.classes_.tolist()
     parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
-    ranks = [part.rank_ for part in parts]
+    ranks, pairs = [part.rank_ for part in parts], [found_pairs(part) for part in parts]
     losses = [part.history_[-1].loss for part in parts]
     content = {
         "model": str(output),
@@ -89,6 +89,7 @@ def report_classes(
         "classes": labels,
         "rank": ranks[0] if len(parts) == 1 else ranks,
         "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
+        "pairs": [pair._asdict() for each in pairs for pair in each],
         "status": model.status_.name,
         "advice": message_text(model.status_.value),
         "steps": model.n_iter_,
@@ -98,6 +99,8 @@ def report_classes(
     }
     shown = ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")
     note = "" if len(parts) == 1 else "   one model for each class against the rest"
+    count = sum(map(len, pairs))
+    note += f", beside {count} pair{'s' * (count > 1)} of features" if count else ""
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],

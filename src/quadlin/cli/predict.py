@@ -71,7 +71,9 @@ def predict(
     elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
     classes = isinstance(fitted, LogisticModel)
-    if std and (classes or not fitted.fitted_.has_spread):
+    if std and classes:
+        raise UsageError("--std is for models of numbers; a classifier writes probabilities.")
+    if std and not fitted.fitted_.has_spread:
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
     names = ["prediction", "std"] if std else ["prediction"]
     kept = _kept(keep, names, output)
