@@ -23,6 +23,8 @@ FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest 
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
 CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 CONSTANT = 1e9  # α₁/n that leaves the mean of the target
+WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
+WALKED_ROWS = 200_000  # beyond, a few gross errors do not matter, and errors of all rows take space
 
 
 class LinearChoice(Candidates):
@@ -31,9 +33,9 @@ class LinearChoice(Candidates):
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
         if products is None:
-            return ridge if self.many_rows(ridge) else self.or_mean(self.sized(ridge))
+            return self.or_mean(ridge if self.many_rows(ridge) else self.sized(ridge))
         if self.many_rows(products):
-            return max(ridge, products, key=lambda c: c.merit)
+            return products if products.merit > ridge.merit else self.or_mean(ridge)
         against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
         ridge, products = self.sized(ridge), self.sized(products)
         if self.left_out(products) < (1 - against) * self.left_out(ridge):
@@ -41,7 +43,7 @@ class LinearChoice(Candidates):
             for shrunk in self.shrunk(products):
                 if surely_less(self.left_out_squares(shrunk), others, LIKELY):
                     return shrunk
-        return ridge if self.many_rows(ridge) else self.or_mean(ridge)
+        return self.or_mean(ridge)
 
     def shrunk(self, products: Candidate) -> Iterator[Candidate]:
         """Yield all products with larger and larger penalties of M, up to ridge regression.
@@ -56,8 +58,11 @@ class LinearChoice(Candidates):
         """Return ridge regression, or the mean where a few rows carry all that it predicts.
 
         Such a line says nothing about other rows, and may lead far astray where they are extreme.
-        A line that all but a few rows ask for is kept: where they are extreme, it is held.
+        A line that all but a few rows ask for is kept: where they are extreme, it is held. With many
+        rows only gross errors in the target can do that, to a line that explains next to nothing.
         """
+        if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > WALKED_ROWS):
+            return ridge
         mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
         squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
         sure = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
@@ -66,9 +71,9 @@ class LinearChoice(Candidates):
     def given(self, k: int) -> Candidate | None:
         """Return a rank that is given, with the penalties that it would be chosen with."""
         candidate = self.candidate(k)
-        if candidate is None or candidate.noise <= NO_NOISE or self.many_rows(candidate):
+        if candidate is None or candidate.noise <= NO_NOISE:
             return candidate
-        if k in (0, self.d):
+        if k in (0, self.d) and not self.many_rows(candidate):
             candidate = self.sized(candidate)
         return self.or_mean(candidate) if k == 0 else candidate
 
