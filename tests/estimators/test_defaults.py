@@ -111,7 +111,7 @@ def test_a_line_that_gross_errors_among_many_rows_carry_is_not_worse_than_the_me
 
 
 def test_a_weak_line_of_many_rows_is_kept():
-    # It explains 2% of the variance: far less than what makes a line doubtful, but 2,000 rows agree.
+    # It explains 2% of the variance, so little that it must be looked at, but 2,000 rows agree.
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 5))
     y = 0.15 * X[:, 0] + rng.standard_normal(2000)

@@ -21,6 +21,7 @@ AGAINST = 6.0  # rows' worth of error that products must save where the evidence
 SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
 FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
+CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
 CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 CONSTANT = 1e9  # α₁/n that leaves the mean of the target
 WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
@@ -58,8 +59,8 @@ class LinearChoice(Candidates):
         """Return ridge regression, or the mean where a few rows carry all that it predicts.
 
         Such a line says nothing about other rows, and may lead far astray where they are extreme.
-        A line that all but a few rows ask for is kept: where they are extreme, it is held. With many
-        rows only gross errors in the target can do that, to a line that explains next to nothing.
+        A line that all but a few rows ask for is kept: where they are extreme, it is held. Of many
+        rows only gross errors in the target carry a line, and one that explains next to nothing.
         """
         if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > WALKED_ROWS):
             return ridge
@@ -90,21 +91,32 @@ class LinearChoice(Candidates):
     def sized(self, candidate: Candidate) -> Candidate:
         """Return the candidate with penalties of the size that rows left out ask for.
 
-        That of largest evidence, unless the nearest multiple of it downhill predicts them better by
-        more than chance: a better one beyond a hill is more often chance.
+        That of largest evidence, unless the nearest multiple of it downhill predicts them better.
         """
         if not self.is_cheap(candidate):
             return candidate
         squares = self.squares_by_factors(candidate, FACTORS)
-        errors = squares.sum(axis=0) / self.weight
-        evidence = FACTORS.index(1.0)
-        best = downhill(errors, evidence)
-        best = best if errors[best] < WORTH * errors[evidence] else evidence
+        best = size_of(squares, FACTORS.index(1.0))
         first, second = candidate.alpha
         resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
-        self.errors[resized.rank, resized.alpha] = float(errors[best])
+        self.errors[resized.rank, resized.alpha] = float(squares[:, best].sum()) / self.weight
         self.squares[resized.rank, resized.alpha] = squares[:, best].copy()
         return resized
+
+
+def size_of(squares: np.ndarray, evidence: int) -> int:
+    """Return which of rising penalties predict rows left out best, their errors one column each.
+
+    A better one beyond a hill is more often chance than not, and so is a smaller penalty that few
+    rows ask for.
+    """
+    errors = squares.sum(axis=0)
+    best = downhill(errors, evidence)
+    if errors[best] >= WORTH * errors[evidence]:
+        return evidence
+    larger = range(evidence, best, -1)  # none where the best is larger than the evidence's
+    close = (i for i in larger if not surely_less(squares[:, best], squares[:, i], CLOSE))
+    return next(close, best)
 
 
 def downhill(values: np.ndarray, start: int) -> int:
