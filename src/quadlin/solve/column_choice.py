@@ -47,7 +47,7 @@ def choose_by_columns(
     O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
     """
     most = max(RANKS) if choose_rank else options.rank
-    alpha = (1.0, 1.0) if choose_alpha else options.alpha
+    alpha = (tally.weight, tally.weight) if choose_alpha else options.alpha
     if not goes_by_columns(rows, units, replace(options, rank=most, alpha=alpha), tally):
         return None
     search = ColumnSearch(rows, units, replace(options, rank=most), seed)

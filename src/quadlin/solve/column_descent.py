@@ -30,7 +30,8 @@ from quadlin.solve.types import Options, Problem, Solution, Status
 from quadlin.solve.whitening import FULL_LIMIT, Identity, LowRank, Whitener
 
 RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # of the linear model that a fit begins with
-MOST_WALKS = 500  # for a linear model alone
+LINEAR_TOL, MOST_WALKS = 1e-5, 500  # for a linear model alone
+FIRM = 1e-4  # of the weight: with such a penalty conjugate gradients need no preconditioner
 BLOCKS = 3  # products with the moment matrix that the directions and signs of the start come from
 WEAKEST = 0.1  # of the largest component at the start: those without factors would never get any
 PLAIN_SWEEPS, MOMENTUM = 3, 0.6  # before the model goes on by itself, and how far
@@ -48,7 +49,7 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
     plain = options.fit_linear and options.fit_intercept and options.polish
     plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")
     few = tally.counting < ROWS_PER_PARAMETER * degrees_of_freedom(d, options.rank, **options.parts)
-    few = few or options.rank == 0
+    few = few or (options.rank == 0 and options.alpha[0] >= FIRM * tally.weight)
     low = options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0
     if not (plain and few and low) or np.any(units.free) or source.X.dtype != units.scale.dtype:
         return False
@@ -213,10 +214,8 @@ def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
 def linear(problem: Problem, columns: ColumnFit) -> Method:
     """Yield ridge regression."""
     table, counter, share = columns.table, problem.rows.counter, problem.rows.share
-    least = 30 * float(np.finfo(columns.X.dtype).eps)
-    path = ridges(
-        *columns.parts, problem.options.alpha[:1], max(sqrt(problem.options.tol), least), MOST_WALKS
-    )
+    tol = max(LINEAR_TOL, 30 * float(np.finfo(columns.X.dtype).eps))
+    path = ridges(*columns.parts, problem.options.alpha[:1], tol, MOST_WALKS)
     table.linear[:] = path.coef[0]
     table.evaluate()
     counter.count += (path.walks + 1) * share
