@@ -5,7 +5,7 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.solve.tangent import TiedParts
-from quadlin.solve.whitening import Ridges
+from quadlin.solve.whitening import Full, Ridges, in_float64, low_rank_whitener
 
 PARTS = [(False, True), (True, False), (False, False)]
 
@@ -113,3 +113,18 @@ def test_float32_far_from_zero_without_an_intercept_reaches_the_optimum_of_float
         # Predictions are of the model as it is kept, rounded to float32.
         assert np.mean((model.predict(X) - y.astype(float)) ** 2) <= 1.001 * best
         assert model.components_.dtype == np.float32
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_whitener_of_float32_is_undone_to_the_last_digits_of_float64(full):
+    # Far from zero, 10⁸ times what is lost there and back counts.
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.standard_normal((6, 6)))[0].astype(np.float32)
+    size = rng.uniform(0.01, 9, 6).astype(np.float32)
+    ones = np.ones(6, dtype=np.float32)
+    white = (
+        Full(V, size**2, size) if full else low_rank_whitener(V[:, :3], size[:3], ones, 0 * ones)
+    )
+    wide, Q = in_float64(white), rng.standard_normal((6, 2))
+    np.testing.assert_allclose(wide.inverse(wide.apply(Q)), Q, rtol=1e-12)
+    np.testing.assert_allclose(wide.apply(Q), white.apply(Q), rtol=1e-4, atol=1e-5)

@@ -138,6 +138,14 @@ def test_a_linear_stream_of_labels_needs_no_power_iteration():
     np.testing.assert_allclose(stream.coef_, peer.coef_[0], atol=0.08)
 
 
+def test_a_penalty_that_is_given_is_the_same_after_the_rank_was_chosen():
+    # Labels are numbers there: 7.9 over their curvature, .4·.6, and times it is not quite 7.9.
+    X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 5 < 2
+    model = classifier(rank="auto", alpha=7.9, batch_size=10)
+    model.partial_fit(X[:30], y[:30], classes=[False, True])
+    assert model.partial_fit(X[30:], y[30:]).alpha_ == (7.9, 7.9)
+
+
 def test_options_that_need_rows_are_refused():
     X, y, *_ = drawn(n=100)
     with pytest.raises(ValueError, match=r"alpha.*Raise `max_memory`"):

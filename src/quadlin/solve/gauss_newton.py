@@ -16,7 +16,7 @@ from quadlin.core.sums import Sums
 from quadlin.solve.krylov import conjugate_gradients
 from quadlin.solve.tangent import Coordinates, Tangent, truncated
 from quadlin.solve.types import Problem, usual_curvature
-from quadlin.solve.whitening import Whitener
+from quadlin.solve.whitening import Whitener, in_float64
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
 LOST = 1e-4  # of a prediction: what rounding may take of terms that tie parts of the model to M
@@ -129,4 +129,4 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
     if float(xp.finfo(units.nu.dtype).eps) * largest**2 <= LOST:
         return GaussNewton(problem, white)
     wide = replace(problem, units=in_dtype(units, xp.float64))
-    return GaussNewton(wide, in_dtype(white, xp.float64))
+    return GaussNewton(wide, in_float64(white))

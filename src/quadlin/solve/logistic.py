@@ -167,7 +167,9 @@ class LogisticFit:
         state, chosen = fit_choosing(self.rows, *args, surveyed=self.surveyed)
         if state.status is Status.interrupted:
             raise KeyboardInterrupt
-        alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
+        alpha = options.alpha  # as given: there and back, rounding may change it
+        if automatic.alpha:
+            alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
         return state, replace(options, rank=chosen.rank, alpha=alpha)
 
     def least_squares_of_counts(

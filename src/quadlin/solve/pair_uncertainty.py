@@ -25,9 +25,10 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
         return None
     gram, ridge = search.normal(fit.i, fit.j)
     error = np.append(-joint.regression.still, 1.0)
-    loss = float(error @ gram @ error) / share
+    loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
     A, H = gram[:-1, :-1] / share, (gram + ridge)[:-1, :-1] / share
-    size = np.sqrt(np.maximum(np.diag(H), 1e-300))
+    power = np.diag(H)  # none of a constant feature
+    size = np.sqrt(np.where(power > 0, power, 1.0))
     values, V = np.linalg.eigh(H / np.outer(size, size))
     seen = values > UNSEEN * values.max()
     W = V[:, seen] / np.sqrt(values[seen]) / size[:, None]  # W Wᵀ = H⁻¹

@@ -58,6 +58,7 @@ class Landscape:
         gram = (gram + np.diag(ridge)) / weight
         shown = np.where(i == j, free[i], 1.0)
         self.d = d
+        self.tied = not (options.fit_linear and options.fit_intercept)
         # Where w does not take up their means, features far from zero are large.
         self.size = np.ones(d) if options.fit_linear else 1 / np.sqrt(1 + nu**2)
         self.tie, self.span = _linear_parts(
@@ -120,8 +121,12 @@ class Landscape:
         return descended(self, [f], steps)[0]
 
     def model(self, f: SignedFactors, units: Units) -> Model:
-        """Return the factors as a model, with the best linear parts."""
+        """Return the factors as a model, with the best linear parts.
+
+        In float64 where these are tied: far from zero, float32 would lose the ties.
+        """
         xp = namespace(units.scale)
+        dtype = xp.float64 if self.tied else units.scale.dtype
         M = (f.L * f.signs) @ f.L.T
         beta = self.beta(M)
         linear = self.span @ (self.solved @ np.append(beta, 1.0))
@@ -129,12 +134,14 @@ class Landscape:
         linear = linear + self.tie @ (self.size[i] * self.size[j] * beta)
 
         def array(a: np.ndarray) -> Array:
-            return xp.asarray(a, dtype=units.scale.dtype, device=units.scale.device)
+            return xp.asarray(a, dtype=dtype, device=units.scale.device)
 
         L = self.size[:, None] * f.L
         c = linear[0] + float((L**2 @ f.signs) @ to_numpy(units.free))
         return orthonormalised(
-            Model(array(L), array(f.signs), array(linear[1:]), float(c), units.free)
+            Model(
+                array(L), array(f.signs), array(linear[1:]), float(c), xp.astype(units.free, dtype)
+            )
         )
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, by_products
+from quadlin.core.model import in_dtype
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.krylov import block_krylov
@@ -93,6 +94,19 @@ class LowRank:
 
 
 Whitener = Identity | Full | LowRank
+
+
+def in_float64(white: Whitener) -> Whitener:
+    """Return the whitener in float64, its vectors as orthonormal as float64 allows.
+
+    B B⁻¹ is then the identity up to rounding of float64, not of the dtype that they came in.
+    """
+    if isinstance(white, Identity):
+        return white
+    white = in_dtype(white, namespace(white.h if isinstance(white, LowRank) else white.V).float64)
+    if isinstance(white, LowRank):
+        return replace(white, P=orthonormal(white.P))
+    return replace(white, V=orthonormal(white.V))
 
 
 @dataclass(frozen=True)
