@@ -86,6 +86,7 @@ def test_a_broken_promise_is_noticed_and_comes_with_a_reproducer(campaign, monke
 QUICK = (
     *("classifiers", "cv", "pairs", "forged", "dask", "torch", "gpu", "threads", "onnx"),
     *("counts", "sure", "frames", "ratings", "minimal", "messy", "contents", "journals"),
+    *("forms", "copies", "pipelines", "weights"),
 )
 
 

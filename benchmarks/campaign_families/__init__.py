@@ -26,6 +26,7 @@ from campaign_families.checks import (
 )
 from campaign_families.everyday import EVERYDAY
 from campaign_families.forgeries import forged_journals, forged_model_files
+from campaign_families.forms import FORM_FAMILIES
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
@@ -292,6 +293,7 @@ FAMILIES = {
     "threads": (0.01, threads),
     "onnx": (0.02, onnx),
     **EVERYDAY,
+    **FORM_FAMILIES,
     "contents": (0.03, forged_model_files),
     "journals": (0.01, forged_journals),
 }
