@@ -64,6 +64,15 @@ def test_a_rank_that_is_given_is_kept_and_so_are_penalties():
     assert machine.alpha_ == (20.0, 50.0)
 
 
+@pytest.mark.parametrize("n", [3, 6, 20])
+def test_a_handful_of_wide_rows_chooses_nothing(n):
+    X, y = wide_rows(n, 0.5)
+    machine = FactorizationMachineRegressor(random_state=0).fit(X, y)
+    assert machine.rank_ == 0
+    assert machine.alpha_ == (n, n)
+    assert np.isfinite(machine.predict(X)).all()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_linear_model_of_wide_sparse_rows_is_ridge_regression(dtype):
     X, y = wide_rows(500, 0.0)

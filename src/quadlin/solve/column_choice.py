@@ -29,6 +29,7 @@ RIDGE_TOL, RIDGE_WALKS = 1e-2, 60
 STIFFER = 16.0  # the penalty of M, in units of that of w, that a search begins with
 TIMES, MOST_CHANGES = 4.0, 4  # by which it is changed, and how often at most in one direction
 CLEARLY = 2.0  # standard errors by which products must be better, the best of many candidates
+FEWEST = 50  # rows of which a fifth can judge; fewer have a penalty that halves coefficients
 SWEEPS = 8  # of one candidate at most, as long as the rows held out are predicted better
 
 
@@ -50,6 +51,8 @@ def choose_by_columns(
     alpha = (tally.weight, tally.weight) if choose_alpha else options.alpha
     if not goes_by_columns(rows, units, replace(options, rank=most, alpha=alpha), tally):
         return None
+    if tally.counting < FEWEST:
+        return replace(options, rank=0 if choose_rank else options.rank, alpha=alpha)
     search = ColumnSearch(rows, units, replace(options, rank=most), seed)
     linear = search.ridge(RIDGES * search.columns.weight if choose_alpha else np.array(alpha[:1]))
     if most == 0:
