@@ -207,6 +207,15 @@ def test_the_true_rank_is_found():
     assert [chosen(table.X, table.y)[0].options.rank for table in tables] == [2] * 4
 
 
+@pytest.mark.parametrize(("rank", "tried"), [(2, False), (26, True)])
+def test_all_products_are_tried_unless_a_low_rank_leaves_nothing_of_them(rank, tried):
+    # Of 1,200 rows and 351 products: a full rank leaves any low one hundreds of them.
+    data = noisy(n=1200, d=26, rank=rank, noise=0.5)
+    choice, _ = chosen(data.X, data.y)
+    assert choice.options.rank == rank
+    assert (26 in choice.evidence) == tried
+
+
 def test_the_choice_does_not_depend_on_the_order_of_the_rows():
     data = noisy(n=200)
     order = np.argsort(data.y)

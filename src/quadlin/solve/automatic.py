@@ -13,21 +13,24 @@ from math import sqrt
 
 import numpy as np
 
+from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.candidates import CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.driver import follow
-from quadlin.solve.exact import EXACT_ENTRIES, Exact
+from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
 from quadlin.solve.few_rows import final_error, sharp_whitener
 from quadlin.solve.interrupted import best_so_far
 from quadlin.solve.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.linear_choice import MANY_ROWS, LinearChoice
+from quadlin.solve.pair_remainder import Remainder, uncorrelated
+from quadlin.solve.pair_sums import RegressionColumns
 from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.rank_climb import RankClimb
 from quadlin.solve.sample import sample_of
-from quadlin.solve.tangent_gram import Candidate
+from quadlin.solve.tangent_gram import Candidate, TangentGram
 from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 
@@ -158,8 +161,30 @@ class RankSearch(RankClimb, LinearChoice):
         if most > 0:
             self.climb(min(FIRST_RANK, most), most)
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
+            low = self.by_merit()[0]
+            if self.is_all(low) and self.agree(low, self.sized(ridge)):
+                return low
             self.candidate(self.d)
         return self.decided()
+
+    def is_all(self, low: Candidate) -> bool:
+        """Tell whether a low rank is there beyond doubt, and all products say no more: two walks.
+
+        Then all products need not be tried: their matrix takes n·d⁴/4, and this n·d².
+        """
+        ridge, d, model = self.ridge(), self.d, low.model
+        if model is None or low.evidence < ridge.evidence + CERTAIN:
+            return False
+        by_columns = d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS) and self.plain
+        if self.few_features or not by_columns or not isinstance(ridge.gram, TangentGram):
+            return False  # they cost little, or are not tried
+        nothing = np.zeros(0, np.int64)
+        columns = RegressionColumns(self.units, model, np.arange(d), False, nothing, nothing)
+        scale = to_numpy(self.units.penalty_scale)
+        second = ridge.gram.products[1:-1, 1:-1] * np.outer(scale, scale)
+        white = uncorrelated(second / self.weight)
+        left = Remainder(self.rows, columns, np.zeros(columns.base), white, self.weight)
+        return left.says_nothing(low.noise)
 
     def decided(self) -> Candidate:
         """Return the low rank that is clearly better than none by evidence and by rows left out.

@@ -22,7 +22,16 @@ BOUND = 2.5  # standard deviations at which whitened features and residuals end
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
 ROWS_PER_PRODUCT = 2.0  # from which on the sum over all products tells whether any is left
 NEGLIGIBLE = 0.002  # of the variance of y, that may be overlooked
+NEW = 1e-6  # of the largest variance: what features must have beside each other
 FLIPS = 3  # residuals with random signs, of which one may say as much
+
+
+def uncorrelated(second: np.ndarray) -> np.ndarray:
+    """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
+    values, V = np.linalg.eigh(second)
+    seen = values > NEW * values.max(initial=0.0)
+    whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])
+    return whitener
 
 
 @dataclass(frozen=True)

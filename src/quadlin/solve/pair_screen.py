@@ -8,6 +8,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.solve.pair_choice import Criterion
+from quadlin.solve.pair_remainder import uncorrelated
 from quadlin.solve.pair_sums import FirstLook, ProductMoments, Scores
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
@@ -98,10 +99,7 @@ class Screen:
     @cached_property
     def whitener(self) -> np.ndarray:
         """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
-        values, V = np.linalg.eigh(self.second / self.weight)
-        seen = values > NEW * values.max(initial=0.0)
-        whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])
-        return whitener
+        return uncorrelated(self.second / self.weight)
 
     def _group(self, a: np.ndarray, b: np.ndarray) -> Group:
         d = len(self.allowed)
