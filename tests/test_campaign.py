@@ -58,6 +58,8 @@ def test_cases_that_broke_a_promise_once_keep_it(campaign, number, promise):
 # The same of other families.
 BROKEN_FAMILIES = [
     ("minimal", 403128),  # a first step that rows found worse than the constant, and the next kept
+    ("classifiers", 601122),  # a given penalty that a search for pairs of labels had rescaled
+    ("contents", 602937),  # draws so large that their products overflow
 ]
 
 

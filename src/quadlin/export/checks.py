@@ -14,6 +14,7 @@ from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError
 
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
+LARGEST_DRAW = 1e32  # of a prediction in float32: some thousand of them add up to a number
 
 
 def distinct(items: Any) -> bool:
@@ -79,6 +80,10 @@ def check_draws(draws: Draws, fields: tuple[np.ndarray, ...], d: int) -> None:
     require(S > 0 and levels == d + len(fields) and len(draws.signs) + 1 == K, "the draws")
     arrays = (draws.tables, draws.centred, draws.intercepts, draws.noises, draws.signs)
     require(all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays), "the draws")
+    linear = max(np.abs(a[..., 0]).max() for a in (draws.tables, draws.centred))
+    factors = max(np.abs(a[..., 1:]).max(initial=0.0) for a in (draws.tables, draws.centred))
+    sizes = linear, np.abs(draws.intercepts).max(), draws.noises.max(), factors**2
+    require(max(map(float, sizes)) < LARGEST_DRAW, "the size of the draws")
     require(draws.tables.dtype == draws.centred.dtype == np.float32, "the type of the draws")
     require(bool((draws.noises >= 0).all() and (np.abs(draws.signs) == 1).all()), "the draws")
     layout, integers = draws.layout, all(a.dtype.kind == "i" for a in draws.layout.parts)

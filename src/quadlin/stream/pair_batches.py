@@ -61,8 +61,13 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
 
 
 def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Options]:
-    """Return the state with the model of its regression, always of the same rank."""
+    """Return the state with the model of its regression, always of the same rank.
+
+    A penalty that was given is that of the stream, whatever the search made of it.
+    """
     running = state.running
+    if not plan.automatic.alpha:
+        options = replace(options, alpha=plan.options.alpha)
     if running is None:
         return state, options
     model, parts = running.model(plan.make_units.fields)
