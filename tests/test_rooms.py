@@ -15,6 +15,9 @@ ROOT = Path(__file__).parent.parent
 LONGEST = 300  # lines of a module
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 IN_FEEDS = {"source", "device", "cluster"}  # what a walk is made of
+TEXTS = {".py", ".md", ".c", ".h"}
+# Files that pages and tests make up, and one of other authors.
+MADE_UP = {f"{name}.py" for name in ("mine", "laplace", "gFM", "none", "bad", "broken")}
 PATH = "<!-- path -->\n", "<!-- end of path -->"
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
@@ -103,6 +106,22 @@ def test_chunks_of_rows_come_through_the_one_door():
             ):
                 others.append(f"{path.relative_to(ROOT)}: for chunk in {walked}")
     assert not others
+
+
+def test_files_that_are_named_exist():
+    """In comments, docstrings and pages, by their name or by the end of their path."""
+    folders = [ROOT / name for name in ("src", "tests", "benchmarks", "docs")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*.py")]
+    pages += [path for folder in folders for path in folder.rglob("*") if path.suffix in TEXTS]
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in pages]
+    wrong = []
+    for path in pages:
+        if path.name == "CHANGELOG.md":  # it tells of files that are gone
+            continue
+        named = set(re.findall(r"[\w/]*\w\.(?:py|md)\b|_passes\w*\.[ch]\b", path.read_text()))
+        missing = (n for n in named if not any(file.endswith(f"/{n.strip('/')}") for file in files))
+        wrong += [f"{path.relative_to(ROOT)}: {n}" for n in missing if n not in MADE_UP]
+    assert not wrong
 
 
 def test_no_variable_has_a_name_that_says_nothing():

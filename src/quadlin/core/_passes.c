@@ -12,7 +12,7 @@
 #define AHEAD 8 /* entries of sparse rows whose weights or sums are fetched beforehand */
 
 /* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
- * of the products. Must agree with `Pass` in `compiled.py`. */
+ * of the products. Must agree with `Pass` in `library.py`. */
 typedef struct {
     int64_t n, d;
     const char *x; /* (n, d) */
@@ -57,7 +57,7 @@ typedef struct {
     double level;
 } sparse;
 
-/* Moments of columns, in double. Must agree with `Table` in `compiled_moments.py`. */
+/* Moments of columns, in double. Must agree with `MomentsStructure` in `library.py`. */
 typedef struct {
     int64_t n, d;
     const char *x; /* (n, d), or NULL where rows are sparse */
@@ -71,7 +71,8 @@ typedef struct {
 #define MOST_WIDTH 32 /* components of a factorization by columns, in vectors of eight */
 typedef double eight __attribute__((vector_size(64), aligned(8)));
 
-/* Sparse rows by columns, and a model of them. Must agree with `Columns` in `compiled_columns.py`. */
+/* Sparse rows by columns, and a model of them. Must agree with
+ * `ColumnsStructure` in `compiled_columns.py`. */
 typedef struct {
     int64_t n, d, k, width; /* `width` is k in whole vectors of eight */
     const int64_t *starts; /* (d + 1,) */
