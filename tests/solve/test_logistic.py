@@ -14,7 +14,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.gauss_newton import GaussNewton
 from quadlin.solve.logistic import LogisticFit, Working
-from quadlin.solve.logistic_choice import fit_logistic, floored
+from quadlin.solve.logistic_choice import fit_logistic
+from quadlin.solve.logistic_search import floored
 from quadlin.solve.tangent import Tangent
 from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import Identity

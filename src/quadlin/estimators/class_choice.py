@@ -1,86 +1,129 @@
 """Whether several classes are fitted together, or their fits against the rest are combined."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_softmax
 
+from quadlin.core.rows import Rows
 from quadlin.estimators.class_rows import ClassRows
 from quadlin.estimators.coupling import COUPLINGS, log_probabilities
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.folds import row_keys
 from quadlin.estimators.joint_classes import ClassFit, JointFit
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.types import Status
-from quadlin.stream.stream import FIXED
+from quadlin.solve.choice import fits
+from quadlin.solve.left_out_deviance import Repeated, linear_model
+from quadlin.solve.linear_choice import WORTH
+from quadlin.solve.logistic import Working
+from quadlin.solve.logistic_search import CERTAIN_ROWS, RESIZE
 
-FOLDS = 5
 FEW = 30  # rows per parameter: with more, penalties hardly hold log-odds back
+SIZES = 4  # of penalties that are tried, at most
 
 
 def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fitted, ...]]:
     """Return θ of `coupling` and no scores, or scores of a joint fit: what predicts best.
 
     Where penalties were given, the scores that minimise the objective. Else with few rows, what
-    rows left out prefer, in five more fits per class with rank and penalties given; with many, or
-    where pairs would have to be searched anew, what the rows themselves prefer.
+    rows left out one at a time prefer: scores within the ranks of the classes, linear scores, or
+    log-odds of each class. With many rows, or with pairs, what the rows themselves prefer.
     """
     # The names of the classes are not to matter: the largest takes its turn first.
     weight = np.bincount(rows.codes, rows.omega, minlength=len(parts))
     order = sorted(range(len(parts)), key=lambda k: (-weight[k], parts[k].state.history[-1].loss))
     rows, parts = rows.in_order(order), [parts[k] for k in order]
-    fits = [ClassFit.of(part) for part in parts]
+    classes = [ClassFit.of(part) for part in parts]
     chooses = rows.task.automatic.alpha
-    joint = JointFit(rows, list(fits), chooses).descended()
-    scores = tuple(joint.classes[order.index(k)].fitted() for k in range(len(parts)))
+    joint = JointFit(rows, list(classes), chooses).descended()
+
+    def scores(joint: JointFit) -> tuple[Fitted, ...]:
+        return tuple(joint.classes[order.index(k)].fitted() for k in range(len(parts)))
+
     if not chooses:
-        return 0.0, scores
-    d, with_pairs = len(rows.task.make_units.names), any(len(each.fit.terms.i) for each in fits)
-    most = max(degrees_of_freedom(d, f.options.rank, **f.options.parts) for f in fits)
-    if with_pairs or parts[0].stream.n_rows >= FEW * most:
+        return 0.0, scores(joint)
+    if not _is_judged(classes, parts[0].stream.n_rows):
         states = [part.state for part in parts]
         F = rows.scores([s.model for s in states], [s.units for s in states])
         apart = rows.total(log_probabilities(F))
-        return 0.0, scores if rows.total(log_softmax(joint.F, axis=1)) <= apart else ()
-    losses = left_out(rows, parts, joint)
+        return 0.0, scores(joint) if rows.total(log_softmax(joint.F, axis=1)) <= apart else ()
+    judge = Judge.of(rows)
+    F = judge.left_out(classes, [judge.against_rest(k, part) for k, part in enumerate(parts)])
+    losses = {theta: judge.loss(log_probabilities(F, theta)) for theta in COUPLINGS}
     theta = min(COUPLINGS, key=lambda theta: losses[theta])
-    return (0.0, scores) if losses[None] <= losses[theta] else (theta, ())
+    joints = [judge.sized(joint)]
+    if any(each.options.rank for each in classes) and rows.task.automatic.rank:
+        linear = [each.linear() for each in classes]
+        joints.append(judge.sized(JointFit(rows, linear, chooses).descended()))
+    best = min(joints, key=judge.of_scores)
+    return (0.0, scores(best)) if judge.of_scores(best) <= losses[theta] else (theta, ())
 
 
-def left_out(
-    rows: ClassRows, parts: Sequence[Fitted], joint: JointFit
-) -> dict[float | None, float]:
-    """Return the log-loss of rows left out with each θ, and with scores of a joint fit for None.
+def _is_judged(classes: Sequence[ClassFit], n_rows: int) -> bool:
+    """Tell whether rows are left out: they are few, and the fits are linear near by."""
+    for each in classes:
+        if len(each.fit.terms.i) or not fits(each.units, each.options, each.options.rank):
+            return False
+    d, options = int(classes[0].units.scale.shape[0]), classes[0].options
+    most = max(degrees_of_freedom(d, each.options.rank, **options.parts) for each in classes)
+    return n_rows < FEW * most
 
-    Equal rows are left out together, so that weights are repetitions here too.
+
+@dataclass(frozen=True)
+class Judge:
+    """The log-loss of rows that are left out one at a time.
+
+    To first order in what a row says of each class.
     """
-    task = rows.task
-    keys = np.concatenate(rows.rows.collect(row_keys, task.seed))
-    fold = (keys >> np.uint64(32)).astype(np.int64) * FOLDS >> 32
-    losses: dict[float | None, float] = dict.fromkeys((*COUPLINGS, None), 0.0)
-    for number in range(FOLDS):
-        held = fold == number
-        seen = rows.weighted(np.where(held, 0.0, 1.0))
-        if not seen.omega.any() or not held.any():
-            continue
-        again = []
-        for label, part in enumerate(parts):
-            target = seen.against_rest(label)
-            state, _ = fit_logistic(target, part.options, task.make_units, task.seed, FIXED)
-            if state.status is Status.interrupted:
-                raise KeyboardInterrupt(state.status.value)
-            again.append(part.with_state(state))
-        states = [part.state for part in again]
-        F = seen.scores([s.model for s in states], [s.units for s in states])
-        for theta in COUPLINGS:
-            losses[theta] += _total(rows, log_probabilities(F, theta), held)
-        fits = zip(map(ClassFit.of, again), joint.classes, strict=True)
-        start = [each.penalised(full.options.alpha) for each, full in fits]
-        scores = JointFit(seen, start, chooses=False).descended().F
-        losses[None] += _total(rows, log_softmax(scores, axis=1), held)
-    return losses
 
+    rows: ClassRows
+    repeated: Repeated
 
-def _total(rows: ClassRows, log_p: np.ndarray, held: np.ndarray) -> float:
-    return float((rows.omega * rows.losses(log_p))[held].sum())
+    @classmethod
+    def of(cls, rows: ClassRows) -> "Judge":
+        """Return the judge of rows."""
+        return cls(rows, Repeated.of(rows.against_rest(0)))
+
+    def against_rest(self, label: int, part: Fitted) -> Working:
+        """Return the least squares about the log-odds of a class against all others."""
+        target: Rows = self.rows.against_rest(label)
+        return Working.about(part.state.model, target, part.state.units, part.options.fit_intercept)
+
+    def left_out(self, classes: Sequence[ClassFit], working: Sequence[Working]) -> np.ndarray:
+        """Return what each row is given by each class when it is left out, (n, K)."""
+        columns = []
+        for each, about in zip(classes, working, strict=True):
+            gram = linear_model(about, each.fit.low_rank.U, each.options, len(self.repeated.times))
+            columns.append(self.repeated.predictions(about, gram, each.options.alpha))
+        return np.column_stack(columns)
+
+    def loss(self, log_p: np.ndarray) -> float:
+        """Return the log-loss of rows of positive weight, by weight."""
+        counts = self.rows.omega > 0
+        codes, omega = self.rows.codes[counts], self.rows.omega[counts]
+        return -float(omega @ log_p[np.arange(len(codes)), codes])
+
+    def of_scores(self, joint: JointFit) -> float:
+        """Return the log-loss of scores that were fitted together."""
+        again = JointFit(self.rows, joint.classes, chooses=False)
+        working = [again.working(label, each) for label, each in enumerate(joint.classes)]
+        return self.loss(log_softmax(self.left_out(joint.classes, working), axis=1))
+
+    def sized(self, joint: JointFit) -> JointFit:
+        """Return scores with penalties of the size that rows left out ask for, as `sized` does."""
+        if not joint.is_small:
+            return joint
+        best, loss, rows = joint, self.of_scores(joint), joint.rows
+        for factor in (1 / RESIZE, RESIZE):
+            for _ in range(SIZES):
+                if 2 * loss <= CERTAIN_ROWS:
+                    return best
+                other = [each.resized(factor) for each in best.classes]
+                tried = JointFit(rows, other, chooses=False).descended()
+                reached = self.of_scores(tried)
+                if reached >= WORTH * loss:
+                    break
+                best, loss = tried, reached
+            if best is not joint:
+                break
+        return best

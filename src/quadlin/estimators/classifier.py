@@ -26,8 +26,8 @@ class SecondOrderClassifier(LogisticModel):
     With more than two classes there is one such model for each class against all others, with its
     own rank, penalties and pairs; from there scores of all classes, whose softmax is the
     probability, are fitted together within these ranks and pairs. With ``alpha="auto"`` and fewer
-    than 30 rows per parameter, the probabilities are those of the scores or of the log-odds, as
-    rows left out in five more fits per class prefer; without a penalty there are no such scores.
+    than 30 rows per parameter, the probabilities are those of these scores, of linear scores or of
+    the log-odds, as rows left out one at a time prefer; without a penalty there are no such scores.
 
     Parameters
     ----------
@@ -35,8 +35,9 @@ class SecondOrderClassifier(LogisticModel):
         Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
         features means no restriction. "auto" takes the rank of largest evidence (marginal
         likelihood, by Laplace's approximation), from a linear model to all products of two
-        features. With more than 1,500 parameters, or with an explicit `alpha`, ranks are compared
-        by how well they predict a fifth of the rows by least squares.
+        features, where rows left out one at a time agree; else a linear model, or a constant. With
+        more than 1,500 parameters, or with an explicit `alpha`, ranks are compared by how well
+        they predict a fifth of the rows by least squares.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
     psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.
@@ -44,9 +45,9 @@ class SecondOrderClassifier(LogisticModel):
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
         `LogisticRegression` on standardised features. "auto" takes the penalties of largest
         evidence, but none so small that log-odds drawn from the prior would have a standard
-        deviation above 10: so rows that can be separated have finite log-odds. With ``alpha=0`` the
-        steps stop on such rows when the log-loss is 0.5% of that of a constant, with status
-        `separated` and a warning.
+        deviation above 10, unless rows left out one at a time ask for less: so rows that can be
+        separated have finite log-odds. With ``alpha=0`` the steps stop on such rows when the
+        log-loss is 0.5% of that of a constant, with status `separated` and a warning.
     pairs, hierarchy
         As for :class:`SecondOrderRegressor`, of log-odds: pairs are searched by the scores of the
         likelihood and fitted by Newton steps, with a prior of standard deviation 10 for the

@@ -25,7 +25,7 @@ from quadlin.solve.choice import Automatic, fits
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.logistic import Working
-from quadlin.solve.logistic_choice import SMALL, floored
+from quadlin.solve.logistic_search import SMALL, floored
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_labels import SHORTEST, stage_about
 from quadlin.solve.pair_log_odds import LogOdds, Objective, moved
@@ -38,7 +38,7 @@ from quadlin.solve.whitening import whitener
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
 CHOICES = 2  # cycles that begin with a choice of penalties
-STEP_TOL = 1e-6  # of the least squares of a turn
+STEP_TOL, LOOSE = 1e-6, (1e-4, 3)  # of the least squares of a turn; where penalties are chosen
 NO_PAIRS = PairTerms(np.empty(0, int), np.empty(0, int), np.empty(0))
 
 
@@ -67,6 +67,20 @@ class ClassFit:
     def penalised(self, alpha: Alpha) -> "ClassFit":
         """Return the same with other penalties."""
         return replace(self, options=replace(self.options, alpha=alpha))
+
+    def resized(self, factor: float) -> "ClassFit":
+        """Return the same with penalties multiplied."""
+        first, second = self.options.alpha
+        return self.penalised((factor * first, factor * second))
+
+    def linear(self) -> "ClassFit":
+        """Return a linear score to start from."""
+        low_rank = self.fit.low_rank
+        model = replace(low_rank, U=low_rank.U[:, :0], s=low_rank.s[:0])
+        state = replace(self.part.state, model=model, parts=None, running=None, notes=None)
+        part = self.part.with_state(state)
+        part = replace(part, stream=part.stream.with_rank(0))
+        return ClassFit(part, LogOdds(model, NO_PAIRS), replace(self.options, rank=0))
 
     def fitted(self) -> Fitted:
         """Return the fit of the class with the score in place of its log-odds."""
@@ -114,7 +128,7 @@ class JointFit:
     def _turn(self, label: int, choose: bool) -> None:
         """Take a step of one class, halved until it does not raise the objective."""
         at = self.classes[label]
-        working = self._working(label, at)
+        working = self.working(label, at)
         if choose and not len(at.fit.terms.coef) and fits(at.units, at.options, at.options.rank):
             at = at.penalised(self._chosen(at, working))
         self.classes[label], f = at, self.F[:, label].copy()
@@ -127,7 +141,7 @@ class JointFit:
             new, size = at.fit.halfway(new), size / 2
         self.classes[label], self.F[:, label] = at, f
 
-    def _working(self, label: int, at: ClassFit) -> Working:
+    def working(self, label: int, at: ClassFit) -> Working:
         """Return the least squares that the loss is about the score of a class."""
         p = np.exp(log_softmax(self.F, axis=1)[:, label])
         h = np.clip(p * (1 - p), FLATTEST, None)
@@ -167,7 +181,10 @@ class JointFit:
         model = self._solved(options, working)
         if model is None:
             rng = np.random.default_rng(task.seed)
-            problem = Problem(working.rows, working.units, replace(options, tol=STEP_TOL), rng)
+            loose = task.automatic.alpha
+            tol, steps = LOOSE if loose else (STEP_TOL, options.max_iter)
+            some = replace(options, tol=tol, max_iter=steps)
+            problem = Problem(working.rows, working.units, some, rng)
             ridge = options.alpha[0] / working.weight
             white = whitener(working.rows, working.units, options.whiten, ridge, rng)
             solution = follow(problem, polish(problem, white, start))
@@ -176,11 +193,20 @@ class JointFit:
             model = solution.model
         return LogOdds(moved(model, working.offset), NO_PAIRS)
 
+    @property
+    def is_small(self) -> bool:
+        """Tell whether all scores are linear in few parameters."""
+        return all(self._is_small(each.options) for each in self.classes)
+
+    def _is_small(self, options: Options) -> bool:
+        n, d, k = len(self.rows.codes), int(self.classes[0].units.scale.shape[0]), options.rank
+        p = d if k == 0 else d * (d + 3) // 2
+        return k in (0, d) and n * min(p, n) ** 2 <= SMALL and all(options.alpha)
+
     def _solved(self, options: Options, working: Working) -> Model | None:
         """Return the least squares outright, where it is linear in few parameters."""
-        n, d, k = len(self.rows.codes), int(working.units.scale.shape[0]), options.rank
-        p = d if k == 0 else d * (d + 3) // 2
-        if k not in (0, d) or n * min(p, n) ** 2 > SMALL or not all(options.alpha):
+        n, k = len(self.rows.codes), options.rank
+        if not self._is_small(options):
             return None
         solver = exact_solver(working.rows, working.units, options, n, linear=k == 0)
         return None if solver is None else solver.model(options.alpha, k)

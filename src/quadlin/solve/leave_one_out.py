@@ -82,10 +82,28 @@ def _row_squares(
     return np.concatenate(squares)
 
 
+def _row_parts(
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
+) -> np.ndarray:
+    """Return residual and leverage of the rows of positive weight, (n, 2), for one ridge."""
+    parts = chunk_parts(positive_rows(chunk), basis)
+    both = [_residuals(part, units, options, basis, inverses)[1:] for part in parts]
+    return np.concatenate([np.column_stack([to_numpy(a)[:, 0] for a in part]) for part in both])
+
+
 def _squares(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> Array:
     """Return ωe² of each row, for each multiple of the ridge."""
+    weight, residual, leverage = _residuals(chunk, units, options, basis, inverses)
+    error = residual / (1 - namespace(leverage).clip(leverage, max=LARGEST_LEVERAGE))
+    return weight * error**2
+
+
+def _residuals(
+    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
+) -> tuple[Array, Array, Array]:
+    """Return ω, r and h of each row, the latter for each multiple of the ridge."""
     A = columns(chunk, units, options, basis)[:, 1:] - inverses.mean
     xp = namespace(A)
     weight = xp.ones_like(A[:, :1])
@@ -93,9 +111,7 @@ def _squares(
         weight = xp.astype(chunk.weight, xp.float64)[:, None]
     T = A[:, :-1] @ inverses.Q
     residual = A[:, -1:] - T @ inverses.theta
-    leverage = weight * ((T * T) @ inverses.s + inverses.share)
-    error = residual / (1 - xp.clip(leverage, max=LARGEST_LEVERAGE))
-    return weight * error**2
+    return weight, residual, weight * ((T * T) @ inverses.s + inverses.share)
 
 
 def left_out_squares(
@@ -113,6 +129,16 @@ def left_out_squares(
     """
     inverses = _inverses(units, gram, alpha, weight, factors)
     return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
+
+
+def residuals_and_leverages(
+    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return r and h of each row of positive weight: one pass, O(np²)."""
+    inverses = _inverses(units, gram, alpha, weight, (1.0,))
+    parts = rows.collect(_row_parts, units, gram.options, gram.basis, inverses)
+    residual, leverage = np.concatenate(parts).T
+    return residual, np.minimum(leverage, LARGEST_LEVERAGE)
 
 
 def _inverses(
@@ -188,7 +214,15 @@ def left_out_error(
 def left_out_squares_by_rows(
     kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
-    """Return the same from the products of rows: O(n³), for several factors by eigenvectors.
+    """Return the same from the products of rows: O(n³), for several factors by eigenvectors."""
+    solved, left = residuals_by_rows(kernel, alpha, factors)
+    return np.asarray((solved / left) ** 2)
+
+
+def residuals_by_rows(
+    kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return √ω r and 1 − h of each row, (n, f), from the products of rows.
 
     The intercept adds each row's share of all weight to its leverage.
     """
@@ -200,8 +234,7 @@ def left_out_squares_by_rows(
             values, V = np.linalg.eigh(K)
             s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
             solved, left = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
-    left = np.maximum(left - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
-    return np.asarray((solved / left) ** 2)
+    return solved, np.maximum(left - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
 
 
 def _one_kernel_inverse(K: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from quadlin.core.losses import FLATTEST, curvature, log_likelihood, mean_of, pr
 from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey
+from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.candidates import NEAR
 from quadlin.solve.choice import Automatic, fit_choosing
@@ -148,6 +148,12 @@ class LogisticFit:
     def unit(self) -> float:
         """Return the curvature about the best constant: p(1 − p), or the mean of counts."""
         return usual_curvature(self.loss, self.units)
+
+    def spread_by(self, factor: float) -> "LogisticFit":
+        """Return the fit of the same rows with weights divided by a factor: a walk."""
+        weights = np.full(self.surveyed.tally.rows, 1 / factor)
+        rows = self.rows.reweighted(moved(weights, self.units.scale))
+        return replace(self, rows=rows, surveyed=survey(rows), white=None)
 
     def working(self, model: Model | None, options: Options) -> Working:
         """Linearise about a model; None is a start."""

@@ -8,7 +8,7 @@ from quadlin.core.arrays import lead, namespace, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.logistic_choice import WIDEST
+from quadlin.solve.logistic_search import WIDEST
 from quadlin.solve.pair_part import PairTerms, whole
 from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import Options, Problem

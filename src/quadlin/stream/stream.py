@@ -127,6 +127,13 @@ class Stream(Beginning):
         stream._current = state
         return stream
 
+    def with_rank(self, rank: int) -> "Stream":
+        """Return the stream that goes on with another rank."""
+        stream = copy(self)
+        stream.options = replace(self.options, rank=rank)
+        stream._chosen = replace(self._chosen, rank=rank)
+        return stream
+
     def _feed(self, chunk: Chunk) -> None:
         n, start = chunk.X.shape[0], 0
         if self.sample is not None and n:
