@@ -81,5 +81,5 @@ def test_what_is_not_known_is_refused():
     with pytest.raises(AttributeError, match="Set uncertainty=True and fit"):
         model.decision_function(X, return_std=True)
     sure = FactorizationMachineClassifier(1, alpha=1.0, uncertainty=True, random_state=0)
-    with pytest.raises(AttributeError, match="no noise_ of labels"):
+    with pytest.raises(AttributeError, match="noise_ is not defined for labels"):
         _ = sure.fit(X, Y).noise_

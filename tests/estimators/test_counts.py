@@ -171,3 +171,16 @@ def test_negative_counts_streams_and_cross_validation_are_refused():
         SecondOrderRegressor(**COUNTS).fit(open_source(iter([(X, Y)])))
     with pytest.raises(ValueError, match="cannot be combined with cross-validation"):
         SecondOrderRegressorCV(**COUNTS).fit(X, Y)
+
+
+def test_no_mean_is_predicted_far_above_the_largest_count():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = rng.poisson(np.exp(1 + 2 * X[:, 0]))
+    far = np.array([[3.0, 0.0], [50.0, 0.0]])
+    model = SecondOrderRegressor(loss="poisson", rank=0, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="far outside"):
+        held = model.predict(far)
+    free = model.set_params(extrapolation="free").predict(far[:1])
+    np.testing.assert_allclose(held, 2 * y.max())
+    assert free[0] > 20 * y.max()  # in truth e⁷, and the largest count is about e³

@@ -132,6 +132,17 @@ def test_missing_numbers_and_texts_of_a_table_are_filled_in_the_graph():
     assert_close(run(to_onnx(model), given), model.predict(rows))
 
 
+def test_means_of_counts_are_held_in_the_graph_as_well():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(300, 2))
+    y = rng.poisson(np.exp(1 + 2 * X[:, 0]))
+    model = SecondOrderRegressor(loss="poisson", rank=0, alpha=0.0, random_state=0).fit(X, y)
+    rows = np.array([[0.5, 0.0], [2.9, 0.0]])
+    expected = model.predict(rows)
+    assert expected[1] == pytest.approx(2 * y.max())
+    assert_close(run(to_onnx(model), {"X": rows}), expected)
+
+
 def test_a_column_with_the_name_of_the_output_is_refused_in_words():
     frame = table(200).rename({"age": "y"})
     model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(frame, np.arange(200.0))

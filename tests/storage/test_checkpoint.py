@@ -1,10 +1,12 @@
 """A fit that is killed goes on where it was and ends at the same model, to the last bit."""
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import KFold
 
+import quadlin
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV, open_source
+from quadlin.core.engine import Additive
 from quadlin.datasets import make_second_order
 from quadlin.storage import CheckpointError, Journal
 from quadlin.storage import stream_checkpoint as streams
+from quadlin.storage.journal import SUMS
 from quadlin.storage.tensor_file import read_tensors, write_tensors
 
+SOURCE = Path(quadlin.__file__).parent
 DATA = make_second_order(1500, 10, rank=2, noise=0.5, random_state=0)
 
 
@@ -405,3 +411,19 @@ def test_a_fit_within_a_fit_is_no_part_of_its_journal(tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "fit_choosing", original)
     same(fit(tmp_path / "journal", rank="auto"), first)
     assert os.path.getsize(tmp_path / "journal") == size
+
+
+def test_every_sum_over_rows_can_be_read_back():
+    # Tally is a part of Survey; sparse rows that occur together are summed by find_pairs alone,
+    # which keeps no journal.
+    elsewhere = {"Tally", "TogetherScores"}
+    for room in ("core", "data", "solve"):
+        for module in (SOURCE / room).glob("*.py"):
+            if not module.stem.startswith(("_", "triton")):
+                importlib.import_module(f"quadlin.{room}.{module.stem}")
+    sums = {
+        kind.__name__
+        for kind in Additive.__subclasses__()
+        if kind.__module__.split(".")[1] in ("core", "data", "solve")
+    }
+    assert sums - elsewhere <= SUMS.keys()

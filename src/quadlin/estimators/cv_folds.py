@@ -35,7 +35,7 @@ class Fold:
             surveyed, options = self.cells.surveyed, self.cells.options
             dof = degrees_of_freedom(self.test.X.shape[1], rank, **options.parts)
             rows_per_parameter = surveyed.tally.counting / max(1, dof)
-            bounds = trusted_range(surveyed.features, rank, rows_per_parameter)
+            bounds = trusted_range(surveyed.features, rank == 0, rows_per_parameter)
             self._by_rank[rank] = _held(self.test.X, bounds)
         return self._by_rank[rank]
 

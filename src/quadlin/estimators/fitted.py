@@ -25,6 +25,8 @@ from quadlin.solve.types import Options
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
 
+COUNTS_BEYOND = 2.0  # times the largest count of the training rows: means that are trusted
+
 
 class Learned(Protocol):
     """What an estimator keeps of a fit."""
@@ -113,16 +115,17 @@ class Fitted:
         """Return how far features are trusted; None for a model of an old file."""
         state, stream = self.state, self.stream
         parameters = state.n_parameters(stream.options)
-        return trusted_range(state.features, self._rank, stream.n_rows / max(1, parameters))
+        return trusted_range(state.features, self._is_linear, stream.n_rows / max(1, parameters))
 
     @property
     def far_bounds(self) -> tuple[Array, Array] | None:
         """Return beyond what values are far outside, however many rows the model had."""
-        return trusted_range(self.state.features, self._rank, inf)
+        return trusted_range(self.state.features, self._is_linear, inf)
 
     @property
-    def _rank(self) -> int:
-        return int(self.state.model.s.shape[0])
+    def _is_linear(self) -> bool:
+        """Whether predictions grow as features do; with a log link they grow exponentially."""
+        return self.state.model.s.shape[0] == 0 and self.stream.options.loss != "poisson"
 
     def outside(self, X: Array) -> Array:
         """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
@@ -188,13 +191,24 @@ class Fitted:
             )
         return y
 
+    @property
+    def largest_log_mean(self) -> float:
+        """Return the log of the largest mean of counts that is trusted; inf where none is known."""
+        high = self.state.target.high
+        return log(COUNTS_BEYOND * float(high[0])) if high is not None and high[0] > 0 else inf
+
     @unflagged
-    def predict_mean(self, X: Array) -> Array:
-        """Return the means of targets at rows that were `clipped`: of counts, the exponential."""
+    def predict_mean(self, X: Array, bounded: bool = True) -> Array:
+        """Return the means of targets at rows that were `clipped`: of counts, the exponential.
+
+        `bounded` holds means of counts where they are trusted.
+        """
         f = self.predict(X, clip=False)
         if self.stream.options.loss != "poisson":
             return f
         xp = namespace(f)
+        if bounded:
+            f = xp.clip(f, max=self.largest_log_mean)
         too_large = int(xp.count_nonzero(f > log(float(xp.finfo(f.dtype).max))))
         if too_large:
             raise ValueError(
@@ -204,10 +218,11 @@ class Fitted:
         return xp.exp(f)
 
     @unflagged
-    def predict_std(self, X: Array, filled: bool = False) -> Array:
+    def predict_std(self, X: Array, filled: bool = False, bounded: bool = True) -> Array:
         """Return the standard deviations of new observations at these rows.
 
-        `filled` says that missing values of theirs were replaced by `fill`.
+        `filled` says that missing values of theirs were replaced by `fill`; `bounded` is that of
+        `predict_mean`.
         """
         filled = filled or self.columns.fill is not None
         xp, gap = namespace(X), self._missing_variance(X) if filled else None
@@ -217,7 +232,7 @@ class Fitted:
         assert self.law is not None
         units = self.state.units
         if self.stream.options.loss == "poisson":  # a count varies by √mean about its mean
-            mean, error = self.predict_mean(X), self.predict_error(X)
+            mean, error = self.predict_mean(X, bounded), self.predict_error(X)
             squares = error**2 if gap is None else error**2 + gap
             return xp.sqrt(mean + mean**2 * squares)
         std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)

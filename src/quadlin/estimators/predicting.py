@@ -49,11 +49,11 @@ class Predicting(Explaining):
             fitted.columns.check_names(X)
             return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
         xp = namespace(fitted.state.model.U)
-        y, std = [], []
+        y, std, bounded = [], [], self.extrapolation == "clip"
         for rows, inside in self._blocks(X, "predict"):
-            y.append(fitted.predict_mean(inside))
+            y.append(fitted.predict_mean(inside, bounded))
             if return_std:
-                std.append(fitted.predict_std(rows, self.missing == "mean"))
+                std.append(fitted.predict_std(rows, self.missing == "mean", bounded))
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
 
     def predict_chunks(
@@ -77,9 +77,9 @@ class Predicting(Explaining):
         if return_std:
             self._require_spread()
         for chunk, rows, inside in self._chunks(source):
-            y = self.fitted_.predict_mean(inside)
-            filled = self.missing == "mean"
-            yield chunk, y, self.fitted_.predict_std(rows, filled) if return_std else None
+            fitted, bounded = self.fitted_, self.extrapolation == "clip"
+            y, filled = fitted.predict_mean(inside, bounded), self.missing == "mean"
+            yield chunk, y, fitted.predict_std(rows, filled, bounded) if return_std else None
 
     def extrapolates(self, X: Any) -> Array:
         """Tell which rows lie far outside the training rows, where no model should be trusted.

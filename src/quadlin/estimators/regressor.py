@@ -130,9 +130,11 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         What `predict` does with rows far outside the training rows, where squares and products
         grow without bound: "clip" holds each feature at one training range beyond its training
         range, with a warning, and for a linear model at ten, since it grows only as its features
-        do. With fewer than 20 rows per parameter it holds them at less, down to a tenth, and warns
-        only of rows beyond one; `extrapolates` tells all. "free" takes rows as they are. Rows of a
-        model that fits many rows without any error are taken as they are in any case.
+        do (with ``loss="poisson"`` means grow exponentially: at one, and no mean is predicted
+        above twice the largest count). With fewer than 20 rows per parameter it holds them at
+        less, down to a tenth, and warns only of rows beyond one; `extrapolates` tells all. "free"
+        takes rows as they are. Rows of a model that fits many rows without any error are taken as
+        they are in any case.
     uncertainty : bool or "robust", default=False
         Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. True takes the noise as equal in all

@@ -112,6 +112,8 @@ def to_onnx(
     else:
         y = columns[0]
         if fitted.stream.options.loss == "poisson":
+            if clips:
+                y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
             y = graph.node("Exp", y)
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)

@@ -75,19 +75,19 @@ class FitState:
 
 
 def trusted_range(
-    features: Moments, rank: int, rows_per_parameter: float
+    features: Moments, linear: bool, rows_per_parameter: float
 ) -> tuple[Array, Array] | None:
     """Return how far features are trusted: some training ranges beyond the training range.
 
-    Squares and products grow without bound, so they are trusted as far as rows carry them. A linear
-    model (rank 0) grows only as its features do: it is held where a value can hardly be anything
+    Squares and products grow without bound, so they are trusted as far as rows carry them. What is
+    linear in its features grows only as they do: it is held where a value can hardly be anything
     but an error. None for moments of an old file, which do not know their range.
     """
     low, high = features.low, features.high
     if low is None or high is None:
         return None
     least, most = REACH
-    ranges = min(max(rows_per_parameter / SOLID, least), most) if rank else LINEAR_REACH
+    ranges = LINEAR_REACH if linear else min(max(rows_per_parameter / SOLID, least), most)
     return low - ranges * (high - low), high + ranges * (high - low)
 
 

@@ -25,7 +25,17 @@ from quadlin.data.fields import FieldCounts, Flags
 from quadlin.solve.exact import Normal
 from quadlin.solve.gaps import GapSums
 from quadlin.solve.leave_one_out import LeftOut
-from quadlin.solve.pair_sums import FirstLook, FlippedMoments, JointGram, ProductMoments, Scores
+from quadlin.solve.pair_remainder import BoundedMoments
+from quadlin.solve.pair_sums import (
+    FirstLook,
+    FlippedMoments,
+    JointGram,
+    LabelGram,
+    ProductMoments,
+    ResidualMoments,
+    Scores,
+)
+from quadlin.solve.pair_wide import Occurrences
 from quadlin.solve.step_length import Gram
 from quadlin.solve.tangent_gram import Products
 from quadlin.solve.whitening import Covariance
@@ -51,8 +61,9 @@ MAGIC = b"quadlin journal 2\n"
 FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
 KINDS = (
-    *(Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, GapSums, Gram, JointGram, LeftOut),
-    *(Normal, ProductMoments, Products, Scores, Sums, Survey),
+    *(BoundedMoments, Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, GapSums, Gram),
+    *(JointGram, LabelGram, LeftOut, Normal, Occurrences, ProductMoments, Products),
+    *(ResidualMoments, Scores, Sums, Survey),
 )
 SUMS: dict[str, Any] = {"number": float, **{kind.__name__: kind for kind in KINDS}}
 
