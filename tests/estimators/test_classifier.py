@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import sklearn
 from scipy import sparse
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
@@ -343,3 +344,13 @@ def test_predictions_of_a_dask_collection_stay_lazy(labels):
         assert isinstance(lazy, da.Array)
         assert lazy.dtype == expected.dtype
         np.testing.assert_array_equal(lazy.compute(), expected)
+
+
+def test_products_that_separate_few_rows_are_not_believed_beyond_their_prior():
+    # 100 flowers are separated by 14 products, and one Newton step without a row does not show that
+    # the next flower is not: its probability was 1e-11 on this split, and the log-loss 0.5.
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(2).permutation(len(y))
+    train, test = order[:100], order[100:]
+    model = SecondOrderClassifier(random_state=0).fit(X[train], y[train])
+    assert log_loss(y[test], model.predict_proba(X[test])) < 0.15

@@ -13,6 +13,7 @@ from quadlin.solve.leave_one_out import (
     left_out_error,
     left_out_squares,
     left_out_squares_by_rows,
+    residuals_by_rows,
 )
 from quadlin.solve.tangent_gram import columns, product_kernel, tangent_gram
 from quadlin.solve.types import Options
@@ -121,3 +122,14 @@ def test_a_quadratic_part_that_a_few_extreme_rows_carry_does_no_harm():
     model = SecondOrderRegressor(random_state=0).fit(X[:60], y[:60])
     ridge = SecondOrderRegressor(rank=0, random_state=0).fit(X[:60], y[:60])
     assert model.score(X[60:], y[60:]) > max(0.3, ridge.score(X[60:], y[60:]) - 0.02)
+
+
+def test_rounding_that_is_larger_than_the_identity_leaves_numbers():
+    # I + K/α is not positive by rounding where α is far below K's: both ways must go on.
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((40, 3)) * 1e9
+    y = rng.standard_normal(40)
+    kernel = RowKernel([phi @ phi.T], y, np.full(40, 1 / 40), 40.0, [3], noise=1.0)
+    solved, left = residuals_by_rows(kernel, (1e-6,))
+    assert np.isfinite(solved).all() and (left > 0).all()
+    assert not np.isnan(kernel.at(np.log([1e-6])).log_evidence)

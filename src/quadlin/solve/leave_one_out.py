@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
@@ -27,7 +27,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.evidence import RowKernel
+from quadlin.solve.evidence import RowKernel, factored
 from quadlin.solve.exact import Alpha, positive_rows
 from quadlin.solve.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
 from quadlin.solve.types import Options
@@ -226,20 +226,15 @@ def residuals_by_rows(
 
     The intercept adds each row's share of all weight to its leverage.
     """
-    K, y = sum(k / a for k, a in zip(kernel.kernels, alpha, strict=True)), kernel.y
+    K, y = np.add.reduce([k / a for k, a in zip(kernel.kernels, alpha, strict=True)]), kernel.y
     with one_blas_thread():
-        if len(factors) == 1:
-            solved, left = _one_kernel_inverse(np.asarray(K) / factors[0], y)
+        L = factored(K / factors[0] + np.eye(len(y))) if len(factors) == 1 else None
+        if L is not None:
+            inverse = dpotri(L, lower=1)[0]
+            solved = cho_solve((L, True), y, check_finite=False)[:, None]
+            left = np.diag(inverse)[:, None]
         else:
             values, V = np.linalg.eigh(K)
             s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
             solved, left = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
     return solved, np.maximum(left - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
-
-
-def _one_kernel_inverse(K: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (I + K)⁻¹y and the diagonal of that inverse, as columns."""
-    L = cholesky(K + np.eye(len(K)), lower=True, check_finite=False)
-    inverse = dpotri(L, lower=1)[0]
-    diagonal = np.diag(inverse)[:, None]
-    return cho_solve((L, True), y, check_finite=False)[:, None], diagonal

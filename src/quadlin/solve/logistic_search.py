@@ -8,7 +8,7 @@ import numpy as np
 from quadlin.core.arrays import namespace
 from quadlin.core.model import Model, with_rank
 from quadlin.solve.automatic import RankSearch
-from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL
+from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL, SECOND
 from quadlin.solve.dispersion import dispersion
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
@@ -102,8 +102,11 @@ class LogisticSearch(RankSearch):
             gram, linear, excess = self.linear(k, model)
             before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
             starts = [before - log(max(linear.weight, 1.0))]
-            if turn == 0 and 0 < k < self.d:
-                starts += [np.append(starts[0][:-1], log(b)) for b in (BEGIN, BEGIN / 50)]
+            if turn == 0 and k > 0:
+                # The products of columns that nearly agree have a peak far below the others.
+                lowest = log(floored((0.0, 0.0), self.d, k)[1] / max(linear.weight, 1.0))
+                seconds = SECOND if k == self.d else (log(BEGIN), log(BEGIN / 50))
+                starts += [np.append(starts[0][:-1], second) for second in (*seconds, lowest)]
             peak = maximised(linear, [start.tolist() for start in starts]).log_alpha
             alpha = floored((exp(peak[0]), exp(peak[-1])), self.d, k)
             log_alpha = np.log(alpha[: len(peak)] if self.options.fit_linear else alpha[1:])
@@ -140,13 +143,16 @@ class LogisticSearch(RankSearch):
         """Return the candidate with penalties of the size that rows left out ask for.
 
         Smaller and smaller ones, or larger ones, as long as they predict these rows better: rows
-        that can be separated ask for penalties far below those that may be chosen without them. But
-        n rows without an error say nothing about chances below 1/n.
+        that a line separates ask for penalties far below those that may be chosen without them. But
+        n rows without an error say nothing about chances below 1/n, and products separate almost
+        any few rows, which one Newton step without a row does not show.
         """
         if not self.is_cheap(candidate):
             return candidate
         best = candidate
         least = floored((0.0, 0.0), self.d, candidate.rank)
+        separable = self.fit_of.loss == "logistic" and candidate.rank > 0
+        lowest = max(least) if separable else LEAST * self.weight
         if 0 < max(least) < min(candidate.alpha):  # rows that few columns separate
             far = replace(candidate, alpha=(least[0], max(least)))
             best = far if self.is_better(far, candidate) else candidate
@@ -155,7 +161,7 @@ class LogisticSearch(RankSearch):
             while True:
                 first, second = best.alpha
                 other = replace(best, alpha=(first * factor, second * factor))
-                if not LEAST < min(other.alpha) / self.weight < MOST:
+                if not lowest <= min(other.alpha) < MOST * self.weight:
                     break
                 if self.left_out(best) * self.weight <= CERTAIN_ROWS:
                     break
