@@ -131,5 +131,6 @@ def test_rounding_that_is_larger_than_the_identity_leaves_numbers():
     y = rng.standard_normal(40)
     kernel = RowKernel([phi @ phi.T], y, np.full(40, 1 / 40), 40.0, [3], noise=1.0)
     solved, left = residuals_by_rows(kernel, (1e-6,))
-    assert np.isfinite(solved).all() and (left > 0).all()
+    assert np.isfinite(solved).all()
+    assert (left > 0).all()
     assert not np.isnan(kernel.at(np.log([1e-6])).log_evidence)

@@ -69,9 +69,10 @@ class ClassFit:
         return replace(self, options=replace(self.options, alpha=alpha))
 
     def resized(self, factor: float) -> "ClassFit":
-        """Return the same with penalties multiplied."""
+        """Return the same with penalties multiplied, which a prior must still allow."""
         first, second = self.options.alpha
-        return self.penalised((factor * first, factor * second))
+        d, k = int(self.units.scale.shape[0]), self.options.rank
+        return self.penalised(floored((factor * first, factor * second), d, k))
 
     def linear(self) -> "ClassFit":
         """Return a linear score to start from."""
