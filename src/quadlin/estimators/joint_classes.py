@@ -38,7 +38,7 @@ from quadlin.solve.whitening import whitener
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
 CHOICES = 2  # cycles that begin with a choice of penalties
-STEP_TOL, LOOSE = 1e-6, (1e-4, 3)  # of the least squares of a turn; where penalties are chosen
+STEP_TOL, LOOSE = 1e-6, (1e-4, 10)  # of the least squares of a turn; where penalties are chosen
 NO_PAIRS = PairTerms(np.empty(0, int), np.empty(0, int), np.empty(0))
 
 
