@@ -93,9 +93,9 @@ class Predicting(Explaining):
         -------
         array of bool (n_samples,)
             Whether some feature is further from its training range than that range is wide: less
-            with fewer than 20 rows per parameter, and ten times as far for a linear model. Those
-            are the rows that ``extrapolation="clip"`` changes before it predicts them, unless the
-            model is exact.
+            with fewer than 20 rows per parameter, and ten times as far for a linear model (but not
+            of counts). Those are the rows that ``extrapolation="clip"`` changes before it predicts
+            them, unless the model is exact.
         """
         check_is_fitted(self)
         fitted, marks = self.fitted_, []
