@@ -23,8 +23,6 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.linear_model import Ridge
 
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressorCV
-from quadlin.solve.gibbs import sample
-from quadlin.solve.variational import fit_fields
 
 USERS, ITEMS, GENRES, JOBS = 943, 1682, 18, 21
 ROWS, RANK, TRUE_RANK, NOISE = 100_000, 8, 6, 0.85
@@ -82,15 +80,18 @@ def ratings(table, seed, n=ROWS):
 
 
 def gibbs(X, y, X_test, y_test, fields, groups):
-    return sample(X, y, fields, RANK, draws=200, seed=0).predict(X_test)
+    model = FactorizationMachineRegressor(RANK, fields=fields, draws=200, random_state=0)
+    return model.fit(X, y).predict(X_test)
 
 
 def variational(X, y, X_test, y_test, fields, groups):
-    return fit_fields(X, y, fields, RANK, seed=0).predict(X_test)
+    model = FactorizationMachineRegressor(RANK, fields=fields, random_state=0)
+    return model.fit(X, y).predict(X_test)
 
 
 def variational_twice_the_rank(X, y, X_test, y_test, fields, groups):
-    return fit_fields(X, y, fields, 2 * RANK, seed=0).predict(X_test)
+    model = FactorizationMachineRegressor(2 * RANK, fields=fields, random_state=0)
+    return model.fit(X, y).predict(X_test)
 
 
 def biases(X, y, X_test, y_test, fields, groups):

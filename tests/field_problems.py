@@ -1,6 +1,13 @@
 """Rows made of one-hot fields, with and without columns beside them."""
 
+from typing import NamedTuple
+
 import numpy as np
+
+from quadlin.solve.field_machine import FieldMachine, Sweep, sweeps
+from quadlin.solve.field_predict import Layout, predict_all
+from quadlin.solve.field_rows import default_signs, field_rows
+from quadlin.solve.gibbs import draw
 
 USERS, ITEMS, KINDS, DAYS = 7, 9, 3, 4
 
@@ -49,3 +56,36 @@ X, Y, FIELDS, CELLS = ratings()
 
 def every_cell(users=60, items=80):
     return np.hstack([np.repeat(np.eye(users), items, axis=0), np.tile(np.eye(items), (users, 1))])
+
+
+class VariationalFit(NamedTuple):
+    """The mean of the posterior of a factorization machine, and how it was found."""
+
+    b: float
+    table: np.ndarray  # (d + fields, k + 1), see `predict_all`
+    signs: np.ndarray
+    layout: Layout
+    history: list[Sweep]
+
+    def predict(self, X):
+        return self.b + predict_all(X, self.layout, self.table[None], self.signs)[:, 0]
+
+
+def machine_of_rows(X, y, fields, rank, weight=None, seed=None):
+    rows = field_rows(X, y, fields, weight)
+    return FieldMachine(rows, default_signs(rows, rank), np.random.default_rng(seed), False)
+
+
+def variational_fit(X, y, fields, rank, *, weight=None, max_sweeps=100, tol=1e-5, seed=None):
+    machine = machine_of_rows(X, y, fields, rank, weight, seed)
+    history = [line for line, _ in sweeps(machine, max_sweeps, tol)]
+    layout = Layout(tuple(fields), machine.rows.parts)
+    return VariationalFit(*machine.table(fields), machine.signs, layout, history)
+
+
+def sample(X, y, fields, rank, *, weight=None, draws=200, seed=None, **options):
+    """Draw factorization machines from their posterior, after 20 sweeps of variational fitting."""
+    chain = machine_of_rows(X, y, fields, rank, weight, seed)
+    for _ in range(20):
+        chain.sweep()
+    return draw(chain, fields, draws, **options)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from field_problems import CELLS, FIELDS, X, Y, every_cell
+from field_problems import CELLS, FIELDS, X, Y, every_cell, sample
 from quadlin.solve.field_predict import predict_all
-from quadlin.solve.gibbs import sample
 
 
 def test_the_spread_of_the_draws_is_that_of_the_errors():
@@ -67,17 +66,6 @@ def test_levels_without_rows_predict_like_no_level_at_all():
     gone = np.hstack([np.zeros((80, 63)), np.eye(80)])
     # A mean of 200 draws of a level with standard deviation 1 per unknown.
     np.testing.assert_allclose(draws.predict(cold), draws.predict(gone), atol=0.8)
-
-
-def test_numbers_beside_the_fields_are_sampled_too():
-    rng = np.random.default_rng(3)
-    numbers, slope = rng.standard_normal((len(Y), 2)), rng.standard_normal(60)
-    y = Y + numbers @ [1.0, -2.0] + numbers[:, 0] * (X[:, :60] @ slope) + numbers.prod(axis=1)
-    wide = np.hstack([X, numbers])
-    plain = np.std(Y - sample(X, Y, FIELDS, 4, draws=60, seed=0).predict(X))
-    draws = sample(wide, y, FIELDS, 8, draws=60, burn_in=60, seed=0)
-    assert np.std(y - draws.predict(wide)) < 1.15 * plain
-    assert draws.noise == pytest.approx(0.5, abs=0.05)
 
 
 def test_levels_at_their_means_predict_the_same_and_vary_less():

@@ -78,7 +78,7 @@ def test_columns_that_vary_freely_are_loose():
     assert field_rows(X, y, fields).loose == tuple(range(X.shape[1] - 3, X.shape[1]))
 
 
-@pytest.mark.parametrize("kind", ["two", "side", "near", "more", "loose"])
+@pytest.mark.parametrize("kind", ["two", "side", "near", "more"])
 def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
     machine, X, y, fields, weight = machine_of(kind)
     rows, signs = machine.rows, machine.signs
@@ -87,7 +87,7 @@ def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
     f = b + machine_function(X, table, rows, signs)
     checked = 0
     for e, entity in enumerate(rows.entities):
-        stats = statistics(rows, e, machine.state, signs, machine.b, machine.loose_part())
+        stats = statistics(rows, e, machine.state, signs, machine.b)
         error = weight @ (y - f) ** 2
         assert squared_error(stats, machine.state[e]) == pytest.approx(error)
         for member, levels in zip(entity.members, machine.levels[e], strict=True):
@@ -102,7 +102,7 @@ def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
                 np.testing.assert_allclose(posterior.mean[:, level], mean, atol=1e-9)
                 np.testing.assert_allclose(posterior.cov[:, :, level], np.linalg.inv(P), atol=1e-9)
                 checked += 1
-    assert checked == X.shape[1] - len(rows.loose)
+    assert checked == X.shape[1]
 
 
 def derivatives(X, table, rows, signs, column):
@@ -217,6 +217,6 @@ def test_a_field_that_is_not_one_hot_is_refused():
 
 
 def test_signs_are_alike_only_where_they_do_not_matter():
-    for kind, signs in (("side", [1, 1, 1]), ("more", [1, -1, 1]), ("loose", [1, -1, 1])):
+    for kind, signs in (("side", [1, 1, 1]), ("more", [1, -1, 1])):
         X, y, fields, _ = table(kind)
         np.testing.assert_array_equal(default_signs(field_rows(X, y, fields), 3), signs)

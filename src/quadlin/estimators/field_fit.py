@@ -23,13 +23,12 @@ from quadlin.estimators.parameters import is_auto
 from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.column_choice import left_to_columns
-from quadlin.solve.field_machine import FieldMachine, Sweep
+from quadlin.solve.field_machine import FieldMachine, Sweep, sweeps
 from quadlin.solve.field_predict import Layout, field_model, in_raw_columns
 from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_follow
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws, draw
 from quadlin.solve.types import Record, Status
-from quadlin.solve.variational import sweeps
 from quadlin.solve.whitening import Identity
 from quadlin.stream.stream import FIXED
 

@@ -1,16 +1,22 @@
 """A factorization machine on fields under inference: sampled, or by its variational posterior.
 
 Both walk the same conditionals, field by field. A sampler draws from each and goes on with the
-numbers; variational inference goes on with means and covariances.
+numbers; variational inference goes on with means and covariances: each level has a normal
+distribution with a (k + 1)×(k + 1) covariance, independent of all others, and precisions and noise
+have gamma distributions. The bound of the log evidence rises with every update. Components that the
+rows do not need are shrunk to nothing, so that the rank is an upper bound.
+
+A sweep costs O((number of pairs of levels that meet)·k² + levels·k³) where all columns are
+functions of two fields, else O(n·k²) per field. Memory: O(levels·k²) beside the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from quadlin.solve.field_rows import Entity, FieldRows, Member
-from quadlin.solve.field_sums import LevelMoments, Statistics, joined, squared_error, statistics
+from quadlin.solve.field_sums import LevelMoments, Statistics, squared_error, statistics
 from quadlin.solve.level_posterior import (
     MEAN_WEIGHT,
     NOISE_RATE,
@@ -61,7 +67,6 @@ class FieldMachine:
         self.levels = [
             [levels(len(member.columns)) for member in entity.members] for entity in rows.entities
         ]
-        self.loose = levels(len(rows.loose)).mean
         self.centre = np.zeros((K, 0))  # mean, given all else, of the key's levels drawn last
         self.entropy: dict[int, float] = {}  # of the levels of each member, by its first column
         self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
@@ -75,15 +80,12 @@ class FieldMachine:
 
     def sweep(self) -> None:
         """Update every unknown once, given the others."""
-        loose = self.loose_part()
         for e, entity in enumerate(self.rows.entities):
-            stats = statistics(self.rows, e, self.state, self.signs, self.b, loose)
+            stats = statistics(self.rows, e, self.state, self.signs, self.b)
             self._update_entity(e, entity, stats)
             self.error = squared_error(stats, self.state[e])
             theta = self.state[e].mean
             self._update_intercept(float(np.sum(stats.h[0] - np.sum(stats.G[0] * theta, axis=0))))
-        if loose is not None:
-            self._draw_loose(loose)
         for group in range(self.rows.n_groups):
             levels, square = self._spread(group)
             self.precisions[group] = self._or_draw(
@@ -166,51 +168,14 @@ class FieldMachine:
             mean = mean + spread * self.rng.standard_normal(len(spread))
         self.means[group] = mean
 
-    def _draw_loose(self, part: np.ndarray) -> None:
-        """Draw the columns that are a function of no field, one by one, from the rows."""
-        rows, group = self.rows, self.rows.n_groups - 1
-        parts = [s.mean[:, e.of_row] for s, e in zip(self.state, rows.entities, strict=True)]
-        total, cross = joined([*parts, part], self.signs)
-        error = rows.y - self.b - total[0] - cross
-        for j in range(len(rows.loose)):
-            at = slice(rows.values.indptr[j], rows.values.indptr[j + 1])
-            where, x = rows.values.indices[at], rows.values.data[at]
-            phi = self.loose[:, j]
-            total[1:, where] -= x * phi[1:, None]
-            design = np.concatenate([x[None], x * self.signs[:, None] * total[1:, where]])
-            error[where] += phi @ design
-            weighted = design * rows.weight[where]
-            levels = conditional(
-                (weighted @ design.T)[:, :, None], (weighted @ error[where])[:, None],
-                float(self.noise.mean), self.precisions[group].mean, self.means[group],
-            )  # fmt: skip
-            phi = levels.draw(self.rng)[:, 0]
-            self.loose[:, j] = phi
-            error[where] -= phi @ design
-            total[1:, where] += x * phi[1:, None]
-        self._update_mean(group)
-        self.error = float(rows.weight @ error**2)
-        self._update_intercept(float(rows.weight @ error))
-
-    def loose_part(self) -> np.ndarray | None:
-        """Return (ω, t) of the loose columns for each row; variational inference has none."""
-        if not (self.rows.loose and self.sampled):
-            return None
-        X, signs = self.rows.values, self.signs[:, None]
-        part = np.asarray(X.T @ self.loose.T).T
-        squares = X.multiply(X).T @ np.sum(signs * self.loose[1:] ** 2, axis=0)
-        part[0] += (np.sum(signs * part[1:] ** 2, axis=0) - squares) / 2
-        return part
-
     def _levels_of(self, group: int) -> list[LevelMoments]:
         """Return the levels of a group, member by member."""
-        parts = [
+        return [
             levels
             for entity, members in zip(self.rows.entities, self.levels, strict=True)
             for member, levels in zip(entity.members, members, strict=True)
             if member.group == group
         ]
-        return parts or [LevelMoments(self.loose)]
 
     def _spread(self, group: int) -> tuple[int, np.ndarray]:
         """Return the number of levels of a group and Σ E(φ − μ)² per component."""
@@ -250,7 +215,6 @@ class FieldMachine:
                 table[member.columns] = levels.mean.T
                 if int(member.columns[0]) in of_first:
                     table[of_first[int(member.columns[0])]] = self.means[member.group]
-        table[list(rows.loose)] = self.loose.T
         return rows.shift + rows.scale * self.b, table * self._units()
 
     def _units(self) -> np.ndarray:
@@ -281,20 +245,22 @@ class FieldMachine:
         and vary less from draw to draw.
         """
         rows, centred = self.rows, table.copy()
-        if not rows.loose:  # these were drawn given the levels
-            centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
+        centred[rows.entities[-1].members[-1].columns] = self.centre.T * self._units()
         for entity in rows.entities:
             key = entity.members[-1]
             centred[key.columns[entity.unseen]] = self.means[key.group] * self._units()
         return centred
 
-    def within(self) -> np.ndarray:
-        """Return what products within an entity would add to its key's levels, on average (d,)."""
-        within = np.zeros(self.rows.n_columns)
-        for entity, members, theta in zip(self.rows.entities, self.levels, self.state, strict=True):
-            squares = theta.mean[1:] ** 2
-            for member, levels in zip(entity.members, members, strict=True):
-                squares[:, member.where] -= at_patterns(member, levels).mean[1:] ** 2
-            key = entity.members[-1]
-            within[key.columns] = self.rows.scale / 2 * key.average(self.signs @ squares)
-        return within
+
+def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
+    """Sweep until the bound rises by less than `tol` per row; also tell whether it did."""
+    rows, before = machine.rows, -np.inf
+    for number in range(1, max_sweeps + 1):
+        machine.sweep()
+        noise = rows.scale / np.sqrt(float(machine.noise.mean))
+        line = Sweep(number, rows.scale**2 * machine.error / rows.n, noise, machine.bound())
+        converged = line.bound - before < tol * rows.n
+        yield line, converged
+        if converged:
+            return
+        before = line.bound

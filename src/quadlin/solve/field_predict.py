@@ -31,6 +31,7 @@ def predict_all(X: Any, layout: Layout, table: np.ndarray, signs: np.ndarray) ->
         Fields and entities.
     table : array (S, d + fields, k + 1)
         The linear coefficient and the factor of each column, and of an unseen level of each field.
+        Those of a column outside all entities, which no training row had, are zero.
     signs : array (k,)
         Sign of each component.
     """
@@ -38,15 +39,13 @@ def predict_all(X: Any, layout: Layout, table: np.ndarray, signs: np.ndarray) ->
     X = _with_unseen(X, layout.fields).astype(table.dtype)
     signs = signs.astype(table.dtype)
     flat = np.ascontiguousarray(table.transpose(1, 0, 2)).reshape(d, -1)
-    parts, loose = _parts(layout, d - len(layout.fields))
-    squares = (table[:, loose, 1:] ** 2 @ signs).T
+    parts = _parts(layout, d - len(layout.fields))
     f = np.empty((X.shape[0], S))
     step = max(1, PREDICTIONS // flat.shape[1])
     for start in range(0, X.shape[0], step):
         rows = X[start : start + step]
-        alone = rows[:, loose]
-        total = np.asarray(alone @ flat[loose])
-        within = np.asarray(alone.multiply(alone) @ squares)
+        total = np.zeros((rows.shape[0], flat.shape[1]), table.dtype)
+        within = np.zeros((rows.shape[0], S), table.dtype)
         for part in parts:
             products = np.asarray(rows[:, part] @ flat[part])
             total += products
@@ -71,14 +70,14 @@ def factor_sums(
     return np.asarray(rows @ flat).reshape(-1, S, K)[:, :, 1:]
 
 
-def _parts(layout: Layout, d: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the columns of each entity, unseen levels of its fields included, and the loose."""
+def _parts(layout: Layout, d: int) -> list[np.ndarray]:
+    """Return the columns of each entity, unseen levels of its fields included."""
     of_first = {int(field[0]): d + i for i, field in enumerate(layout.fields)}
     parts = []
     for part in layout.parts:
         unseen = [of_first[int(j)] for j in part if int(j) in of_first]
         parts.append(np.concatenate([part, unseen]).astype(int))
-    return parts, np.setdiff1d(np.arange(d), np.concatenate([[-1], *parts]))
+    return parts
 
 
 def _with_unseen(X: Any, fields: Sequence[np.ndarray]) -> csr_matrix:

@@ -79,11 +79,10 @@ class PatternPairs(NamedTuple):
 
 @dataclass(frozen=True)
 class FieldRows:
-    """Rows in memory, split into entities and loose columns; the targets are standardised."""
+    """Rows in memory, split into entities; the targets are standardised."""
 
     entities: tuple[Entity, ...]
-    loose: tuple[int, ...]  # columns that follow no field
-    values: csr_matrix  # (loose, n), by column
+    loose: tuple[int, ...]  # columns that follow no field: no machine can be fitted to them
     y: np.ndarray  # (n,)
     weight: np.ndarray  # (n,)
     pairs: PatternPairs | None  # where there are two entities and nothing else
@@ -166,11 +165,10 @@ def field_rows(
     return FieldRows(
         tuple(entities),
         tuple(int(j) for j in loose),
-        X[:, loose].T.tocsr(),
         y,
         weight,
         pairs,
-        groups + bool(len(loose)),
+        groups,
         X.shape[1],
         shift,
         scale,
@@ -254,5 +252,5 @@ def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
 
 def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
     """Return +1 where signs do not matter, between two entities, else both signs in turn."""
-    alike = len(rows.entities) == 2 and not rows.loose
+    alike = len(rows.entities) == 2
     return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)

@@ -12,7 +12,7 @@ as long as the rows. Arrays keep the patterns last, so that small systems are so
 at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,15 +49,11 @@ class LevelMoments(NamedTuple):
 
 
 def statistics(
-    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float,
-    loose: np.ndarray | None = None,
-) -> Statistics:  # fmt: skip
-    """Return what the rows say about entity e, given the moments of the others.
-
-    `loose` (K, n) is the part of the loose columns, as (ω, t) of each row.
-    """
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> Statistics:
+    """Return what the rows say about entity e, given the moments of the others."""
     if rows.pairs is None:
-        return _of_rows(rows, e, state, signs, b, loose)
+        return _of_rows(rows, e, state, signs, b)
     (counts, targets), other = rows.pairs, state[1 - e]
     if e == 1:
         counts, targets = counts.T, targets.T
@@ -79,9 +75,8 @@ def statistics(
 
 
 def _of_rows(
-    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float,
-    loose: np.ndarray | None,
-) -> Statistics:  # fmt: skip
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> Statistics:
     """Return the statistics by blocks of rows."""
     K, size = len(signs) + 1, rows.entities[e].size
     i, j = np.triu_indices(K)
@@ -91,9 +86,9 @@ def _of_rows(
     spreads = [
         (_spread(moments, signs), of_row) for moments, of_row in others if moments.cov is not None
     ]
-    for block in blocks(len(rows.y)):
-        parts = [moments.mean[:, of_row[block]] for moments, of_row in others]
-        total, cross = joined(parts if loose is None else [*parts, loose[:, block]], signs)
+    for start in range(0, len(rows.y), BLOCK):
+        block = slice(start, start + BLOCK)
+        total, cross = _joined([m.mean[:, of_row[block]] for m, of_row in others], signs)
         q = np.concatenate([np.ones((1, total.shape[1])), signs[:, None] * total[1:]])
         r = rows.y[block] - b - total[0] - cross
         products, targets, square = q[i] * q[j], r * q, r * r
@@ -136,7 +131,7 @@ def _signed_trace(C: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("a,b,abp->p", signs, signs, factors**2))
 
 
-def joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of several (ω, t) (K, n) and the products of their factors, pair by pair."""
     total = np.zeros_like(parts[0])
     cross = np.zeros(total.shape[1])
@@ -153,12 +148,6 @@ def squared_error(stats: Statistics, theta: LevelMoments) -> float:
     if theta.cov is not None:
         error += float(np.sum(stats.G * theta.cov))
     return error
-
-
-def blocks(n: int) -> Iterator[slice]:
-    """Yield the slices of n rows, block by block."""
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(n, start + BLOCK))
 
 
 def _square(packed: np.ndarray, K: int) -> np.ndarray:

@@ -17,11 +17,9 @@ import numpy as np
 
 from quadlin.solve.field_machine import FieldMachine, Sweep
 from quadlin.solve.field_predict import PREDICTIONS, Layout, predict_all
-from quadlin.solve.field_rows import default_signs, field_rows
 
 BYTES = 2**28  # most memory that the kept draws may take
 BURN_IN = 60  # sweeps before the draws that are kept
-START_SWEEPS = 20  # of variational inference, where the chain starts
 
 
 @dataclass(frozen=True)
@@ -58,62 +56,6 @@ class Draws:
         return (mean, std) if return_std else mean
 
 
-def sample(
-    X: Any,
-    y: np.ndarray,
-    fields: Sequence[np.ndarray],
-    rank: int,
-    *,
-    weight: np.ndarray | None = None,
-    signs: np.ndarray | None = None,
-    draws: int = 200,
-    burn_in: int = BURN_IN,
-    seed: Any = None,
-    max_bytes: int = BYTES,
-) -> Draws:
-    """Draw factorization machines from their posterior, given the rows.
-
-    Parameters
-    ----------
-    X : CSR matrix or array (n, d)
-        Rows. Numeric columns should have a scale near one.
-    y : array (n,)
-        Targets.
-    fields : sequence of int array
-        The columns of each one-hot field; every row has exactly one level of each.
-    rank : int
-        Number of components.
-    weight : array (n,) or None
-        Repetitions of each row.
-    signs : array (rank,) or None
-        Sign of each component. By default +1 where they do not matter, else +1 and −1 in turn.
-    draws, burn_in : int
-        Sweeps that are kept and sweeps before them. Of the kept ones, only as many evenly spaced
-        ones as fit into `max_bytes` are stored.
-    seed : None, int or Generator
-        Of the random numbers.
-    max_bytes : int
-        Most memory of the stored draws, 8·(d + fields)·(rank + 1) bytes each.
-
-    Returns
-    -------
-    Draws
-
-    Notes
-    -----
-    A sweep costs O((number of pairs of levels that meet)·k² + levels·k³) where all columns are
-    functions of two fields, else O(n·k²) per field.
-    """
-    rows = field_rows(X, y, fields, weight)
-    rng = np.random.default_rng(seed)
-    chain = FieldMachine(
-        rows, default_signs(rows, rank) if signs is None else signs, rng, sampled=False
-    )
-    for _ in range(START_SWEEPS):
-        chain.sweep()
-    return draw(chain, fields, draws, burn_in, max_bytes)
-
-
 def draw(
     chain: FieldMachine,
     fields: Sequence[np.ndarray],
@@ -121,7 +63,20 @@ def draw(
     burn_in: int = BURN_IN,
     max_bytes: int = BYTES,
 ) -> Draws:
-    """Go on from variational inference as a sampler; see `sample` for the parameters."""
+    """Go on from variational inference as a sampler.
+
+    Parameters
+    ----------
+    chain : FieldMachine
+        The machine after some sweeps of variational inference.
+    fields : sequence of int array
+        The columns of each one-hot field; every row has exactly one level of each.
+    draws, burn_in : int
+        Sweeps that are kept and sweeps before them. Of the kept ones, only as many evenly spaced
+        ones as fit into `max_bytes` are stored.
+    max_bytes : int
+        Most memory of the stored draws, 8·(d + fields)·(rank + 1) bytes each.
+    """
     rows = chain.rows
     chain.start_sampling()
     size = 8 * (rows.n_columns + len(fields)) * (len(chain.signs) + 1)
