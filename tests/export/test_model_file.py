@@ -440,7 +440,7 @@ def test_parts_that_are_missing_or_too_many_are_refused(path, honest):
     for name in header:
         refused(path, tensors, {k: v for k, v in header.items() if k != name})
     refused(path, tensors, {**header, "more": 1})
-    refused(path, {**tensors, "more": np.ones(1)}, header, "nobody asked")
+    refused(path, {**tensors, "more": np.ones(1)}, header, "no part of the model uses")
     for name in tensors:
         refused(path, {k: v for k, v in tensors.items() if k != name}, header)
 

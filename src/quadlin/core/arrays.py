@@ -1,4 +1,4 @@
-"""Arrays of numpy, torch or another library of the array API: alone, nested, and remembered."""
+"""Arrays of any array-API library: linear algebra, nested containers, and a cache of one value."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -54,7 +54,7 @@ def to_numpy(a: Array) -> np.ndarray:
 
 
 def canonical(X: csr_array) -> csr_array:
-    """Return CSR with sorted entries, one per place: the same arrays, or a copy if they are not.
+    """Return CSR with sorted entries and no duplicates; a copy only where X is not so already.
 
     The arrays themselves are checked, since the flag that scipy keeps may be out of date.
     """
@@ -124,11 +124,11 @@ def symmetric(A: Array) -> Array:
 
 
 def solved(A: Array, b: Array) -> Array:
-    """Return A⁻¹b for a symmetric positive definite A, by Cholesky where that is at hand."""
+    """Return A⁻¹b for a symmetric positive definite A, by Cholesky in numpy."""
     if is_numpy(A):
         try:
             return cho_solve(cho_factor(A, check_finite=False), b, check_finite=False)
-        except np.linalg.LinAlgError:  # it is not, by rounding
+        except np.linalg.LinAlgError:  # not positive definite, by rounding
             pass
     return namespace(A).linalg.solve(A, b)
 
@@ -213,6 +213,6 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def forget_all() -> None:
-    """Let go of what was computed for a walk, so that nothing of it stays in memory."""
+    """Clear what `remembered` holds, so that nothing computed for a walk stays in memory."""
     for forget in _forgets:
         forget()

@@ -123,7 +123,7 @@ class Block:
             rows.
         S : array of shape (d, p) or None
         squares : bool
-            Whether anybody needs (Z∘Z)ᵀ R.
+            Whether (Z∘Z)ᵀ R is needed.
         """
         if self.kernel is not None:
             return self.kernel.through(Q, respond, S, squares)
@@ -152,7 +152,7 @@ class Block:
             multiplied by.
         S : array of shape (d, p) or None
         squares : bool
-            Whether anybody needs P2.
+            Whether P2 is needed.
         """
         if self.kernel is not None and isinstance(residuals, Response):
             return self.kernel.passed(Q, residuals, S, squares)
@@ -171,7 +171,7 @@ class Block:
         return Passed(action, p1, p2, p0, loss)
 
     def toarray(self) -> Array:
-        """Return Z itself, dense: for those who have few columns."""
+        """Return Z itself, dense; meant for few columns."""
         return self.pieces.standardised(self.X, *self.pieces.standards)
 
     def columns(self, index: Array) -> Array:
@@ -179,7 +179,7 @@ class Block:
         return self.pieces.columns(index)
 
     def gram(self, weight: Array | None) -> Array:
-        """Return Zᵀ diag(weight) Z, a d×d matrix: only for those who ask."""
+        """Return Zᵀ diag(weight) Z, a d×d matrix; only where it is asked for."""
         omega = None if weight is None else self.pieces.in_dtype(weight)
         if not self.pieces.sparse:
             Z = self.toarray()

@@ -100,7 +100,7 @@ class BaseRows:
 
     @property
     def entries(self) -> int | None:
-        """Return how many numbers the rows in memory store: they are elsewhere."""
+        """Return None: the rows are not in memory."""
         return None
 
     @property
@@ -123,10 +123,10 @@ class BaseRows:
         return None
 
     def absorb(self, parts: Any) -> None:
-        """Take over what walks of the parts have counted: nothing."""
+        """Do nothing: walks of the parts count nothing that is wanted."""
 
     def client(self) -> Any:
-        """Return the client of the cluster that holds the rows: there is none."""
+        """Return None: no cluster holds the rows."""
         return None
 
 
@@ -236,7 +236,7 @@ def _block_rows(X: Array) -> int:
 
 
 def _sparse_rows(X: Array, entries: int, per_column: int) -> int:
-    """Return the rows of a block, which must outweigh the d-sized results it is turned into."""
+    """Return how many rows a block has: enough to outweigh the d numbers it is reduced to."""
     n, d = X.shape
     return max(1, int(max(entries, per_column * d) // max(X.nnz / max(n, 1), 1e-3)))
 

@@ -32,24 +32,24 @@ class Additive:
 
 
 def in_wide_blocks(fn: F) -> F:
-    """Mark a sum that makes nothing of the size of a block: it takes larger blocks, and fewer."""
+    """Mark a sum that allocates nothing as large as a block: it is given fewer, larger blocks."""
     fn.in_wide_blocks = True  # type: ignore[attr-defined]
     return fn
 
 
 def takes_wide_blocks(fn: Callable[..., Any]) -> bool:
-    """Tell whether a sum is marked so."""
+    """Tell whether a sum is marked by `in_wide_blocks`."""
     return getattr(fn, "in_wide_blocks", False)
 
 
 def by_products(fn: F) -> F:
-    """Mark a sum that knows rows by their products alone: a device may carry it out."""
+    """Mark a sum that uses rows through their products alone: a device may carry it out."""
     fn.by_products = True  # type: ignore[attr-defined]
     return fn
 
 
 def knows_products_alone(fn: Callable[..., Any]) -> bool:
-    """Tell whether a sum is marked so, or takes wide blocks."""
+    """Tell whether a sum is marked by `by_products` or by `in_wide_blocks`."""
     return takes_wide_blocks(fn) or getattr(fn, "by_products", False)
 
 
@@ -67,20 +67,20 @@ class Engine(Protocol):
         """Return Σ fn(chunk, *params); see `folded` for values per row. None without rows."""
 
     def over(self, source: Any) -> "Engine":
-        """Return what carries out sums over a sample of the rows that this process holds."""
+        """Return an engine for a sample of the rows, which this process holds in memory."""
 
     def hosted(self) -> "Engine | None":
-        """Return what brings sums on an accelerator to a solver on the host, None elsewhere."""
+        """Return an engine that copies sums from an accelerator to the host; None without one."""
 
 
 class BaseEngine:
-    """The members of `Engine` that have a default: sums of numbers of this process."""
+    """The defaults of `Engine`: sums are carried out on the host."""
 
     sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
     elsewhere = False  # whether an accelerator carries out the sums
 
     def hosted(self) -> Engine | None:
-        """Return what brings sums on an accelerator to a solver on the host: there is none."""
+        """Return None: the sums are on the host already."""
         return None
 
 
@@ -95,7 +95,7 @@ class Serial(BaseEngine):
         return folded(fn, self.source, params, per_row)[0]
 
     def over(self, source: Any) -> Engine:
-        """Return the same for other rows."""
+        """Return this engine for other rows."""
         return Serial(source)
 
 
@@ -214,15 +214,15 @@ def summed(sums: Iterable[T | None]) -> T | None:
 
 @cache
 def _libraries() -> Any:
-    """Return the linear algebra libraries that are loaded: to look for them takes 10 ms."""
+    """Return the linear algebra libraries that are loaded; looking for them takes 10 ms."""
     return ThreadpoolController()
 
 
 class _OneBlasThread:
-    """The linear algebra library at one thread, from the first who asks until the last is done.
+    """Keeps the linear algebra library at one thread, from the first request to the last release.
 
-    To set it takes 0.1 ms, and it is one for the process: whoever restored what was set when he
-    came, while another still counts on it, would leave it wrong for ever.
+    The setting belongs to the process, and requests overlap. If each restored the value that it
+    found, the last one could leave a wrong value behind for good. Changing it takes 0.1 ms.
     """
 
     def __init__(self) -> None:
@@ -246,12 +246,12 @@ _one_blas_thread = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """Keep the linear algebra library to one thread meanwhile: there are others at work."""
+    """Keep the linear algebra library to one thread, since other threads are at work."""
     return _one_blas_thread
 
 
 def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
-    """Keep the linear algebra library to one thread for all of a fit whose sums others carry out.
+    """Keep BLAS to one thread for a whole fit whose sums other threads or devices carry out.
 
     Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
     time as the rest of a fit, and more where other programs need the cores.

@@ -8,18 +8,18 @@ them graded, is made diagonal by rotations that are computed from two of its row
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-RATIO = 1e3  # of the largest row to the smallest, from which on entries are looked after
+RATIO = 1e3  # of the largest row to the smallest; beyond it, small rows need this care
 SWEEPS = 40
 EPS = float(np.finfo(np.float64).eps)
 
 
 def row_sizes(A: np.ndarray) -> np.ndarray:
-    """Return the largest entry of each row in size."""
+    """Return the largest absolute entry of each row."""
     return np.asarray(np.max(np.abs(A), axis=1, initial=0.0))
 
 
 def is_graded(A: np.ndarray) -> bool:
-    """Tell whether the rows of A, but those of zeros, are of very different sizes."""
+    """Tell whether the nonzero rows of A differ greatly in size."""
     size = row_sizes(A)
     size = size[size > 0]
     return len(size) > 0 and bool(size.max() > RATIO * size.min())

@@ -52,8 +52,8 @@ class Phrase:
 class Message(str):
     """A text whose ``{placeholders}`` may be options: as a `str` it speaks Python.
 
-    Whoever speaks another language, such as the command line, renders the same options its own
-    way. Control characters of names and paths are escaped.
+    Another front end, such as the command line, renders the same options in its own way. Control
+    characters in names and paths are escaped.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def _message(template: str, values: dict[str, Any]) -> Message:
 
 
 def printable(text: str) -> str:
-    r"""Escape what could drive a terminal or turn the direction of a line: names are not trusted.
+    r"""Escape what could control a terminal or reverse the direction of text: names are untrusted.
 
     Examples
     --------
@@ -119,13 +119,13 @@ def printable(text: str) -> str:
 
 
 def _harmless(character: str) -> bool:
-    """Tell whether a character has no effect but its own picture; ZWJ and ZWNJ make words."""
+    """Tell whether a character only shows itself; ZWJ and ZWNJ are parts of words."""
     kind = unicodedata.category(character)
     return kind not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in "\u200c\u200d"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn as of the line that called the library, however deep in it the matter was found.
+    """Warn at the line that called the library, however deep inside it the warning arises.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def apply_m(model: Model, v: Array) -> Array:
 
 @unflagged
 def to_raw(model: Model, units: Units) -> RawModel:
-    """Say the model in the user's units.
+    """Convert the model to the user's units.
 
     In float64 throughout, and the eigenvalues stay so: σ⁻² leaves the range of float32 early.
     """
@@ -161,10 +161,10 @@ def in_dtype(parts: T, dtype: Any) -> T:
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:
-    """Say the same function in other units: z and z′ differ by a shift and a scale.
+    """Convert a model to other units: z and z′ differ by a shift and a scale.
 
-    Where the new units know a feature as free that was not, its diagonal stays in the low-rank
-    part and becomes part of the function: a small jump, corrected by the steps that follow.
+    A feature that is free in the new units and was not in the old ones keeps its diagonal in the
+    low-rank part, where it becomes part of the function: a small jump, which later steps correct.
     """
     xp = namespace(model.U)
     varies = new.scale > 0

@@ -17,7 +17,7 @@ class Assembly:
 
     @classmethod
     def of(cls, c: Array | float, m: Array, free: Array) -> "Assembly":
-        """Return that of functions with constants c and diagonals m."""
+        """Return the assembly of functions with constants c and diagonals m."""
         every = bool(namespace(free).all(free == 1))
         return cls(c - free @ m, None if every else (1 - free)[:, None] * m)
 
@@ -75,7 +75,7 @@ class Passed(NamedTuple):
 
     action: Array  # (d, ma), Zᵀ(ω∘r∘ZQ)
     p1: Array  # (d, m), Zᵀ(ω∘r)
-    p2: Array | None  # (d, m), (Z∘Z)ᵀ(ω∘r), None where nobody asked for it
+    p2: Array | None  # (d, m), (Z∘Z)ᵀ(ω∘r), None where it was not asked for
     p0: Array  # (m,), Σω r, float64
     loss: float  # Σω r²
 

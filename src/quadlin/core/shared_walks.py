@@ -144,7 +144,7 @@ class Seat(BaseEngine):
         return total
 
     def over(self, source: Any) -> Engine:
-        """Return what sums a sample, which is of this view alone."""
+        """Return an engine for a sample, which belongs to this view alone."""
         return Serial(source)
 
 

@@ -25,7 +25,7 @@ class Sums(Additive):
     loss: float  # Σω r², or the sum of another loss, of a single residual
     p0: Array  # (m,), Σω r, float64
     p1: Array  # (d, m), Zᵀ(ω∘r)
-    p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where nobody asked for it
+    p2: Array  # (d, m), (Z∘Z)ᵀ(ω∘r), or zero where it was not asked for
     action: Array  # (d, m, q), Zᵀ(ω∘r∘ZQ)
 
 
@@ -70,7 +70,7 @@ def residual_sums(
 ) -> Sums:
     """Sum over one chunk; Q defaults to the model's own U, whose product is needed anyway.
 
-    `squares=False` leaves P2 out, for those who need it for no feature.
+    `squares=False` leaves P2 out, where no feature needs it.
     """
     asked, y = residuals_asked(model, Q), standardised_target(chunk, units)
     Y, predicted = asked.columns, asked.response
@@ -144,7 +144,7 @@ def batch_sums(
         are of; returns the residuals (n, m) of those rows, weighted residuals and their Z Q.
     S : array of shape (d, p) or None
     squares : bool
-        Whether anybody needs P2.
+        Whether P2 is needed.
     """
     xp, passed = namespace(Y), Block(chunk.X, units).passed(Y, residuals, S, squares)
     d, m = passed.p1.shape

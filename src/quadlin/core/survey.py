@@ -30,7 +30,7 @@ class Tally(Additive):
 
     @property
     def effective(self) -> float:
-        """Return as how many rows of equal weight they count: (Σω)²/Σω²."""
+        """Return the effective number of rows, (Σω)²/Σω²."""
         return self.weight**2 / max(self.squared_weight, 1e-300)
 
 
@@ -51,7 +51,7 @@ def surveyed(chunk: Chunk) -> Survey:
 
 
 def survey(rows: Rows) -> Survey:
-    """Take one walk for all that must be known before a fit."""
+    """Gather in one walk all that must be known before a fit."""
     return rows.reduce(surveyed)
 
 

@@ -173,7 +173,7 @@ class UnitsMaker:
         xp = namespace(moments.mean)
         if isinstance(self.diagonal, str):
             if self.diagonal == "auto":
-                # Without a linear part nobody else can say what the square of two values says.
+                # Without a linear part, only the diagonal can carry the effect of two values.
                 return (moments.tau >= TAU_FREE) | (not self.fit_linear)
             if self.diagonal == "zero":
                 return xp.zeros(moments.tau.shape, dtype=xp.bool)

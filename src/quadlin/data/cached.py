@@ -79,7 +79,7 @@ class CachedFeed(BaseFeed):
         return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
 
     def identity(self) -> Any:
-        """Return that of the feed they were read from."""
+        """Return the identity of the feed that they were read from."""
         return self.origin.identity()
 
 

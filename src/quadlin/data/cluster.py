@@ -90,11 +90,11 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
 
 
 def free_cores() -> int:
-    """Return how many threads may work without others being in their way.
+    """Return how many threads can work without getting in the way of others.
 
-    Those of the cores that this process may use, and no more than OMP_NUM_THREADS, by which joblib
-    shares the cores among its processes. One where somebody has started this thread, or this
-    process, to work beside others.
+    One per core that this process may use, but no more than OMP_NUM_THREADS, by which joblib
+    shares the cores among its processes; and one where this thread or process was itself started to
+    work beside others.
     """
     beside_others = threading.current_thread() is not threading.main_thread()
     if beside_others or multiprocessing.current_process().daemon:
@@ -158,7 +158,7 @@ class OnCluster(BaseEngine):
         return total
 
     def over(self, source: Any) -> Engine:
-        """Return what sums the rows of a sample, which are here and not on the workers."""
+        """Return an engine for a sample, whose rows are here and not on the workers."""
         return Serial(source)
 
 

@@ -150,7 +150,7 @@ def fill_for(mean: float, varies: bool, dtype: Any) -> float:
     """Return what fills a column: its mean, or a number next to it where the mean is a round one.
 
     So a value that was filled can be told from one that happens to be the mean, such as 0 in a
-    balanced column of −1, 0 and 1. Where a column does not `vary`, nothing depends on it.
+    balanced column of −1, 0 and 1. Where a column does not vary, nothing depends on it.
 
     Examples
     --------

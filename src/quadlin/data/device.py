@@ -5,7 +5,7 @@ copies, where small matrices would be factorised slowly on a GPU. Numpy rows sta
 where they fit; else each pass copies them block by block, the next while one is being summed.
 Only the passes that a fit consists of (those that know the rows by their products alone) are then
 carried out there; what looks at numpy rows in other ways, such as the search for fields, is done
-here. Tensors on a GPU are summed there whatever for.
+here. All sums over tensors on a GPU are carried out there.
 """
 
 from collections.abc import Callable, Iterator

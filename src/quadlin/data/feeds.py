@@ -107,7 +107,7 @@ class BaseFeed:
         return False
 
     def identity(self) -> Any:
-        """Return what distinguishes these data from others: nothing."""
+        """Return None: nothing distinguishes these data from others."""
         return None
 
     def entries_per_row(self) -> float | None:
@@ -115,11 +115,11 @@ class BaseFeed:
         return None
 
     def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return the columns of text that look like numbers with commas: none."""
+        """Return no columns: none are known to look like numbers with commas."""
         return {}
 
     def client(self) -> Any:
-        """Return the client of the cluster that holds the rows: there is none."""
+        """Return None: no cluster holds the rows."""
         return None
 
 

@@ -22,7 +22,7 @@ PARABOLA = (
     0.5  # share of what the values say; where a parabola says more, the order means something
 )
 # Of the residual means in the order of their values, squared steps over squares: 2 without order.
-ROUGH, MANY = 1.2, 8  # asked for from so many values on
+ROUGH, MANY = 1.2, 8  # needed where a column has at least this many values
 # user_id, userId, zip, postal_code, SKU; not width, paid or kids.
 NAMED = re.compile(
     r"(?:^|[\W_])(?i:id|ids|code|codes|zip|zipcode|postcode|postalcode|sku|isbn|fips)$"

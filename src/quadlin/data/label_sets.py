@@ -18,7 +18,7 @@ from quadlin.data.level_codes import Levels, label_of, level_codes
 
 SEPARATOR = "|"
 SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
-LISTS = 0.3  # the share of distinct cells with a separator from which on they are
+LISTS = 0.3  # share of distinct cells with a separator, above which they count as lists
 
 
 class LabelSets(dict[str, int]):

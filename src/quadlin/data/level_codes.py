@@ -11,7 +11,7 @@ import numpy as np
 from quadlin.data.columns import Values, missing_in
 
 Levels = dict[str, int]  # the position of each level in its field
-MISSING_LEVEL = "missing"  # of text that is not there, where that is allowed
+MISSING_LEVEL = "missing"  # of missing text, where that is allowed
 
 
 def label_of(value: Any) -> str:

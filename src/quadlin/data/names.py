@@ -42,7 +42,7 @@ class NumberedNames(Sequence[str]):
         return hash(self.range)
 
     def __repr__(self) -> str:
-        return f"Numbered({len(self)})"  # part of fingerprints, so that it must not change
+        return f"Numbered({len(self)})"  # part of fingerprints, so it must not change
 
 
 def position_of(names: Sequence[str], feature: Name) -> int:

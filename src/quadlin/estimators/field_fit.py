@@ -121,7 +121,7 @@ def _may_qualify(source: Any, fields: Sequence[np.ndarray]) -> bool:
 
 
 def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> MemorySource | None:
-    """Read the encoded rows of a source into memory; None where they are others, or too many."""
+    """Read encoded rows of a source into memory; None if they do not qualify or are too many."""
     if len(fields) < 2 or not source.sparse or source.client() is not None:
         return None
     chunks: list[Chunk] = []
@@ -180,7 +180,7 @@ def _standard(X: csr_matrix, surveyed: Survey) -> tuple[np.ndarray, np.ndarray]:
 def fit_fields(
     task: Task, rows: Rows, source: Any, draws: int | None, on_step: OnStep | None
 ) -> Fitted | None:
-    """Fit rows of one-hot fields by their posterior; None where they are others.
+    """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
     With `draws`, the predictions are means over so many draws.
     """

@@ -261,7 +261,7 @@ def _fitted(
     reader = Deserialiser(arrays, len(coef))
     given = {name: reader.unused.pop(name, None) for name in ARRAYS}
     record: ModelRecord = reader.read(ModelRecord, content, "")
-    require(not reader.unused, "an array that nobody asked for")
+    require(not reader.unused, "an array that no part of the model uses")
 
     set_params(estimator, record.params)
     columns = _columns(record, len(coef))

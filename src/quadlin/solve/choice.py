@@ -53,7 +53,7 @@ def fit_choosing(
 ) -> tuple[FitState, Options]:
     """Fit rows that can be walked again; also return the options with what was chosen.
 
-    `search` is one of these rows, of which each different one counts once, that was begun before.
+    `search` is a search of the same rows that was begun before; each distinct row counts once.
     """
     if not automatic:
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
@@ -62,13 +62,13 @@ def fit_choosing(
     given = None if automatic.rank else options.rank
     n_rows, by_evidence = surveyed.tally.counting, False
     if n_rows >= FEWEST and automatic.alpha and options.polish and fits(units, options, given):
-        # Each different row counts once on average, however often it stands in the table and
-        # whatever the scale of the weights: repeated noise is not known any better.
+        # Each distinct row counts once on average, however often it is repeated and whatever the
+        # scale of the weights: repeating a row does not make its noise better known.
         search = search_of(rows, units, options, surveyed, seed) if search is None else search
         n_rows, by_evidence = search.n_rows, True
     if n_rows < FEWEST:
-        # Nothing can be chosen: the mean, or what was given with a penalty that leaves little else,
-        # unless these few rows stand there many times.
+        # Too few rows to choose from: the mean, or the given rank with a penalty that leaves little
+        # but the mean, unless these few rows are repeated many times.
         weight = surveyed.features.weight
         penalty = min(weight, 4 / weight)
         options = replace(
@@ -112,7 +112,7 @@ def search_of(
 ) -> RankSearch:
     """Return a search in which each different row counts once on average: a walk.
 
-    Rows that stand several times are one row with their weight: they are left out together.
+    Repeated rows are one row with their total weight: they are left out together.
     """
     n_rows, once = counted_once(rows, units, surveyed.tally.counting)
     share = n_rows / surveyed.features.weight

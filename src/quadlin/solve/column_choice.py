@@ -42,7 +42,7 @@ def choose_by_columns(
     choose_rank: bool,
     choose_alpha: bool,
 ) -> Options | None:
-    """Return the options with the rank and the penalties chosen; None where rows are others.
+    """Return the options with rank and penalties chosen; None where the rows are of another kind.
 
     Passes: some 50 with one column for ridge regression, and about 30 sweeps, each of which costs
     O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
@@ -77,7 +77,7 @@ def left_to_columns(rows: Rows, options: Options, surveyed: Survey, make_units: 
     """Tell whether there are fewer rows than parameters of one-hot levels of many entities.
 
     A posterior in which levels are independent takes the noise for too large there and shrinks too
-    much; besides, a sweep of it takes a time in proportion to the square of the number of entities.
+    much; besides, the time of a sweep grows as the square of the number of entities.
     """
     options, fields = replace(options, alpha=(1.0, 1.0)), make_units.fields
     units = make_units(surveyed.features, surveyed.target)

@@ -141,7 +141,7 @@ def drawn(
 def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
     """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C; tell whether A + C ≥ 0 and CG_TOL was met.
 
-    Short of an optimum A + C ≥ 0 may fail, and draws along the direction where it does be huge.
+    Away from an optimum A + C ≥ 0 may fail, and draws along a direction where it does are huge.
     """
     shares = [amount * cosine for cosine in COSINES] if amount else [0.0]
     t = 0.0 * g

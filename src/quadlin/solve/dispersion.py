@@ -2,9 +2,9 @@ r"""How much more, or less, counts vary than Poisson's law says.
 
 .. math:: \phi = \frac{1}{n - \gamma} \sum_i \omega_i \frac{(y_i - \mu_i)^2}{\mu_i}
 
-of n rows, γ of whose parameters a fit has determined. Real counts often have φ far from 1: a
-likelihood that takes them at their word is too sure of everything by that factor, and the evidence
-then prefers penalties that are too small, or too large. With weights ω/φ it is right again.
+of n rows, where a fit has determined γ parameters. Real counts often have φ far from 1: Poisson's
+likelihood is then overconfident, or underconfident, by that factor, and the evidence prefers
+penalties that are too small, or too large. With weights ω/φ it is right again.
 """
 
 import numpy as np

@@ -89,7 +89,7 @@ def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: ProductPairs | None) -> n
     A[0], A[1 : d + 1], A[-1] = 1.0, Z.T, y
     if pairs is not None:
         start = d + 1
-        for i in range(d):  # in the order of `Pairs`
+        for i in range(d):  # in the order of `ProductPairs`
             np.multiply(A[1 + i], A[1 + i : 1 + d], out=A[start : start + d - i])
             A[start] *= pairs.modelled[start - d - 1]
             start += d - i

@@ -108,7 +108,7 @@ class FieldMachine:
         return LevelMoments(levels.mean, levels.cov)
 
     def _update_entity(self, e: int, entity: Entity, stats: Statistics) -> None:
-        """Update the levels of one entity: the members of a pattern first, and its key at last."""
+        """Update the levels of one entity: the members of a pattern first, its key last."""
         noise, key = float(self.noise.mean), entity.members[-1]
         precision = self.precisions[key.group].mean
         rng = self.rng if self.sampled else None
@@ -205,7 +205,7 @@ class FieldMachine:
     def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
         """Return b and (w, v) of each column (d + fields, K), in the target's units.
 
-        The last rows are the means of the fields: what a level counts as that was never seen.
+        The last rows are the means of the fields, which stand for levels that were never seen.
         """
         rows, d = self.rows, self.rows.n_columns
         table = np.zeros((d + len(fields), len(self.signs) + 1))
@@ -226,7 +226,7 @@ class FieldMachine:
     def with_unseen(self, table: np.ndarray, fields: Sequence[np.ndarray]) -> np.ndarray:
         """Return a table of draws in which a level of each field that was never seen is drawn too.
 
-        Its spread is that of the levels of the field, which the mean of the field has not.
+        It has the spread of the levels of its field, which the mean of the field lacks.
         """
         drawn, d = table.copy(), self.rows.n_columns
         of_first = {int(field[0]): d + i for i, field in enumerate(fields)}

@@ -25,7 +25,7 @@ from quadlin.solve.types import NO_NOISE, Options, Record, Solution, Status
 from quadlin.solve.whitening import Full, Identity, LowRank, Whitener
 
 REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
-SOLID = 20.0  # rows per parameter from which on it is the most
+SOLID = 20.0  # rows per parameter from which the larger one applies
 LINEAR_REACH = 10.0  # of a linear model
 CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
 
@@ -81,7 +81,7 @@ def trusted_range(
 
     Squares and products grow without bound, so they are trusted as far as rows carry them. What is
     linear in its features grows only as they do: it is held where a value can hardly be anything
-    but an error. None for moments of an old file, which do not know their range.
+    but an error. None for moments of an old file, which lack the range.
     """
     low, high = features.low, features.high
     if low is None or high is None:
@@ -92,7 +92,7 @@ def trusted_range(
 
 
 def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
-    """Tell whether clearly more rows than parameters were fitted without an error but rounding."""
+    """Tell whether clearly more rows than parameters were fitted with no error beyond rounding."""
     enough = n_rows > CLEARLY_MORE * state.n_parameters(options)
     return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
 
@@ -169,7 +169,7 @@ def fit_state(
     make_units: UnitsMaker,
     white: Whitener,
 ) -> FitState:
-    """Return the state that a solution leaves, its levels told apart where they are ambiguous."""
+    """Return the state that a solution leaves; ambiguous levels are settled as in `levels`."""
     units, model = solution.units, solution.model
     if len(make_units.fields) and options.levels_are_ambiguous:
         model = settled(model, units, make_units.fields)
@@ -179,7 +179,7 @@ def fit_state(
 
 
 def open_to(constant: Array, white: Whitener) -> Whitener:
-    """Return the whitener with B = I for features that were constant, for when they vary.
+    """Return the whitener with B = I for features that were constant, in case they begin to vary.
 
     They have no correlation with others, so that nothing else changes.
     """

@@ -1,10 +1,10 @@
-"""One of many ways to say the same of one-hot fields: what a level does is told from the mean.
+"""Coefficients of one-hot levels by convention: each is measured from the mean of its field.
 
-The columns of a field sum to one in every row, so a number may be taken from the coefficients of
-all its levels and given to the intercept, or from their products with x_j and given to that of x_j.
-Of all models that are the same function of such rows, this is the one in which the coefficients of
-the levels, and of their products with any feature, have mean zero over the rows. A level that was
-never seen, which has no column, then counts as the mean of all.
+The columns of a field sum to one in every row, so a constant can be moved from the coefficients of
+all its levels to the intercept, or from their products with x_j to the coefficient of x_j. Of all
+models that are the same function of such rows, this module picks the one in which the coefficients
+of the levels, and of their products with any feature, have mean zero over the rows. A level that
+was never seen, which has no column, then counts as the mean of all.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def told_from_mean(A: Array, units: Units, fields: Fields) -> Array:
 
 
 def settled(model: Model, units: Units, fields: Fields) -> Model:
-    """Return the same function of rows that have a level of each field, told from the means."""
+    """Return the same function of rows that have a level of each field, by the convention."""
     fields = whole(units, fields)
     if not fields:
         return model
@@ -70,7 +70,7 @@ def settled(model: Model, units: Units, fields: Fields) -> Model:
 
 
 def settled_steps(steps: Steps, units: Units, fields: Fields) -> Steps:
-    """Return what small changes of a model are to the model told from the means."""
+    """Return small changes of a model as changes of the model that `settled` returns."""
     fields = whole(units, fields)
     if not fields:
         return steps

@@ -1,4 +1,4 @@
-r"""Levenberg–Marquardt with conjugate gradients, for residuals that are known by their products.
+r"""Levenberg–Marquardt with conjugate gradients, for residuals with matrix-free Jacobians.
 
 .. math:: \min_z \sum_i \omega_i\, r_i(z)^2
 

@@ -87,7 +87,7 @@ class LogisticSearch(RankSearch):
         return self.by_turns(d, with_rank(best.model, d), (first, second * d / best.rank))
 
     def only_one_rank(self, k: int) -> bool:
-        """Return that there may be others: the noise of labels is not that of numbers."""
+        """Return False: the noise edge that shows a single rank is not that of labels."""
         return False
 
     def low_rank(self, k: int) -> Candidate:
@@ -120,7 +120,7 @@ class LogisticSearch(RankSearch):
 
     @property
     def products(self) -> None:
-        """Return that one walk does not tell all: each fit has weights of its own."""
+        """Return None: no single walk serves all fits, since each has weights of its own."""
         return None
 
     @property

@@ -109,7 +109,7 @@ def guarded_step(problem: Problem, state: State) -> State:
 
 
 def plain_step(problem: Problem, state: State) -> State:
-    """Take the paper's step of full length, for better or worse."""
+    """Take the paper's step of full length, whether or not the loss falls."""
     options, units, model = problem.options, problem.units, state.model
     if state.sums is None:
         U, s, w = first_estimate(problem)

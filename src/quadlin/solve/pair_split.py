@@ -1,8 +1,8 @@
 r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a walk.
 
-By turns the leading eigenvectors of what the entries leave, and the largest entries of what these
-leave. It is the guess at pairs that a fit of low rank has absorbed: five pairs are a matrix of rank
-ten.
+Two steps take turns: the leading eigenvectors of what the entries leave, and the largest entries of
+what the eigenvectors leave. The entries are a guess at the pairs that a fit of low rank has
+absorbed: five pairs are a matrix of rank ten.
 """
 
 from math import log

@@ -93,7 +93,7 @@ class PairStage:
     ----------
     plan : Plan
         How the rows are fitted.
-    request : Request
+    request : PairRequest
         Which pairs are wanted.
     rows : Rows
         The rows, with the weights of a fit by Huber's loss.

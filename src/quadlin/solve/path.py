@@ -75,9 +75,9 @@ class Path:
     def solution(self, options: Options, rank: int, alpha: Alpha) -> tuple[Solution, Whitener]:
         """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
 
-        Where squares are left out, the size of eigenvalues says less of a component's worth: a
-        neighbour of higher rank, truncated, may lie by a worse optimum, in which all later ones of
-        the rank would begin. So there the first of a rank is fitted from scratch as well.
+        Where squares are left out, the size of an eigenvalue says less about the worth of its
+        component: a truncated neighbour of higher rank may lead to a worse optimum, from which all
+        later fits of the rank would start. So the first fit of a rank starts from scratch as well.
         """
         white = self.whitener(alpha)
         rng = np.random.default_rng(self.seed)

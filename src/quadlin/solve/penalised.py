@@ -4,7 +4,7 @@ With few features the Gram matrix of all products knows everything. The best opt
 lead to at a moderate penalty are followed to the one that is asked for. With more features but rows
 that fit into memory, a fit starts at ridge regression on all products with the same penalties, its
 M truncated to the rank, and takes Newton steps. Nothing else enters: the same rows, rank, penalties
-and seed lead to the same model, whoever asks.
+and seed lead to the same model, whatever was fitted before.
 """
 
 from dataclasses import replace

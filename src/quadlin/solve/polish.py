@@ -147,7 +147,7 @@ def refined(
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
         if exhausted:
-            return p, Status.converged, False  # the rest is rounding, which no step removes
+            return p, Status.converged, False  # what is left is rounding, which no step removes
     return p, Status.out_of_passes, False
 
 

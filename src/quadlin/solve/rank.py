@@ -66,7 +66,7 @@ class HeldOut:
     def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
         """Return the squared errors of a fit on the rows held out, and their weights.
 
-        Errors of rounding are equal, so that nothing but rounding tells no ranks apart.
+        Errors below rounding count as equal, so that rounding alone does not tell ranks apart.
         """
         errors, omega = squared_errors(self.path.model(rank, alpha), self.units, self.test)
         least = ROUNDED * smallest_loss(self.units)

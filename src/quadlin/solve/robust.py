@@ -5,9 +5,9 @@ r"""Huber's loss by reweighted least squares: gross errors in y lose their pull.
 
 A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is estimated by the median
 of |r| until it settles. The loss of a gross error is linear in it, so that its pull is the same
-however large it is: where |r| > gσ it counts as gσ, y moved there. Otherwise the squares of gross
-errors, which no model can lower, would drown all else in what least squares measures itself by.
-g falls as the fit settles, for at first a large residual may be the model's fault.
+however large it is: where |r| > gσ, y is moved so that it counts as gσ. Otherwise the squares of
+gross errors, which no model can lower, would dominate the least-squares objective. g falls as the
+fit settles, because at first a large residual may be the model's fault.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
 ROUNDS = 30
 FAR = (1e6, 1e3, 10.0)  # g
 SETTLED = 1e-4  # the largest change of a weight that still counts as none
-WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must not take a small change for none
+WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
 
 
 def fit_robustly(
@@ -151,7 +151,7 @@ def _target(chunk: Chunk) -> tuple[Array, Array]:
 
 
 def _typical(y: np.ndarray, weight: np.ndarray) -> float:
-    """Return the size of most of y, which no gross error has a part in."""
+    """Return the typical size of y, which gross errors do not affect."""
     middle = weighted_median(y, weight)
     size = np.abs(y - middle)
     other = (size > 0) & (weight > 0)

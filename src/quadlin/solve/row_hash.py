@@ -1,4 +1,4 @@
-"""Random-looking numbers of rows, by position alone, and which rows of a table are different."""
+"""Pseudo-random bits for rows, by position alone, and which rows of a table are distinct."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio
 
 
 def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
-    """Return 64 random-looking bits for each row number, others for another `salt`.
+    """Return 64 pseudo-random bits for each row number; another `salt` gives other bits.
 
     No generator and no seed: the same rows get the same bits on any number of threads or machines.
 
@@ -30,17 +30,17 @@ def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     return hashed
 
 
-MOST_ROWS = 200_000  # beyond, a few rows that stand twice cannot matter
+MOST_ROWS = 200_000  # beyond this number, a few repeated rows cannot matter
 DIGITS = 5  # of random projections by which rows are compared: those that float32 has
 
 
 def distinct_rows(rows: Rows, units: Units, n_rows: int) -> int:
-    """Return the number of different rows of positive weight: one walk, four numbers per row."""
+    """Return the number of distinct rows of positive weight: one walk, four numbers per row."""
     return counted_once(rows, units, n_rows)[0]
 
 
 def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
-    """Return that number, and factors of the weights by which equal rows become one.
+    """Return the number of distinct rows, and factors of the weights that merge equal rows.
 
     The first of them gets the weight of all, the others none; None where all rows are different.
     """

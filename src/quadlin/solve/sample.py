@@ -15,7 +15,7 @@ from quadlin.solve.exact import rows_of
 from quadlin.solve.row_hash import row_hash
 
 COLUMNS = 16  # that tell rows apart
-SALT = 71  # no other use of the numbers of rows draws the same ones
+SALT = 71  # so that no other use of row numbers draws the same rows
 
 
 def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Rows:

@@ -15,7 +15,7 @@ from quadlin.core.response import Assembly, quadratic_forms
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
-ROUNDING = 1e-6  # of its terms: a sum that is smaller is taken for none
+ROUNDING = 1e-6  # of its terms: a smaller sum counts as zero
 STRETCH = 10.0  # a first estimate is never lengthened by more
 
 

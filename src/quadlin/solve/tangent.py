@@ -140,7 +140,7 @@ class Coordinates:
         return first * self.options.fit_linear, second
 
     def model(self, c: float, v: Array, U: Array, s: Array) -> Model:
-        """Return the model that these coordinates mean; its U is not orthonormal."""
+        """Return the model with these coordinates; its U is not orthonormal."""
         E = self.white.apply(U)
         centre = c - mean_of_quadratic(s, E)
         model = Model(E, s, self.white.apply(v), centre, self.units.free)

@@ -4,8 +4,8 @@ A row whose columns are split into two sides, z = (u, i), has
 
 .. math:: f(u, i) = a_u + b_i + \langle p_u, q_i \rangle,
 
-because products of a column of the one side with a column of the other are the only terms that
-both have a part in. So n·m predictions are one matrix product of thin factors.
+because only products of a column of one side with a column of the other involve both sides. So n·m
+predictions are one matrix product of thin factors.
 """
 
 from collections.abc import Callable, Iterator
@@ -181,7 +181,7 @@ def _alone(model: Model, units: Units, X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _restricted(model: Model, units: Units, c: np.ndarray) -> tuple[Model, Units]:
-    """Return the part of a model that speaks of some features only."""
+    """Return the part of a model that involves only some features."""
     part = Model(model.U[c], model.s, model.w[c], 0.0, model.free[c])
     arrays = {k: v[c] for k, v in vars(units).items() if isinstance(v, np.ndarray)}
     return part, replace(units, **arrays)

@@ -155,7 +155,7 @@ def uncertainty_of(
     rng : numpy Generator
         Of the draws.
     fields : sequence of arrays
-        The one-hot groups, from whose means the model is told.
+        The one-hot groups, from whose means the coefficients of levels are measured.
     robust : bool
         Whether to allow for noise that differs between rows: one more pass, or twice the passes
         of the draws, which do not correct residuals for leverage.

@@ -118,7 +118,7 @@ class Ridges:
 
     @property
     def variance(self) -> float:
-        """Return that of whitened features."""
+        """Return the variance of whitened features."""
         return 1 / (1 + self.whitened)
 
     @property

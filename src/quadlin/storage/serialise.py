@@ -207,7 +207,7 @@ class Deserialiser:
         self.convert = convert
 
     def read(self, hint: Any, value: JSON, name: str, shape: str | None = None) -> Any:
-        """Return the value of type `hint`, or raise a InvalidContentError.
+        """Return the value of type `hint`, or raise an InvalidContentError.
 
         Arrays must have the given shape; those of an object, where `SHAPES` gives no other.
         """

@@ -34,7 +34,7 @@ SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
 RECOVERY = 1.1  # what the pace gains with every step that is kept
 LONGEST_HISTORY = 1000  # records: a stream may go on for ever
 SHARE_OF_CURVATURE = 0.6  # that directions in which log-odds vary have, about
-WIDER = 10.0  # a feature whose spread grows so much in one batch has to be state anew
+WIDER = 10.0  # a feature whose spread grows so much in one batch has to be learned anew
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def without(left_out: Array, model: Model) -> Model:
 
 
 def watchful(model: Model, units: Units) -> tuple[Model, Units]:
-    """Give features that were constant so far a scale, to see them should they begin to vary."""
+    """Give features that have been constant so far a scale, so that a change in them is seen."""
     return without(units.scale == 0, model), replace(units, scale=watchful_scale(units))
 
 
@@ -121,7 +121,7 @@ def gather(
 
 
 def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
-    """Say a model and the sums of its residual, its own U their Q, in other units."""
+    """Convert a model, and the sums of its residual with its own U as Q, to other units."""
     xp = namespace(model.U)
     moved = in_units(model, units, new)
     # z′ = g∘(z − h) with x the same, r′ = y r, and the new U is what U/g becomes times a matrix.
@@ -182,7 +182,8 @@ def batch_step(
     wider, walks = units.scale > WIDER * new.scale, state.walker is not None
     before: Model | None = None
     if bool(namespace(wider).any(wider)):
-        # A coefficient that hardly mattered may be anything; the next rows judge whether it was.
+        # The coefficient of a feature that hardly varied may be wrong by any factor, so it is
+        # dropped; the next rows judge whether that was right.
         rest = tied(without(wider, start), units, options.fit_linear, options.fit_intercept)
         before, model = in_units(start, units, new), in_units(rest, units, new)
     elif back is not None:
@@ -217,9 +218,9 @@ def lengthened(history: tuple[Record, ...], record: Record) -> tuple[Record, ...
 def step_curvature(loss: str, units: Units, sums: Sums) -> float:
     """Return the curvature of the loss that the steps of a stream count on.
 
-    Rows whose label is certain have next to none, and so have the directions in which the log-odds
-    vary most. A mean of steps loses more by steps that are too short than by some that are too
-    long, up to twice.
+    Rows whose label is nearly certain have hardly any, and so do the directions in which the
+    log-odds vary most. Steps that are too short cost a mean of steps more than steps that are up
+    to twice too long.
     """
     if loss == "squared":
         return 1.0

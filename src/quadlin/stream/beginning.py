@@ -66,11 +66,11 @@ def constant_loss(options: Options, units: Units) -> float:
     return units.target.power * loss_unit(options.loss, units)
 
 
-LONGEST = 8  # times its first length has a batch of the power iteration, once some of M is seen
-GROWTH = 0.25  # of the batches of a walk of log-odds, with the root of the rows per parameter
-FADING = 0.1  # of what rows said of steps of constant length, with every batch
+LONGEST = 8  # times its first length: the longest batch of the power iteration
+GROWTH = 0.25  # of batches in a walk of log-odds, per root of the rows per parameter
+FADING = 0.1  # share of earlier verdicts on steps of constant length that each batch takes away
 NO_VERDICT = StreamVerdict(0.0, 0.0, 0.0)
-PROBE_ROWS = 10  # per parameter, of a batch that tells of correlations
+PROBE_ROWS = 10  # per parameter, of the batch that probes for correlations
 
 
 class Beginning:
@@ -163,7 +163,7 @@ class Beginning:
         return self.verdict if undone else verdict
 
     def _early_verdict(self, start: Start, state: FitState) -> StreamVerdict | None:
-        """Return what the rows that wait say of the model that their sums are of."""
+        """Return the verdict of the pending rows on the model whose residuals were summed."""
         pending = self.pending
         if pending is None or not pending.sums.weight:
             return None
@@ -173,7 +173,7 @@ class Beginning:
         return verdict_of(pending.sums, pending.target, state, state.units, "squared", asked)
 
     def _trusted_early(self, start: Start, state: FitState) -> FitState:
-        """Return the last model that rows found no worse than the one before, as far as they do.
+        """Return the last model that rows found no worse than the one before, as far as they did.
 
         Both may be worse than a constant: the first step was too long, and the next not undone.
         """
@@ -234,8 +234,9 @@ class Beginning:
     def _walk_on(self) -> None:
         """Go on with a walk of log-odds, from the optimum of a first batch or the last step.
 
-        Of another loss than squared errors the mean of a walk is off by what one step is off,
-        squared. So batches grow as the root of the number of rows, and that does as the error.
+        For losses other than squared errors, the mean of a walk has a bias of the order of the
+        squared error of one step. So batches grow as the root of the number of rows, which makes
+        the bias fall as fast as the sampling error.
         """
         assert self.state is not None
         if self.state.walker is None:

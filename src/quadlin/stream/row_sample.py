@@ -1,6 +1,6 @@
-r"""A small sample of all rows that a stream has seen, by which no model is shown that is useless.
+r"""A small sample of all rows that a stream has seen, which keeps it from showing a useless model.
 
-The rows of least hash of their number are kept: a uniform sample, whatever the sizes of the calls.
+The rows whose numbers have the smallest hashes are kept: a uniform sample, however the rows come.
 While a stream is short it is all of its rows, and then what `not_worse` returns is, on the rows
 that were learned, no worse than the constant.
 """
@@ -86,7 +86,7 @@ def alike(X: Array, kept: Array) -> Array:
 
 
 NUMBERS = 2**15  # that are kept, 256 KiB
-FEWEST, MOST_NUMBERS = 64, 2**18  # rows that say anything, unless these are too many numbers
+FEWEST, MOST_NUMBERS = 64, 2**18  # rows that tell anything, unless they hold more numbers than this
 SHARES = (0.75, 0.5, 0.25, 0.1)  # of a model that goes too far
 
 

@@ -256,7 +256,7 @@ class Stream(Beginning):
         return fit(rows, *choices)
 
     def _shown(self, learned: FitState) -> FitState:
-        """Return what has been learned as far as new rows trust it.
+        """Return what has been learned, as far as new rows confirm it.
 
         A step is shown once they found one before it to do no harm, and is shortened towards the
         constant where they find the model to be worse.

@@ -16,8 +16,8 @@ from quadlin.core.units import Units
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.types import loss_unit
 
-TOO_LONG = 0.75  # a θ above it may be owed to models of some time ago
-LIMIT = 10.0  # times the constant's loss, at most, is what the rows of one batch say of a model
+TOO_LONG = 0.75  # a θ above it may stem from models of some time ago
+LIMIT = 10.0  # times the constant's loss: the most that one batch can hold against a model
 
 
 @dataclass(frozen=True)
