@@ -21,7 +21,7 @@ NEEDED = {
         f"{CLASSIFIER}::test_rank_zero_is_logistic_regression",
         f"{CLASSIFIER}::test_full_rank_is_logistic_regression_on_all_products",
         "solve/test_logistic.py::test_the_working_least_squares_have_the_gradient_of_the_loss",
-        "solve/test_logistic.py::test_newton_steps_and_conjugate_gradients_end_at_one_optimum",
+        "solve/test_label_table.py::test_ranks_without_restriction_have_the_optimum_of_a_general_minimiser",
         f"{CLASSIFIER}::test_a_factorization_machine_learns_likes",
     ],
     "1. classes: several of them": [

@@ -11,6 +11,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
+from quadlin.solve.label_table import LabelTable
 from quadlin.solve.left_out_deviance import Repeated, linear_model
 from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.types import Options
@@ -24,10 +25,15 @@ def left_out(X, y, alpha, weight=None):
     units = make_units(surveyed.features, surveyed.target)
     options = Options(rank=0, alpha=(alpha, alpha), loss="logistic")
     fit = LogisticFit(rows, units, make_units, surveyed, 0)
-    working = fit.working(fit.newton(options, None, len(y)), options)
+    table = LabelTable.of(rows, units, options, "logistic")
+    at = table.fitted(table.start(0), options.alpha)
+    working = fit.working(at.model, options)
     gram = linear_model(working, np.zeros((X.shape[1], 0)), options, len(y))
     repeated = Repeated.of(rows)
-    return repeated.deviance(rows, repeated.predictions(working, gram, options.alpha), "logistic")
+    by_walks = repeated.predictions(working, gram, options.alpha)
+    by_table = table.left_out(at, options.alpha, repeated.times)
+    np.testing.assert_allclose(by_table, by_walks, rtol=1e-6)
+    return repeated.deviance(rows, by_table, "logistic")
 
 
 def labelled(n=60, d=3):

@@ -13,7 +13,7 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.gauss_newton import GaussNewton
-from quadlin.solve.logistic import LogisticFit, Working
+from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.logistic_search import floored
 from quadlin.solve.tangent import Tangent
@@ -85,21 +85,6 @@ def fitted(options, automatic):
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
     rows = Rows.of(MemorySource(X, Y, WEIGHT))
     return fit_logistic(rows, options, make, 0, automatic)
-
-
-def test_newton_steps_and_conjugate_gradients_end_at_one_optimum():
-    given, rows = problem(), Rows.of(MemorySource(X, Y, WEIGHT))
-    make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
-    fit = LogisticFit(rows, given.units, make, survey(rows), 0)
-    options = Options(rank=4, alpha=(2.0, 2.0), tol=1e-13, max_iter=200, loss="logistic")
-    exact = fit.newton(options, None, 300)
-    by_gradients = fit.polished(options, fit.start(options))[0].model
-    A, B = ((m.U * m.s) @ m.U.T for m in (exact, by_gradients))
-    # The square of a two-valued feature is left out of the model, whatever it is in the factor.
-    np.fill_diagonal(A, np.diag(A) * given.units.free)
-    np.fill_diagonal(B, np.diag(B) * given.units.free)
-    np.testing.assert_allclose(A, B, atol=1e-5)
-    np.testing.assert_allclose(exact.w, by_gradients.w, atol=1e-4)
 
 
 def test_penalties_of_largest_evidence_are_macKays_fixed_point():

@@ -25,7 +25,7 @@ from quadlin.solve.choice import Automatic, fits
 from quadlin.solve.driver import follow
 from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.logistic import Working
-from quadlin.solve.logistic_search import SMALL, floored
+from quadlin.solve.logistic_search import floored
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_labels import SHORTEST, stage_about
 from quadlin.solve.pair_log_odds import LogOdds, Objective, moved
@@ -37,6 +37,7 @@ from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import whitener
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
+SMALL = 1e8  # multiplications of a step that is solved outright
 CHOICES = 2  # cycles that begin with a choice of penalties
 STEP_TOL, LOOSE = 1e-6, (1e-4, 10)  # of the least squares of a turn; where penalties are chosen
 NO_PAIRS = PairTerms(np.empty(0, int), np.empty(0, int), np.empty(0))

@@ -51,7 +51,10 @@ class Repeated:
 
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
         """Return ω times the deviance of rows at f, each repetition on its own: a walk."""
-        y, omega = _targets(rows)
+        return self.deviances(*_targets(rows), f, loss)
+
+    def deviances(self, y: np.ndarray, omega: np.ndarray, f: np.ndarray, loss: str) -> np.ndarray:
+        """Return the same of given targets and weights."""
         values = omega / self.times * value_and_slope(loss, f, y)[0]
         return np.repeat(values, self.times.astype(np.int64))
 

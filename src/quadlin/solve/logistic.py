@@ -14,7 +14,7 @@ constant is too far from them to begin with: the start is about the means (y + È
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -30,10 +30,8 @@ from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.candidates import NEAR
 from quadlin.solve.choice import Automatic, fit_choosing
 from quadlin.solve.driver import follow
-from quadlin.solve.exact import Exact
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.polish import polish
-from quadlin.solve.tangent import Coordinates
 from quadlin.solve.types import (
     Options,
     Problem,
@@ -47,7 +45,6 @@ from quadlin.solve.whitening import Identity, Whitener, whitener
 
 OnStep = Callable[[FitState], bool] | None
 START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
-NEWTON_STEPS, EXACT_TOL = 25, 1e-13  # of steps that are solved outright
 
 
 @dataclass(frozen=True)
@@ -201,37 +198,6 @@ class LogisticFit:
         model, root = state.model, sqrt(self.unit)
         c = self.units.target.centre + model.c / root
         return replace(model, s=model.s / root, w=model.w / root, c=c)
-
-    def newton(self, options: Options, model: Model | None, n_rows: int) -> Model:
-        """Take Newton steps solved outright: for ranks 0 and d, which are linear in parameters.
-
-        Unlike conjugate gradients they end at the optimum up to rounding, whatever the start.
-        """
-        options = replace(options, loss=self.loss)
-        problem = Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
-        coordinates = Coordinates(self.units, options, Identity())
-
-        def objective(model: Model) -> float:
-            return problem.sums(model, squares=False).loss + coordinates.ridge(model)
-
-        if model is None and self.loss == "logistic":
-            model = constant_model(self.units, options.rank, self.units.target.centre)
-        least = inf if model is None else objective(model)
-        for _ in range(NEWTON_STEPS):
-            working = self.working(model, options)
-            exact = Exact(working.rows, working.units, n_rows, linear=options.rank == 0)
-            new = exact.model(options.alpha, options.rank)
-            new = replace(new, c=new.c + working.offset)
-            reached = objective(new)
-            if model is not None and not reached < least:
-                if reached > (1 + EXACT_TOL) * least:  # too long a step: shorter ones are known
-                    return self.polished(options, model)[0].model
-                return model
-            model, gain, least = new, least - reached, reached
-            if gain <= EXACT_TOL * least:
-                break
-        assert model is not None
-        return model
 
     def polished(
         self, options: Options, start: Model, on_step: OnStep = None

@@ -26,7 +26,6 @@ from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.left_out_deviance import Repeated
 from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.logistic_search import LogisticSearch, floored
 from quadlin.solve.row_hash import distinct_rows
@@ -92,14 +91,16 @@ def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Op
     units, d = fit.units, int(fit.units.scale.shape[0])
     if automatic.alpha and fits(units, options, given):
         n_rows = distinct_rows(fit.rows, units, fit.surveyed.tally.counting)
-        search = LogisticSearch.of(fit, options, n_rows, Repeated.of(fit.rows))
+        search = LogisticSearch.of(fit, options, n_rows)
         best, spread = by_evidence(search, given)
         limited = given is None and best is not None and at_limit(best.rank, units, options, n_rows)
         if best is not None and best.model is not None and not limited:
             first, second = best.alpha
             options = replace(options, rank=best.rank, alpha=(spread * first, spread * second))
-            small = search.is_small(best.rank)
-            return options, fit.newton(options, best.model, n_rows) if small else best.model
+            table = search.table_for(best.rank)
+            if table is None:
+                return options, best.model
+            return options, table.fitted(best.model, options.alpha).model
     state, choice = fit.least_squares(options, automatic)
     if automatic.alpha:
         choice = replace(choice, alpha=floored(choice.alpha, d, choice.rank))
@@ -122,6 +123,5 @@ def by_evidence(search: "LogisticSearch", given: int | None) -> tuple[Candidate 
         before, spread = spread, spread * search.dispersion(best)
         if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
             return best, before
-        fit = whole.fit_of.spread_by(spread)
-        search = LogisticSearch.of(fit, whole.options, whole.n_rows, whole.repeated)
+        search = whole.spread_by(spread)
     return search.chosen(given), spread

@@ -12,6 +12,7 @@ from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOO
 from quadlin.solve.dispersion import dispersion
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
+from quadlin.solve.label_table import LabelTable
 from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.left_out_deviance import Repeated, linear_model
 from quadlin.solve.linear_choice import WORTH
@@ -26,7 +27,7 @@ WIDEST = 10.0  # standard deviation of log-odds that a prior may have
 RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
 LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
 CERTAIN_ROWS = 0.5  # deviance of all rows together, below which they cannot tell fits apart
-SMALL = 1e8  # multiplications of a Newton step that is solved outright
+TABLE_TOL = 1e-7  # the relative fall of the objective that ends a fit whose evidence is compared
 
 
 def floored(alpha: Alpha, d: int, k: int) -> Alpha:
@@ -41,18 +42,34 @@ class LogisticSearch(RankSearch):
 
     fit_of: LogisticFit = field(kw_only=True)
     repeated: Repeated = field(kw_only=True)  # the rows, for leaving them out
+    table: LabelTable | None = field(kw_only=True)  # a copy of the rows, where they are few
 
     @classmethod
-    def of(
-        cls, fit: LogisticFit, options: Options, n_rows: int, repeated: Repeated
-    ) -> "LogisticSearch":
-        """Return the search on the rows of a fit."""
+    def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
+        """Return the search on the rows of a fit: a walk or two."""
         args = (fit.rows, fit.units, options, n_rows, fit.weight, fit.seed)
-        return cls(*args, fit_of=fit, repeated=repeated)
+        search = cls(*args, fit_of=fit, repeated=Repeated.of(fit.rows), table=None)
+        n, few = fit.surveyed.tally.counting, LabelTable.holds
+        if search.plain and few(n, search.d):
+            search.table = LabelTable.of(fit.rows, fit.units, options, fit.loss)
+        return search
+
+    def spread_by(self, factor: float) -> "LogisticSearch":
+        """Return the search on the same rows with weights divided by a factor: a walk."""
+        fit = self.fit_of.spread_by(factor)
+        args = (fit.rows, fit.units, self.options, self.n_rows, fit.weight, fit.seed)
+        table = None if self.table is None else self.table.reweighted(1 / factor)
+        return LogisticSearch(*args, fit_of=fit, repeated=self.repeated, table=table)
 
     def chosen(self, given: int | None) -> Candidate | None:
         """Return the best candidate, or one of a rank that is given."""
         return self.best() if given is None else self.given(min(given, self.d))
+
+    def best(self) -> Candidate:
+        """Return the best candidate; all products come first where they are cheap."""
+        if self.table_for(self.d) is not None:
+            self.candidate(self.d)  # ranks begin there
+        return super().best()
 
     def dispersion(self, candidate: Candidate) -> float:
         """Return φ about the fit of a candidate."""
@@ -82,7 +99,9 @@ class LogisticSearch(RankSearch):
         low = [c for c in self.candidates() if c.rank > 0]
         best = max(low, key=lambda c: c.evidence, default=None)
         if best is None or best.model is None:
-            return self.by_turns(d, None, (self.ridge().alpha[0], BEGIN * self.weight))
+            ridge = self.ridge()
+            model = None if ridge.model is None else with_rank(ridge.model, d)
+            return self.by_turns(d, model, (ridge.alpha[0], BEGIN * self.weight))
         first, second = best.alpha
         return self.by_turns(d, with_rank(best.model, d), (first, second * d / best.rank))
 
@@ -92,7 +111,11 @@ class LogisticSearch(RankSearch):
 
     def low_rank(self, k: int) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
-        return self.by_turns(k, *self.start(k))
+        model, alpha = self.start(k)
+        products = self.tried.get(self.d)
+        if model is None and products is not None and products.model is not None:
+            model = with_rank(products.model, k)
+        return self.by_turns(k, model, alpha)
 
     def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
         """Fit a rank and find its penalties, by turns."""
@@ -130,7 +153,7 @@ class LogisticSearch(RankSearch):
 
     def is_cheap(self, candidate: Candidate) -> bool:
         """Tell whether other penalties may be tried: each is a fit."""
-        return self.is_small(candidate.rank) and super().is_cheap(candidate)
+        return self.table_for(candidate.rank) is not None and super().is_cheap(candidate)
 
     def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
         """Return the deviance of each row left out, for multiples of the penalties: a fit each."""
@@ -178,6 +201,17 @@ class LogisticSearch(RankSearch):
             return False
         return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
 
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Tell whether rows left out are predicted well enough for a low rank.
+
+        Of what they cannot tell apart, the evidence decides: it has preferred the low rank.
+        """
+        squares = self.left_out_squares(candidate)
+        if surely_less(self.left_out_squares(linear), squares, LIKELY):
+            return False
+        ridge = linear if linear.rank == 0 else self.ridge()
+        return surely_less(squares, self.left_out_squares(ridge), CLEARLY)
+
     def or_mean(self, ridge: Candidate) -> Candidate:
         """Return logistic regression, or a constant that rows left out and the evidence prefer.
 
@@ -194,7 +228,10 @@ class LogisticSearch(RankSearch):
 
     def deviance(self, candidate: Candidate, alpha: Alpha) -> np.ndarray:
         """Return the deviance of each row left out, with given penalties."""
-        model = self.refitted(candidate, alpha)
+        model, table = self.refitted(candidate, alpha), self.table_for(candidate.rank)
+        if table is not None:
+            f = table.left_out(table.at(model), alpha, self.repeated.times)
+            return self.repeated.deviances(table.y, table.omega, f, table.loss)
         working = self.fit_of.working(model, self.options)
         gram = self.about(working, candidate.rank, model)
         f = self.repeated.predictions(working, gram, alpha)
@@ -210,23 +247,28 @@ class LogisticSearch(RankSearch):
 
     def fitted_model(self, options: Options, model: Model | None) -> Model:
         """Fit a rank with given penalties, outright where that is cheap."""
-        if self.is_small(options.rank):
-            return self.fit_of.newton(options, model, self.n_rows)
+        table = self.table_for(options.rank)
+        if table is not None and (model is not None or options.rank in (0, self.d)):
+            model = table.start(options.rank) if model is None else model
+            return table.fitted(model, options.alpha, TABLE_TOL).model
         model = self.fit_of.start(options) if model is None else model
         solution = self.fit_of.polished(options, model)[0]
         if solution.status is Status.interrupted:
             raise KeyboardInterrupt
         return solution.model
 
-    def is_small(self, k: int) -> bool:
-        """Tell whether a rank is linear in its parameters, and has few of them."""
-        p, n = self.d if k == 0 else self.d * (self.d + 3) // 2, self.fit_of.surveyed.tally.counting
-        return self.plain and k in (0, self.d) and n * min(p, n) ** 2 <= SMALL
+    def table_for(self, k: int) -> LabelTable | None:
+        """Return the copy of the rows, where steps of a rank on it are cheap."""
+        return self.table if self.table is not None and self.table.takes(k) else None
 
     def linear(
         self, k: int, model: Model
     ) -> tuple[TangentGram | RowKernel, ColumnGram | RowKernel, float]:
         """Return the linear model about a fit, for its evidence too, and what to add to that."""
+        table = self.table_for(k)
+        if table is not None:
+            tangent, weight, excess = table.linear(table.at(model))
+            return tangent, replace(tangent.centred(weight), noise=1.0), excess - log(weight) / 2
         working = self.fit_of.working(model, self.options)
         gram = self.about(working, k, model)
         linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
