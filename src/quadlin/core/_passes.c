@@ -69,6 +69,7 @@ typedef struct {
 } moments;
 
 #define MOST_WIDTH 32 /* components of a factorization by columns, in vectors of eight */
+#define BATCH 32 /* entries of a column whose products are added in their own kind of number */
 typedef double eight __attribute__((vector_size(64), aligned(8)));
 
 /* Sparse rows by columns, and a model of them. Must agree with
@@ -84,6 +85,7 @@ typedef struct {
     const double *signs; /* (width,), 0 beyond k */
     double *gram, *centre, *pull; /* (width, width), (width,), (width,): see `sweep` */
     double first, second; /* the ridges on w and on M */
+    double ridge, squares, shift; /* found: of the levels, of the errors, and what they were moved by */
 } columns;
 
 #define STRIP 128 /* rows whose moments are taken about their own means */
@@ -161,6 +163,9 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #else
 #define HELD(v)
 #endif
+
+/* Keeps an array in memory, whose numbers are then broadcast as they are loaded. */
+#define STORED(a) __asm__("" : "+m"(a))
 
 /* Vectors of lanes of two others, by number, and f(lane, x) for each lane. */
 #if defined(__clang__)
@@ -287,6 +292,24 @@ void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
         WIDEST(sparse_moments, float, t, x)
     } else {
         WIDEST(sparse_moments, double, t, x)
+    }
+}
+
+void run_survey(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(survey, float, t)
+    } else {
+        WIDEST(survey, double, t)
+    }
+}
+
+void run_settling(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(settle, float, t)
+    } else {
+        WIDEST(settle, double, t)
     }
 }
 

@@ -8,129 +8,218 @@ typedef REAL NAME(octet) __attribute__((vector_size(8 * SIZE), aligned(SIZE)));
 
 INLINE eight NAME(widened)(const REAL *at) { return __builtin_convertvector(*(const NAME(octet) *)at, eight); }
 
-/* Solve the equations of `size` unknowns whose lower triangle is L, in place of b; L is lost. */
-TARGET static __attribute__((noinline)) void NAME(solve)(double L[MOST_WIDTH + 1][MOST_WIDTH + 1], double *b, int size)
+/* Solve the equations of `parts` vectors of eight unknowns in place of b; the symmetric H is lost.
+ *
+ * Unknown by unknown, as in the sweep of statisticians: afterwards lane a of a later row, and of b, is
+ * what a is worth there. Lanes of rows that are through are not needed again.
+ */
+INLINE void NAME(solve)(eight H[][4], eight *b, const int parts)
 {
-    for (int a = 0; a < size; a++) {
-        for (int c = 0; c < a; c++) {
-            double sum = L[a][c];
-            for (int l = 0; l < c; l++) sum -= L[a][l] * L[c][l];
-            L[a][c] = sum * L[c][c];
+    double l[MOST_WIDTH] __attribute__((aligned(64))), least[MOST_WIDTH];
+    for (int a = 0; a < 8 * parts; a++) least[a] = (SIZE == 4 ? 1e-6 : 1e-12) * H[a][a / 8][a % 8];
+#pragma GCC unroll 8
+    for (int a = 0; a < 8 * parts; a++) {
+        const double pivot = H[a][a / 8][a % 8], at = b[a / 8][a % 8];
+        const double inverse = pivot > least[a] && pivot > 0 ? 1 / pivot : 0; /* or others tell the same */
+        H[a][a / 8][a % 8] = -1;
+        for (int c = 0; c < parts; c++) {
+            eight keep = {1, 1, 1, 1, 1, 1, 1, 1};
+            if (c == a / 8) keep[a % 8] = 0;
+            const eight along = inverse * H[a][c];
+            *(eight *)(l + 8 * c) = along;
+            b[c] = b[c] * keep - along * at;
         }
-        double sum = L[a][a], rest = b[a], least = 1e-12 * L[a][a];
-        for (int l = 0; l < a; l++) sum -= L[a][l] * L[a][l], rest -= L[a][l] * b[l];
-        L[a][a] = sum > least && sum > 0 ? 1 / sqrt(sum) : 0; /* nothing tells this unknown from others */
-        b[a] = rest * L[a][a];
+        STORED(l);
+        for (int row = a + 1; row < 8 * parts; row++) {
+            H[row][a / 8][a % 8] = 0;
+            for (int c = 0; c < parts; c++) H[row][c] -= l[row] * H[a][c];
+        }
     }
-    for (int a = size - 1; a >= 0; a--) {
-        double rest = b[a];
-        for (int l = a + 1; l < size; l++) rest -= L[l][a] * b[l];
-        b[a] = rest * L[a][a];
+}
+
+INLINE double NAME(dot)(const eight *a, const eight *b, const int parts)
+{
+    eight sum = a[0] * b[0];
+    for (int c = 1; c < parts; c++) sum += a[c] * b[c];
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+/* Add up what rows say of the column from `first` to `last`: g = s (x'V - x v), and of e = the error
+ * H = sum of weight x^2 g g', h = sum of weight x^2 g, G = sum of weight x e g, and the same of 1. */
+INLINE void NAME(add_up)(
+    const columns *t, int64_t first, int64_t last, const NAME(octet) *v, eight H[][4], eight *h, eight *G,
+    double *hw, double *gw, const int parts)
+{
+    const int64_t stride = t->width + 8, width = t->width;
+    const REAL *x = t->x, *state = t->state;
+    REAL g[BATCH][MOST_WIDTH] __attribute__((aligned(64))), scaled[BATCH][MOST_WIDTH] __attribute__((aligned(64)));
+    NAME(octet) s[4];
+    for (int b = 0; b < parts; b++) s[b] = __builtin_convertvector(((const eight *)t->signs)[b], NAME(octet));
+    while (first < last) {
+        const int count = last - first < BATCH ? (int)(last - first) : BATCH;
+        for (int i = 0; i < count; i++) {
+            const REAL *row = state + t->rows[first + i] * stride, value = x[first + i];
+            __builtin_prefetch(state + t->rows[first + i + AHEAD] * stride, 1, 3);
+            const REAL omega = row[width + 1] * value, square = omega * value;
+            const double error = (double)omega * (double)row[width];
+            for (int b = 0; b < parts; b++) {
+                const NAME(octet) beside = s[b] * (*(const NAME(octet) *)(row + 8 * b) - value * v[b]);
+                const NAME(octet) much = square * beside;
+                *(NAME(octet) *)(g[i] + 8 * b) = beside, *(NAME(octet) *)(scaled[i] + 8 * b) = much;
+                h[b] += __builtin_convertvector(much, eight);
+                G[b] += error * __builtin_convertvector(beside, eight);
+            }
+            *hw += (double)square, *gw += error;
+        }
+        for (int from = 0; from < 8 * parts; from += 8) /* eight rows of H stay in registers */
+            for (int b = 0; b < parts; b++) {
+                NAME(octet) sum[8];
+                for (int a = 0; a < 8; a++) sum[a] = (NAME(octet)){0};
+                for (int i = 0; i < count; i++) {
+                    const NAME(octet) much = *(const NAME(octet) *)(scaled[i] + 8 * b);
+                    for (int a = 0; a < 8; a++) sum[a] += g[i][from + a] * much;
+                }
+                for (int a = 0; a < 8; a++) H[from + a][b] += __builtin_convertvector(sum[a], eight);
+            }
+        first += count;
+    }
+}
+
+/* Write down what columns see of each other: m, S and p (see `sweep`), and the ridge of the levels. */
+INLINE void NAME(survey_of)(columns *t, const int parts)
+{
+    const REAL *V = t->factors, *w = t->linear;
+    eight *S = (eight *)t->gram, *m = (eight *)t->centre, *p = (eight *)t->pull;
+    const eight *s = (const eight *)t->signs;
+    for (int b = 0; b < parts; b++) m[b] = p[b] = (eight){0};
+    for (int a = 0; a < 8 * parts * parts; a++) S[a] = (eight){0};
+    for (int64_t j = 0; j < t->d; j++) {
+        double lanes[MOST_WIDTH] __attribute__((aligned(64)));
+        eight v[4];
+        for (int b = 0; b < parts; b++) {
+            v[b] = NAME(widened)(V + (j * parts + b) * 8);
+            m[b] += t->mean[j] * v[b], v[b] *= s[b];
+            *(eight *)(lanes + 8 * b) = t->penalty[j] * v[b];
+        }
+        STORED(lanes);
+        for (int a = 0; a < 8 * parts; a++)
+            for (int b = 0; b < parts; b++) S[a * parts + b] += lanes[a] * v[b];
+    }
+    t->ridge = 0;
+    for (int64_t j = 0; j < t->d; j++) {
+        eight v[4], near[4];
+        for (int b = 0; b < parts; b++) {
+            v[b] = NAME(widened)(V + (j * parts + b) * 8);
+            near[b] = s[b] * (m[b] - t->mean[j] * v[b]);
+        }
+        const double level = w[j] + 2 * NAME(dot)(near, v, parts), much = t->penalty[j] * level;
+        for (int b = 0; b < parts; b++) p[b] += much * v[b];
+        t->ridge += much * level;
+    }
+}
+
+/* Move the intercept to its best value, and add up the squares of the errors. */
+TARGET static void NAME(settle)(columns *t)
+{
+    const int64_t stride = t->width + 8;
+    REAL *error = (REAL *)t->state + t->width;
+    double total = 0, sum = 0;
+    for (int64_t i = 0; i < t->n; i++) total += error[i * stride + 1], sum += (double)error[i * stride + 1] * error[i * stride];
+    t->shift = sum / total, t->squares = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        const double e = error[i * stride] - t->shift;
+        error[i * stride] = (REAL)e, t->squares += error[i * stride + 1] * e * e;
     }
 }
 
 /* Update every column once. `parts` vectors of eight components are known when this is compiled. */
 INLINE void NAME(sweep_of)(columns *t, const int parts)
 {
-    const int64_t stride = t->width + 8, width = t->width, k = t->k;
+    const int64_t stride = t->width + 8, width = t->width;
     const REAL *x = t->x;
     REAL *state = t->state, *V = t->factors, *w = t->linear;
-    eight *A = (eight *)t->gram, *m = (eight *)t->centre, *p = (eight *)t->pull;
+    eight *S = (eight *)t->gram, *m = (eight *)t->centre, *p = (eight *)t->pull;
     const eight *s = (const eight *)t->signs;
     for (int64_t j = 0; j < t->d; j++) {
         const int64_t first = t->starts[j], last = t->starts[j + 1];
         if (first == last || t->penalty[j] <= 0) continue;
-        eight v[4], H[8 * 4][4], h[4], G[4], near[4], beside[4];
-        double hw = 0, gw = 0, level = w[j];
+        NAME(octet) at[4];
+        eight v[4], H[8 * 4][4], h[4], G[4], near[4], beside[4], signed_v[4];
+        double hw = 0, gw = 0;
         const double weight = t->penalty[j], share = t->mean[j], ridge = t->first * weight;
-        for (int b = 0; b < parts; b++) v[b] = NAME(widened)(V + j * width + 8 * b), h[b] = G[b] = (eight){0};
+        for (int b = 0; b < parts; b++) {
+            at[b] = *(const NAME(octet) *)(V + j * width + 8 * b);
+            v[b] = __builtin_convertvector(at[b], eight), signed_v[b] = s[b] * v[b];
+            near[b] = s[b] * m[b] - share * signed_v[b];
+            h[b] = G[b] = (eight){0};
+        }
         for (int a = 0; a < 8 * parts; a++)
             for (int b = 0; b < parts; b++) H[a][b] = (eight){0};
-        for (int64_t e = first; e < last; e++) {
-            const REAL *row = state + t->rows[e] * stride;
-            __builtin_prefetch(state + t->rows[e + AHEAD] * stride, 1, 3);
-            const double value = x[e], omega = (double)row[width + 1] * value, square = omega * value;
-            const double error = omega * (double)row[width];
-            eight g[4], scaled[4];
-            for (int b = 0; b < parts; b++) {
-                g[b] = s[b] * (NAME(widened)(row + 8 * b) - value * v[b]);
-                scaled[b] = square * g[b];
-            }
-            for (int a = 0; a < 8 * parts; a++)
-                for (int b = 0; b < parts; b++) H[a][b] += g[a / 8][a % 8] * scaled[b];
-            for (int b = 0; b < parts; b++) h[b] += scaled[b], G[b] += error * g[b];
-            hw += square, gw += error;
-        }
+        NAME(add_up)(t, first, last, at, H, h, G, &hw, &gw, parts);
         /* f grows by 2g per v. The ridges: first |level|^2 with level = w + 2 v's(m - share v), which
-         * moves with the centre m for all other columns, and second tr(sAsA). */
-        for (int b = 0; b < parts; b++) {
-            near[b] = s[b] * (m[b] - share * v[b]);
-            for (int c = 0; c < 8; c++) level += 2 * near[b][c] * v[b][c];
-        }
+         * moves with the centre m for all other columns, and second tr(SS), S = sum of weight sv sv'. */
+        const double level = w[j] + 2 * NAME(dot)(near, v, parts);
+        hw += ridge, gw += ridge * level;
+        const double others = 4 * t->first * share * share, of_all = 4 * t->second * weight + others;
+        double lanes[4][MOST_WIDTH] __attribute__((aligned(64))); /* numbers by which rows of S and H go */
+        eight step[4];
         for (int b = 0; b < parts; b++) {
             beside[b] = p[b] - weight * level * v[b];
             h[b] = 2 * (h[b] + ridge * near[b]);
-            G[b] = 2 * (G[b] + ridge * level * near[b] + t->first * share * s[b] * beside[b]);
+            step[b] = (gw / hw) * h[b] - 2 * (G[b] + ridge * level * near[b] + t->first * share * s[b] * beside[b]);
+            *(eight *)(lanes[0] + 8 * b) = (4 * ridge) * near[b], *(eight *)(lanes[1] + 8 * b) = (others * weight) * signed_v[b];
+            *(eight *)(lanes[2] + 8 * b) = h[b] / hw, *(eight *)(lanes[3] + 8 * b) = (4 * t->second * weight) * v[b];
         }
-        hw += ridge, gw += ridge * level;
-        double L[MOST_WIDTH + 1][MOST_WIDTH + 1], step[MOST_WIDTH + 1];
-        for (int a = 0; a < k; a++) {
-            double along = 0;
-            const double sign = s[a / 8][a % 8], own = v[a / 8][a % 8], close = near[a / 8][a % 8];
+        STORED(lanes);
+        for (int a = 0; a < 8 * parts; a++)
             for (int b = 0; b < parts; b++) {
-                const eight of_all = sign * s[b] * A[a * parts + b];
-                const eight of_others = of_all - weight * sign * own * s[b] * v[b];
-                H[a][b] += ridge * close * near[b] + t->second * weight * of_all + t->first * share * share * of_others;
-                for (int c = 0; c < 8; c++) along += of_all[c] * v[b][c];
-                for (int c = 0; c < 8 && 8 * b + c <= a; c++) L[a][8 * b + c] = 4 * H[a][b][c];
+                const eight row = S[a * parts + b];
+                step[b] -= lanes[3][a] * row;
+                H[a][b] = 4 * H[a][b] + lanes[0][a] * near[b] + of_all * row - lanes[1][a] * signed_v[b] - lanes[2][a] * h[b];
             }
-            step[a] = -(G[a / 8][a % 8] + 4 * t->second * weight * along);
-            L[k][a] = h[a / 8][a % 8];
-        }
-        L[k][k] = hw, step[k] = -gw;
-        NAME(solve)(L, step, (int)k + 1);
-        eight to[4], delta[4];
-        const REAL to_w = (REAL)(w[j] + step[k]);
+        NAME(solve)(H, step, parts);
+        const REAL to_w = (REAL)(w[j] - (gw + NAME(dot)(h, step, parts)) / hw);
         const double delta_w = (double)to_w - (double)w[j];
+        eight to[4], delta[4], along[4];
         for (int b = 0; b < parts; b++) {
-            eight wanted = (eight){0};
-            for (int c = 0; c < 8 && 8 * b + c < k; c++) wanted[c] = step[8 * b + c];
-            const NAME(octet) rounded = __builtin_convertvector(v[b] + wanted, NAME(octet));
+            const NAME(octet) rounded = __builtin_convertvector(v[b] + step[b], NAME(octet));
             *(NAME(octet) *)(V + j * width + 8 * b) = rounded;
             to[b] = __builtin_convertvector(rounded, eight), delta[b] = to[b] - v[b];
+            along[b] = 2 * s[b] * delta[b];
         }
         w[j] = to_w;
+        const double back = NAME(dot)(along, v, parts);
+        NAME(octet) change[4];
+        for (int b = 0; b < parts; b++) change[b] = __builtin_convertvector(delta[b], NAME(octet));
         for (int64_t e = first; e < last; e++) {
             REAL *row = state + t->rows[e] * stride;
             __builtin_prefetch(state + t->rows[e + AHEAD] * stride, 1, 3);
-            const double value = x[e];
-            double grown = 0;
+            const REAL value = x[e];
+            eight q[4];
             for (int b = 0; b < parts; b++) {
-                const eight q = NAME(widened)(row + 8 * b), along = s[b] * delta[b] * (q - value * v[b]);
-                for (int c = 0; c < 8; c++) grown += along[c];
-                *(NAME(octet) *)(row + 8 * b) = __builtin_convertvector(q + value * delta[b], NAME(octet));
+                const NAME(octet) before = *(const NAME(octet) *)(row + 8 * b);
+                q[b] = __builtin_convertvector(before, eight);
+                *(NAME(octet) *)(row + 8 * b) = before + value * change[b];
             }
-            row[width] += (REAL)(value * (delta_w + 2 * grown));
+            row[width] += (REAL)((double)value * (delta_w + NAME(dot)(along, q, parts) - (double)value * back));
         }
-        /* What the other columns see: m, p = sum of weight level v, and A = sum of weight v v'. */
-        double moved = to_w;
-        eight turned[4];
+        /* What the other columns see: m, p = sum of weight level v, and S. */
+        eight sum[4], signed_to[4];
         for (int b = 0; b < parts; b++) {
-            turned[b] = share * s[b] * delta[b];
-            m[b] += share * delta[b];
+            sum[b] = (eight){0}, signed_to[b] = s[b] * to[b], m[b] += share * delta[b];
+            *(eight *)(lanes[0] + 8 * b) = (2 * share) * delta[b];
+            *(eight *)(lanes[1] + 8 * b) = weight * signed_v[b], *(eight *)(lanes[2] + 8 * b) = weight * signed_to[b];
+            near[b] = s[b] * m[b] - share * signed_to[b];
         }
-        for (int b = 0; b < parts; b++)
-            for (int c = 0; c < 8; c++) moved += 2 * s[b][c] * (m[b][c] - share * to[b][c]) * to[b][c];
-        for (int a = 0; a < 8 * parts; a++) {
-            double sum = 0;
+        STORED(lanes);
+        for (int a = 0; a < 8 * parts; a++)
             for (int b = 0; b < parts; b++) {
-                const eight of_others = A[a * parts + b] - weight * v[a / 8][a % 8] * v[b];
-                for (int c = 0; c < 8; c++) sum += of_others[c] * turned[b][c];
-                A[a * parts + b] = of_others + weight * to[a / 8][a % 8] * to[b];
+                const eight of_others = S[a * parts + b] - lanes[1][a] * signed_v[b];
+                sum[b] += lanes[0][a] * of_others;
+                S[a * parts + b] = of_others + lanes[2][a] * signed_to[b];
             }
-            beside[a / 8][a % 8] += 2 * sum;
-        }
-        for (int b = 0; b < parts; b++) p[b] = beside[b] + weight * moved * to[b];
+        const double moved = weight * (to_w + 2 * NAME(dot)(near, to, parts));
+        for (int b = 0; b < parts; b++) p[b] = beside[b] + s[b] * sum[b] + moved * to[b];
     }
 }
 
@@ -179,6 +268,7 @@ INLINE void NAME(evaluate_of)(columns *t, const int parts)
         if (t->width == 8) NAME(run##_of)(t, 1);                                                  \
         else NAME(run##_of)(t, (int)(t->width / 8));                                              \
     }
+OF_PARTS(survey)
 OF_PARTS(sweep)
 OF_PARTS(evaluate)
 #undef OF_PARTS

@@ -21,7 +21,7 @@ class ColumnsStructure(ctypes.Structure):
         *((name, c_int64) for name in ("n", "d", "k", "width")),
         *((name, c_void_p) for name in ("starts", "rows", "x", "state", "factors", "linear")),
         *((name, c_void_p) for name in ("penalty", "mean", "signs", "gram", "centre", "pull")),
-        *((name, c_double) for name in ("first", "second")),
+        *((name, c_double) for name in ("first", "second", "ridge", "squares", "shift")),
     ]
 
 
@@ -58,8 +58,9 @@ class ColumnTable:
         self.state[:, width + 2] = y
         self.factors, self.linear = _aligned((d, width), dtype), np.zeros(d, dtype)
         self.mean, self.penalty = (np.ascontiguousarray(a, np.float64) for a in (mean, penalty))
-        self.signs = _aligned((width,), np.float64)
+        self.signs, self.centre, self.pull = (_aligned(width, np.float64) for _ in range(3))
         self.signs[:k] = signs
+        self.gram = _aligned((width, width), np.float64)  # sAs; `_passes_columns.h` says what else
 
     @property
     def V(self) -> np.ndarray:
@@ -77,51 +78,39 @@ class ColumnTable:
         """Write what the rows have of the model: its products and errors."""
         self._run("run_evaluation")
         self.intercept = 0.0
-        self._centre()
+        self._settle()
 
     def sweep(self) -> float:
         """Solve for each column, given all others, and return the objective."""
-        width = self.factors.shape[1]
-        gram, centre, pull = (_aligned(s, np.float64) for s in ((width, width), width, width))
-        gram[:], centre[:] = self._gram(), self.mean @ self.factors
-        pull[:] = (self.penalty * self.levels) @ self.factors
-        self._run("run_sweep", gram=gram, centre=centre, pull=pull)
-        self._centre()
-        return self.objective()
+        self._run("run_survey")
+        self._run("run_sweep")
+        return self._settle() + self._ridges()
 
     def objective(self) -> float:
-        """Return the objective."""
-        error, weight = self._errors()
-        ridge = self.alpha[0] * float(self.penalty @ self.levels**2)
-        return float(weight @ error**2) + ridge + self.ridge_of_products()
+        """Return the objective as of the last evaluation or sweep."""
+        return self._settle() + self._ridges()
 
     def ridge_of_products(self) -> float:
         """Return 2α₂ tr(sAsA)."""
-        A = self._gram()[: self.k, : self.k] * self.signs[: self.k]
-        return 2 * self.alpha[1] * float(np.sum(A * A.T))
+        self._run("run_survey")
+        return 2 * self.alpha[1] * float(self.signs @ self.gram**2 @ self.signs)
 
     @property
     def errors(self) -> np.ndarray:
         """Return f − y (n,), as of the last evaluation or sweep, of rows without weight too."""
-        return self._errors()[0]
+        return self.state[:, self.factors.shape[1]].astype(np.float64)
 
-    def _errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the errors and weights of all rows."""
-        both = self.state[:, self.factors.shape[1] :][:, :2].astype(np.float64)
-        return both[:, 0], both[:, 1]
+    def _settle(self) -> float:
+        """Move the intercept to its best value, and return the sum of squared errors."""
+        done = self._run("run_settling")
+        self.intercept -= done.shift
+        return float(done.squares)
 
-    def _centre(self) -> None:
-        """Move the intercept to its best value."""
-        error, weight = self._errors()
-        shift = float(weight @ error) / float(weight.sum())
-        self.state[:, self.factors.shape[1]] = error - shift
-        self.intercept -= shift
+    def _ridges(self) -> float:
+        levels = self.alpha[0] * self._run("run_survey").ridge
+        return float(levels + 2 * self.alpha[1] * (self.signs @ self.gram**2 @ self.signs))
 
-    def _gram(self) -> np.ndarray:
-        weighted = self.penalty[:, None].astype(self.factors.dtype) * self.factors
-        return np.asarray(weighted.T @ self.factors, np.float64)
-
-    def _run(self, name: str, **more: np.ndarray) -> None:
+    def _run(self, name: str) -> ColumnsStructure:
         (n, _), (d, width) = self.state.shape, self.factors.shape
         table = ColumnsStructure(n=n, d=d, k=self.k, width=width)
         table.first, table.second = self.alpha
@@ -135,11 +124,14 @@ class ColumnTable:
             "penalty": self.penalty,
             "mean": self.mean,
             "signs": self.signs,
-            **more,
+            "gram": self.gram,
+            "centre": self.centre,
+            "pull": self.pull,
         }
         point(table, arrays)
         run = getattr(library(), name)
         run(ctypes.byref(table), self.x.itemsize, instruction_level())
+        return table
 
 
 def _aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -37,6 +37,7 @@ def library() -> ctypes.CDLL | None:
         loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
         loaded.run_moments.restype = loaded.run_sparse_moments.restype = None
         loaded.run_sweep.restype = loaded.run_evaluation.restype = None
+        loaded.run_survey.restype = loaded.run_settling.restype = None
     except (OSError, AttributeError):
         return None
     return loaded
