@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #define GROUP 8 /* rows that are multiplied together */
 #define AHEAD 8 /* entries of sparse rows whose weights or sums are fetched beforehand */
@@ -199,6 +202,7 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define ABREAST 1
 #include "_passes_kinds.h"
 
+#define IN_512
 #define BYTES 64
 #define ISA avx512
 #define TARGET __attribute__((target("avx512f,avx2,fma,prefer-vector-width=512")))

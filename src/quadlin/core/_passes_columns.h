@@ -6,7 +6,26 @@
 
 typedef REAL NAME(octet) __attribute__((vector_size(8 * SIZE), aligned(SIZE)));
 
-INLINE eight NAME(widened)(const REAL *at) { return __builtin_convertvector(*(const NAME(octet) *)at, eight); }
+/* GCC 12 converts eight numbers in halves where one instruction does. */
+INLINE eight NAME(wide)(NAME(octet) v)
+{
+#if defined(IN_512) && SIZE == 4
+    return (eight)_mm512_cvtps_pd((__m256)v);
+#else
+    return __builtin_convertvector(v, eight);
+#endif
+}
+
+INLINE NAME(octet) NAME(narrow)(eight v)
+{
+#if defined(IN_512) && SIZE == 4
+    return (NAME(octet))_mm512_cvtpd_ps((__m512d)v);
+#else
+    return __builtin_convertvector(v, NAME(octet));
+#endif
+}
+
+INLINE eight NAME(widened)(const REAL *at) { return NAME(wide)(*(const NAME(octet) *)at); }
 
 /* Solve the equations of `parts` vectors of eight unknowns in place of b; the symmetric H is lost.
  *
@@ -37,6 +56,13 @@ INLINE void NAME(solve)(eight H[][4], eight *b, const int parts)
     }
 }
 
+INLINE REAL NAME(total)(NAME(octet) v)
+{
+    typedef REAL half __attribute__((vector_size(4 * SIZE)));
+    const half low = {v[0], v[1], v[2], v[3]}, high = {v[4], v[5], v[6], v[7]}, sum = low + high;
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
 INLINE double NAME(dot)(const eight *a, const eight *b, const int parts)
 {
     eight sum = a[0] * b[0];
@@ -54,23 +80,27 @@ INLINE void NAME(add_up)(
     const REAL *x = t->x, *state = t->state;
     REAL g[BATCH][MOST_WIDTH] __attribute__((aligned(64))), scaled[BATCH][MOST_WIDTH] __attribute__((aligned(64)));
     NAME(octet) s[4];
-    for (int b = 0; b < parts; b++) s[b] = __builtin_convertvector(((const eight *)t->signs)[b], NAME(octet));
+    for (int b = 0; b < parts; b++) s[b] = NAME(narrow)(((const eight *)t->signs)[b]);
     while (first < last) {
         const int count = last - first < BATCH ? (int)(last - first) : BATCH;
+        NAME(octet) much_of[4], pull_of[4];
+        REAL squares = 0, errors = 0;
+        for (int b = 0; b < parts; b++) much_of[b] = pull_of[b] = (NAME(octet)){0};
         for (int i = 0; i < count; i++) {
             const REAL *row = state + t->rows[first + i] * stride, value = x[first + i];
             __builtin_prefetch(state + t->rows[first + i + AHEAD] * stride, 1, 3);
             const REAL omega = row[width + 1] * value, square = omega * value;
-            const double error = (double)omega * (double)row[width];
+            const REAL error = omega * row[width];
             for (int b = 0; b < parts; b++) {
                 const NAME(octet) beside = s[b] * (*(const NAME(octet) *)(row + 8 * b) - value * v[b]);
                 const NAME(octet) much = square * beside;
                 *(NAME(octet) *)(g[i] + 8 * b) = beside, *(NAME(octet) *)(scaled[i] + 8 * b) = much;
-                h[b] += __builtin_convertvector(much, eight);
-                G[b] += error * __builtin_convertvector(beside, eight);
+                much_of[b] += much, pull_of[b] += error * beside;
             }
-            *hw += (double)square, *gw += error;
+            squares += square, errors += error;
         }
+        for (int b = 0; b < parts; b++) h[b] += NAME(wide)(much_of[b]), G[b] += NAME(wide)(pull_of[b]);
+        *hw += squares, *gw += errors;
         for (int from = 0; from < 8 * parts; from += 8) /* eight rows of H stay in registers */
             for (int b = 0; b < parts; b++) {
                 NAME(octet) sum[8];
@@ -79,7 +109,7 @@ INLINE void NAME(add_up)(
                     const NAME(octet) much = *(const NAME(octet) *)(scaled[i] + 8 * b);
                     for (int a = 0; a < 8; a++) sum[a] += g[i][from + a] * much;
                 }
-                for (int a = 0; a < 8; a++) H[from + a][b] += __builtin_convertvector(sum[a], eight);
+                for (int a = 0; a < 8; a++) H[from + a][b] += NAME(wide)(sum[a]);
             }
         first += count;
     }
@@ -149,7 +179,7 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
         const double weight = t->penalty[j], share = t->mean[j], ridge = t->first * weight;
         for (int b = 0; b < parts; b++) {
             at[b] = *(const NAME(octet) *)(V + j * width + 8 * b);
-            v[b] = __builtin_convertvector(at[b], eight), signed_v[b] = s[b] * v[b];
+            v[b] = NAME(wide)(at[b]), signed_v[b] = s[b] * v[b];
             near[b] = s[b] * m[b] - share * signed_v[b];
             h[b] = G[b] = (eight){0};
         }
@@ -182,26 +212,26 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
         const double delta_w = (double)to_w - (double)w[j];
         eight to[4], delta[4], along[4];
         for (int b = 0; b < parts; b++) {
-            const NAME(octet) rounded = __builtin_convertvector(v[b] + step[b], NAME(octet));
+            const NAME(octet) rounded = NAME(narrow)(v[b] + step[b]);
             *(NAME(octet) *)(V + j * width + 8 * b) = rounded;
-            to[b] = __builtin_convertvector(rounded, eight), delta[b] = to[b] - v[b];
+            to[b] = NAME(wide)(rounded), delta[b] = to[b] - v[b];
             along[b] = 2 * s[b] * delta[b];
         }
         w[j] = to_w;
         const double back = NAME(dot)(along, v, parts);
-        NAME(octet) change[4];
-        for (int b = 0; b < parts; b++) change[b] = __builtin_convertvector(delta[b], NAME(octet));
+        NAME(octet) change[4], slope[4];
+        for (int b = 0; b < parts; b++) change[b] = NAME(narrow)(delta[b]), slope[b] = NAME(narrow)(along[b]);
         for (int64_t e = first; e < last; e++) {
             REAL *row = state + t->rows[e] * stride;
             __builtin_prefetch(state + t->rows[e + AHEAD] * stride, 1, 3);
             const REAL value = x[e];
-            eight q[4];
+            NAME(octet) grown = {0};
             for (int b = 0; b < parts; b++) {
                 const NAME(octet) before = *(const NAME(octet) *)(row + 8 * b);
-                q[b] = __builtin_convertvector(before, eight);
+                grown += slope[b] * before;
                 *(NAME(octet) *)(row + 8 * b) = before + value * change[b];
             }
-            row[width] += (REAL)((double)value * (delta_w + NAME(dot)(along, q, parts) - (double)value * back));
+            row[width] += value * ((REAL)delta_w + NAME(total)(grown) - value * (REAL)back);
         }
         /* What the other columns see: m, p = sum of weight level v, and S. */
         eight sum[4], signed_to[4];
@@ -240,7 +270,7 @@ INLINE void NAME(evaluate_of)(columns *t, const int parts)
         NAME(octet) v[4];
         for (int b = 0; b < parts; b++) {
             v[b] = *(const NAME(octet) *)(V + j * width + 8 * b);
-            const eight wide = __builtin_convertvector(v[b], eight), signed_square = s[b] * wide * wide;
+            const eight wide = NAME(wide)(v[b]), signed_square = s[b] * wide * wide;
             for (int c = 0; c < 8; c++) square += signed_square[c];
         }
         for (int64_t e = t->starts[j]; e < t->starts[j + 1]; e++) {
