@@ -82,6 +82,38 @@ def test_sweeps_end_where_the_gradient_of_the_definition_vanishes(k):
     assert reached == sorted(reached, reverse=True) or np.ptp(reached[-100:]) < 1e-9 * reached[0]
 
 
+@pytest.mark.parametrize("k", [3, 9])
+def test_sweeps_of_single_precision_go_where_those_of_double_precision_go(k):
+    # 600 entries per column: their products are added in batches, in their own kind of number.
+    X, y, weight = sparse_rows(2000, 40)
+    rng = np.random.default_rng(1)
+    mean, penalty, V = rng.standard_normal(40), 0.5 + rng.random(40), rng.standard_normal((40, k))
+    ends = []
+    for dtype in (np.float64, np.float32):
+        signs = np.where(np.arange(k) % 2, -1.0, 1.0)
+        alpha = (0.7, 0.3)
+        table = ColumnTable(csc_array(X.astype(dtype)), y, weight, mean, penalty, signs, alpha)
+        table.V[:] = 0.1 * V
+        table.evaluate()
+        ends.append([table.sweep() for _ in range(5)])
+    np.testing.assert_allclose(ends[1], ends[0], rtol=3e-5)  # of 2,000 rows, 1e-7 each
+
+
+def test_directions_that_nothing_tells_apart_stay_where_they_are():
+    # Both components are the same, so that their equations are singular but for rounding.
+    for dtype in (np.float64, np.float32):
+        X, y, weight = sparse_rows(300, 20)
+        ones = np.ones(20)
+        table = ColumnTable(
+            csc_array(X.astype(dtype)), y, weight, 0 * ones, ones, np.ones(2), (1e-9, 1e-9)
+        )
+        table.V[:] = np.random.default_rng(0).standard_normal((20, 1))
+        table.evaluate()
+        reached = [table.sweep() for _ in range(10)]
+        assert reached == sorted(reached, reverse=True)
+        assert np.abs(table.V).max() < 100
+
+
 def test_each_instruction_set_sweeps_alike(monkeypatch):
     ends = []
     for level in range(library.instruction_level() + 1):

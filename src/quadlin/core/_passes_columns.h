@@ -154,7 +154,10 @@ TARGET static void NAME(settle)(columns *t)
     const int64_t stride = t->width + 8;
     REAL *error = (REAL *)t->state + t->width;
     double total = 0, sum = 0;
-    for (int64_t i = 0; i < t->n; i++) total += error[i * stride + 1], sum += (double)error[i * stride + 1] * error[i * stride];
+    for (int64_t i = 0; i < t->n; i++) {
+        const double weight = error[i * stride + 1];
+        total += weight, sum += weight * error[i * stride];
+    }
     t->shift = sum / total, t->squares = 0;
     for (int64_t i = 0; i < t->n; i++) {
         const double e = error[i * stride] - t->shift;
@@ -197,15 +200,18 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
             beside[b] = p[b] - weight * level * v[b];
             h[b] = 2 * (h[b] + ridge * near[b]);
             step[b] = (gw / hw) * h[b] - 2 * (G[b] + ridge * level * near[b] + t->first * share * s[b] * beside[b]);
-            *(eight *)(lanes[0] + 8 * b) = (4 * ridge) * near[b], *(eight *)(lanes[1] + 8 * b) = (others * weight) * signed_v[b];
-            *(eight *)(lanes[2] + 8 * b) = h[b] / hw, *(eight *)(lanes[3] + 8 * b) = (4 * t->second * weight) * v[b];
+            *(eight *)(lanes[0] + 8 * b) = (4 * ridge) * near[b];
+            *(eight *)(lanes[1] + 8 * b) = (others * weight) * signed_v[b];
+            *(eight *)(lanes[2] + 8 * b) = h[b] / hw;
+            *(eight *)(lanes[3] + 8 * b) = (4 * t->second * weight) * v[b];
         }
         STORED(lanes);
         for (int a = 0; a < 8 * parts; a++)
             for (int b = 0; b < parts; b++) {
                 const eight row = S[a * parts + b];
                 step[b] -= lanes[3][a] * row;
-                H[a][b] = 4 * H[a][b] + lanes[0][a] * near[b] + of_all * row - lanes[1][a] * signed_v[b] - lanes[2][a] * h[b];
+                H[a][b] = 4 * H[a][b] + lanes[0][a] * near[b] + of_all * row;
+                H[a][b] -= lanes[1][a] * signed_v[b] + lanes[2][a] * h[b];
             }
         NAME(solve)(H, step, parts);
         const REAL to_w = (REAL)(w[j] - (gw + NAME(dot)(h, step, parts)) / hw);

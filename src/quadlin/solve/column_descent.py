@@ -32,9 +32,9 @@ from quadlin.solve.whitening import FULL_LIMIT, Identity, LowRank, Whitener
 RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # of the linear model that a fit begins with
 LINEAR_TOL, MOST_WALKS = 1e-5, 500  # for a linear model alone
 FIRM = 1e-4  # of the weight: with such a penalty conjugate gradients need no preconditioner
-BLOCKS = 3  # products with the moment matrix that the directions and signs of the start come from
+BLOCKS = 4  # products with the moment matrix that the directions and signs of the start come from
 WEAKEST = 0.1  # of the largest component at the start: those without factors would never get any
-PLAIN_SWEEPS, MOMENTUM = 3, 0.6  # before the model goes on by itself, and how far
+PLAIN_SWEEPS, MOMENTUM = 2, 0.6  # before the model goes on by itself, and how far
 SWEEPS = 4  # that count as one of the `max_iter` steps, as those of a posterior do
 REMAINDER, PER_TOL = 0.005, 1e4  # of the objective, and in units of `tol`: not worth a sweep
 LOST = 1e-4  # of a prediction, by means far from zero
