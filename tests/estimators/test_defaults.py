@@ -178,13 +178,21 @@ COUNTED = [
     {"pairs": [("x0", "x1")], "rank": 1, "alpha": 0.0},
     {"pairs": 2, "uncertainty": "robust"},
     {"psd": True, "rank": 1},
+    {"pairs": 2, "hierarchy": "weak"},
     {"max_memory": 100_000},
+    {"fit_linear": False, "rank": 1},
+    {"fit_intercept": False, "rank": 1},
+    {"diagonal": "zero", "rank": 1},
+    {"missing": "mean", "rank": 1, "alpha": 1.0},
+    {"missing": "mean", "rank": 1, "alpha": 1.0, "uncertainty": "robust"},
     {"estimator": FactorizationMachineRegressor},
     {"loss": "poisson"},
     {"loss": "poisson", "rank": 1, "alpha": 1.0, "uncertainty": True},
     {"estimator": SecondOrderClassifier, "rank": 1},
     {"estimator": SecondOrderClassifier, "rank": 0, "alpha": 1.0, "pairs": 1},
     {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "uncertainty": True},
+    {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "uncertainty": "robust"},
+    {"estimator": SecondOrderClassifier, "rank": 1, "alpha": 1.0, "missing": "mean"},
     {"estimator": FactorizationMachineClassifier, "rank": 1, "alpha": 1.0},
     {"estimator": SecondOrderClassifier, "rank": 0, "alpha": 1.0, "class_weight": "balanced"},
     {"estimator": SecondOrderClassifier, "rank": 0, "pairs": None, "classes": 3},
@@ -212,7 +220,10 @@ def test_the_passes_of_the_history_are_the_walks_over_the_rows(options, monkeypa
         y = np.random.default_rng(0).poisson(np.exp(y / y.std() / 2))
     elif "Classifier" in estimator.__name__:
         y = np.searchsorted(np.quantile(y, np.arange(1, classes) / classes), y)
-    source = open_source(X, target=y.astype(float))
+    missing = options.get("missing", "error")
+    if missing == "mean":
+        X[np.random.default_rng(1).random(X.shape) < 0.05] = np.nan
+    source = open_source(X, target=y.astype(float), missing=missing)
     walks.clear()
     model = estimator(random_state=0, **options).fit(source)
     passes = model.n_passes_ if "Classifier" in estimator.__name__ else model.history_[-1].passes
@@ -246,8 +257,13 @@ def test_a_sweep_over_rows_of_fields_counts_as_a_pass(estimator, classes, draws,
     assert reported == len(passes)
 
 
-def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(monkeypatch):
+@pytest.mark.parametrize(
+    "options", [{}, {"pairs": 1}, {"loss": "huber"}, {"missing": "mean", "uncertainty": True}]
+)
+def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(options, monkeypatch):
     data = make_second_order(200, 5, rank=1, noise=0.5, random_state=0)
+    if "missing" in options:
+        data.X[np.random.default_rng(1).random(data.X.shape) < 0.05] = np.nan
     walks, original = [], MemorySource.__iter__
 
     def counted(self):
@@ -255,7 +271,8 @@ def test_the_passes_of_cross_validation_are_the_walks_over_the_rows(monkeypatch)
         return original(self)
 
     monkeypatch.setattr(MemorySource, "__iter__", counted)
-    model = SecondOrderRegressorCV(alphas=[0.1, 1.0], ranks=[0, 1], cv=2, random_state=0)
+    monkeypatch.setattr("quadlin.core.sums.cut_rows", lambda chunk, columns: [chunk])  # no walk
+    model = SecondOrderRegressorCV([0, 1], [0.1, 1.0], 2, random_state=0, **options)
     model.fit(data.X, data.y)
     assert model.n_passes_ == len(walks)
     assert set(walks) == {200}
