@@ -230,9 +230,26 @@ class MipReport:
 def mip_report(
     moments: Moments | Any, names: Sequence[str] | None = None, dtype: Any = None
 ) -> MipReport:
-    """Sort the features by what their moments allow, in a fit of `dtype` (float64 if None).
+    """Tell which features have a diagonal of M that can be estimated.
 
-    Rows will do as well: an array, CSR, or a frame of numbers, whose names are then taken.
+    Parameters
+    ----------
+    moments : Moments, or rows as an array, CSR or a frame of numbers
+        Of the features.
+    names : sequence of str or None
+        Of the features; None takes those of a frame, or x0, x1, …
+    dtype : dtype or None
+        Of the fit, below whose rounding a feature counts as constant; None is float64.
+
+    Returns
+    -------
+    MipReport
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> list(mip_report(np.array([[0.0, 1.0], [1.0, 2.0], [0.0, 4.0], [1.0, 7.0]])).kind)
+    ['two-valued', 'free']
     """
     if not isinstance(moments, Moments):
         if names is None and hasattr(moments, "columns"):

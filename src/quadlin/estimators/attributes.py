@@ -1,4 +1,4 @@
-"""What a fitted estimator says of itself, in the user's units and by the user's names."""
+"""The attributes of a fitted estimator, in the user's units and by the user's names."""
 
 from sklearn.exceptions import NotFittedError
 
@@ -20,16 +20,41 @@ class FittedAttributes:
     n_features_in_: int
 
     def interaction(self, first: Name, second: Name) -> float:
-        """Return the coefficient of x_i·x_j in y, for two features by position or name.
+        """Return the coefficient of x_i·x_j in y.
 
-        It is 2 M_ij for two features and M_ii for a square, as in ``interactions_.top()``.
+        It is 2 M_ij for two features and M_ii for a square, as in ``interactions_.top()``. O(k).
+
+        Parameters
+        ----------
+        first, second : str or int
+            The features, by name or by position.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> X = np.random.default_rng(0).standard_normal((200, 3))
+        >>> model = SecondOrderRegressor(uncertainty=True).fit(X, 3 * X[:, 0] * X[:, 2] + X[:, 1])
+        >>> round(model.interaction("x0", "x2"), 6), round(model.interaction_std(0, 2), 6)
+        (3.0, 0.0)
         """
         return self.interactions_[first, second]
 
     def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of `interaction`, the coefficient of x_i·x_j in y.
+        """Return the standard error of `interaction`. Needs ``uncertainty=True``.
 
-        Needs ``uncertainty=True``.
+        Parameters
+        ----------
+        first, second : str or int
+            As for `interaction`.
+
+        Returns
+        -------
+        float
         """
         self._law()
         error = self.interactions_.std_error(first, second)
@@ -173,7 +198,7 @@ class FittedAttributes:
         return self.fitted_
 
     def _require_spread(self) -> None:
-        """Refuse to tell how sure predictions are where that is not known."""
+        """Raise where the standard deviations of predictions are not known."""
         if self._fitted("standard deviations").draws is None:
             self._law()
 
@@ -182,7 +207,7 @@ class FittedAttributes:
 
 
 def require_law(fitted: Fitted, has_draws: bool = False) -> Uncertainty:
-    """Return how sure a fit is; refuse where that is not known."""
+    """Return the law of the error of a fit; raise where it is not known."""
     draws = (
         " For rows of one-hot fields, draws=200 also gives the noise and standard deviations of "
         "predictions, with penalties learned."

@@ -70,7 +70,7 @@ class FitCallbacks:
         return self._end(context, attributes)
 
     def end(self, attributes: Attributes) -> None:
-        """Tell that the fit is over."""
+        """Tell the callbacks that the fit is over."""
         if self.root is not None:
             self._end(self.root, attributes)
 
@@ -123,11 +123,10 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             library's own threads; "threads" or their number, several threads, which add the same
             numbers in the same order whatever their number is; "cuda" a GPU, by torch and, where it
             is installed, Triton, to which dense rows in memory are copied; a `distributed.Client`
-            its cluster, where the rows then stay. None is the client that Dask's rows belong to or
-            the GPU that tensors are on; else, for arrays, sparse matrices and frames, as many
-            threads as there are cores that this process may use and nobody else does (one in a
-            thread or a process that joblib or Dask started, and at most OMP_NUM_THREADS); else
-            "serial".
+            its cluster, where the rows then stay. None takes the cluster that holds Dask's rows, or
+            the GPU that holds tensors; for arrays, sparse matrices and frames as many threads as
+            this process has free cores (at most OMP_NUM_THREADS, and one inside a thread or
+            process that joblib or Dask started); and "serial" for everything else.
         checkpoint : path or None
             A file in which every pass is noted, so that a fit that was killed, started again with
             the same rows and options, goes on where it was and ends at the same model. It takes
@@ -173,6 +172,20 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         -------
         str
             Lines on status, features, correlation, rows, outliers, errors, rank, and ids or codes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((300, 3))
+        >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+        >>> print(SecondOrderRegressor(2, alpha=0, random_state=0).fit(X, y).diagnose())
+        status: converged. A step no longer lowers the objective by more than the fraction `tol`.
+        features: all vary and have squares of their own.
+        correlation: none that matters, or none looked for.
+        rows: 300 for 9 parameters, 33.3 each.
+        rank: all 2 components stand out from the noise.
         """
         check_is_fitted(self)
         fitted, findings, codes = self.fitted_, None, []
@@ -211,7 +224,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         warm: FitState | None,
         on_step: Any,
     ) -> Fitted:
-        """Fit rows that can be walked many times; subclasses may know better ways."""
+        """Fit rows that can be walked many times; subclasses override it for special rows."""
         return fit(task, rows, warm, on_step)
 
     def _warn_of_status(self) -> None:

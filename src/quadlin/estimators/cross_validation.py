@@ -180,14 +180,14 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
 
     @property
     def set_callbacks(self) -> Any:
-        """Not here: there is no single fit to watch."""
+        """Raise: there is no single fit to watch."""
         raise AttributeError(
             "SecondOrderRegressorCV does not support callbacks: see cv_results_ after the fit."
         )
 
     @property
     def partial_fit(self) -> Any:
-        """Not here: rows that are gone cannot be held out."""
+        """Raise: rows that are gone cannot be held out."""
         raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
 
     @unflagged
@@ -262,7 +262,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         return self
 
     def _request(self, columns: Columns, table: MemorySource) -> PairRequest | None:
-        """Return which pairs every fold is searched for; None if for none."""
+        """Return which pairs every fold is searched for; None without a search."""
         pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
         asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
         return request_of(asking, columns, is_sparse(table))

@@ -19,7 +19,7 @@ from quadlin.solve.grid import Cells, Point
 
 @dataclass(frozen=True)
 class Fold:
-    """The training rows of a split, which count by their weight, and its test rows outright."""
+    """The training rows of a split, as weights on all rows, and its test rows themselves."""
 
     number: int  # among the splits
     cells: Cells

@@ -38,7 +38,7 @@ PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest 
 
 
 class CVScores:
-    """The scores of points on every fold; each is that of the point alone, whatever the others."""
+    """The scores of points on every fold; each score is independent of what else is scored."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class CVScores:
         return fit_state(cells.recorded(*point), cells.surveyed, options, make_units, Identity())
 
     def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:
-        """Return what the scorer says, weights and all."""
+        """Return the score of the scorer, with weights if there are any."""
         more = {} if weight is None else {"sample_weight": weight}
         with warnings.catch_warnings():  # a score that is not defined is seen by its value
             warnings.simplefilter("ignore", UndefinedMetricWarning)
@@ -266,7 +266,7 @@ class CVScores:
 
 
 class Predicted(RegressorMixin, BaseEstimator):
-    """What a scorer known by its name asks once for predictions that are there already."""
+    """An estimator whose predictions exist already, for scorers that are given by name."""
 
     def __init__(self, f: Array) -> None:
         self.f = f

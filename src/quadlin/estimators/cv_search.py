@@ -30,7 +30,7 @@ Powers = tuple[int, int]  # of √10
 
 
 class CVSearch:
-    """The order in which ranks and penalties are scored, each told by the last where to begin."""
+    """The order in which ranks and penalties are scored; each begins where the last ended."""
 
     def __init__(self, scores: CVScores) -> None:
         self.scores = scores
@@ -184,14 +184,14 @@ class CVSearch:
 
 
 def checked_alphas(alphas: Any) -> list[Alpha]:
-    """Return penalties to try, if they can be some."""
+    """Return the penalties to try; raise if they are not penalties."""
     if not isinstance(alphas, Sequence | np.ndarray) or len(alphas) == 0:
         raise ValueError(f"alphas={alphas!r} must be a list of penalties, at least one.")
     return [penalties(alpha) for alpha in alphas]
 
 
 def checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
-    """Return ranks to try, if they can be some; None is left to the search."""
+    """Return the ranks to try; raise if they are not ranks. None leaves them to the search."""
     if ranks is None:
         return None
     if not isinstance(ranks, Sequence | np.ndarray):

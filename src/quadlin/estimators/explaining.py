@@ -37,8 +37,8 @@ class Explaining(FittedAttributes):
     ) -> ModelSummary:
         """Summarise the model: estimates with standard errors, t, p and intervals, and the fit.
 
-        A pair speaks of the coefficient of x_i·x_j in y, and the coefficients of levels of a text
-        column are differences from their mean over the fitted rows.
+        The estimate of a pair is the coefficient of x_i·x_j in y; the coefficients of levels of a
+        text column are differences from their mean over the fitted rows.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Explaining(FittedAttributes):
         return contributions_of(model, self.fitted_.state, blocks, asked, index)
 
     def _trusted(self, X: Array) -> tuple[Array, int]:
-        """Return rows as they are predicted, and how many of them are held at a bound."""
+        """Return rows as `predict` uses them, and how many of them are held at a bound."""
         return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def report(

@@ -128,9 +128,9 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     Rows in memory, or of a Source that takes up to 1 GB there, with at least two one-hot fields, in
     which every other column follows the level of one of them, are fitted by variational
     inference if ``alpha="auto"``, as by :class:`FactorizationMachineRegressor`: once to the labels
-    as numbers, and once more to the least squares that the logistic loss is about these log-odds.
-    It takes the time of two such fits, far less than Newton steps with penalties chosen on rows
-    held out.
+    as numbers, and once more to the least squares that approximate the logistic loss about these
+    log-odds. It takes the time of two such fits, far less than Newton steps with penalties chosen
+    on rows held out.
 
     Examples
     --------

@@ -239,7 +239,7 @@ class Fitted:
         return std if gap is None else xp.sqrt(std**2 + gap)
 
     def _missing_variance(self, X: Array) -> Array | None:
-        """Return the mean square by which missing values put predictions off; None for none."""
+        """Return the mean square error that missing values cause; None where none are missing."""
         state, gaps = self.state, None if self.law is None else self.law.gaps
         variance = missing_variance(state.model, state.units, X, self.fill_values, gaps)
         if not variance.any():

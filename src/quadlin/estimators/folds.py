@@ -54,7 +54,7 @@ def is_shuffled(cv: Any, groups: Any) -> bool:
 
 
 def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator[Split]:
-    """Yield folds of random-looking rows, equal rows together, whatever the order of the rows."""
+    """Yield folds of shuffled rows, equal rows together, whatever the order of the rows."""
     everyone = np.arange(chunk.X.shape[0])
     counting = everyone if chunk.weight is None else everyone[to_numpy(chunk.weight) > 0]
     n_splits = min(FOLDS, max(2, len(counting))) if cv is None else int(cv)
@@ -70,7 +70,7 @@ def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator
 
 
 def row_keys(chunk: Chunk, seed: int) -> np.ndarray:
-    """Return 64 random-looking bits for each row, by its features and its target alone.
+    """Return 64 pseudo-random bits for each row, by its features and its target alone.
 
     The products are summed row by row, never by a matrix product, whose rounding depends on where
     in a block a row stands.
@@ -103,7 +103,7 @@ def _probed(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
 
 
 def _lag_correlation(values: np.ndarray) -> float:
-    """Return the correlation of neighbours by ranks, which no extreme value decides."""
+    """Return the rank correlation of neighbours, which extreme values hardly affect."""
     ranks = rankdata(values)
     ranks -= ranks.mean()
     return float(ranks[1:] @ ranks[:-1] / max(ranks @ ranks, 1e-300))

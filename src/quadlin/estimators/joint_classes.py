@@ -144,7 +144,7 @@ class JointFit:
         self.classes[label], self.F[:, label] = at, f
 
     def working(self, label: int, at: ClassFit) -> Working:
-        """Return the least squares that the loss is about the score of a class."""
+        """Return the least squares that approximate the loss about the score of a class."""
         p = np.exp(log_softmax(self.F, axis=1)[:, label])
         h = np.clip(p * (1 - p), FLATTEST, None)
         z = self.F[:, label] + ((self.rows.codes == label) - p) / h

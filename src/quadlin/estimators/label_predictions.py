@@ -57,8 +57,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.
 
-        For more than two classes those of scores that were fitted together, or what the log-odds
-        of each against all others say, where that is better.
+        For more than two classes they come from scores that were fitted together, or from the
+        log-odds of each class against all others, where that is better.
 
         Parameters
         ----------
@@ -175,6 +175,15 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         classifier
             Of the same type, for the classes False and True: with `coef_`, `interactions_`,
             `summary` and all else that a classifier of two classes has.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from quadlin import SecondOrderClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = SecondOrderClassifier(0, alpha=1.0, pairs=None).fit(X, y)
+        >>> model.one_vs_rest(2).coef_.shape
+        (4,)
         """
         fitted = self._classes_fitted()
         labels = fitted.classes.tolist()

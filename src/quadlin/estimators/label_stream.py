@@ -60,6 +60,19 @@ class StreamingLabels(PredictingLabels):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderClassifier
+        >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+        >>> y = np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")
+        >>> model = SecondOrderClassifier(2, alpha=1.0, random_state=0)
+        >>> for start in range(0, 1000, 250):
+        ...     batch = slice(start, start + 250)
+        ...     model = model.partial_fit(X[batch], y[batch], classes=["no", "yes"])
+        >>> model.score(X, y) > 0.9
+        True
         """
         check_options(self)
         if checkpoint is not None:

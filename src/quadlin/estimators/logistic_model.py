@@ -101,7 +101,7 @@ class LogisticModel(StreamingLabels):
         warm: FitState | None,
         on_step: Any,
     ) -> Fitted:
-        """Fit the log-odds of labels 0 and 1; subclasses may know better ways."""
+        """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
         return fit(task, rows, warm, on_step)
 
 

@@ -234,7 +234,7 @@ def search_effort(estimator: Any) -> Effort:
 
 
 def raise_or_warn(status: Status) -> None:
-    """Pass Ctrl-C on, and warn where a search did not end well, unless it has been said before."""
+    """Pass Ctrl-C on, and warn where a search did not converge, unless a warning was given."""
     if status is Status.interrupted:
         raise KeyboardInterrupt(status.value)
     if status not in (Status.converged, Status.undetermined):

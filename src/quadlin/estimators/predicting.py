@@ -72,6 +72,16 @@ class Predicting(Explaining):
         ------
         chunk, y, std
             The rows as numbers, their predictions, and standard deviations or None.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor, open_source
+        >>> X = np.random.default_rng(0).standard_normal((300, 2))
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, X[:, 0] * X[:, 1])
+        >>> rows = open_source(X, chunk_rows=200)
+        >>> [len(y) for chunk, y, std in model.predict_chunks(rows)]
+        [200, 100]
         """
         check_is_fitted(self)
         if return_std:
@@ -96,6 +106,17 @@ class Predicting(Explaining):
             with fewer than 20 rows per parameter, and ten times as far for a linear model (but not
             of counts). Those are the rows that ``extrapolation="clip"`` changes before it predicts
             them, unless the model is exact.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(300, 2))
+        >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, y)
+        >>> model.extrapolates([[0.5, 0.5], [0.5, 40.0]]).tolist()
+        [False, True]
         """
         check_is_fitted(self)
         fitted, marks = self.fitted_, []

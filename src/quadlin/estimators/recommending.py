@@ -1,4 +1,4 @@
-"""What a factorization machine says to whom: the best items of each user, and embeddings."""
+"""Recommendations of a factorization machine: the best items of each user, and embeddings."""
 
 from numbers import Integral
 from typing import Any
@@ -18,7 +18,7 @@ from quadlin.solve.two_sides import best_pairs, sides_of, sides_of_draws
 
 
 class Recommending:
-    """The best items of each user, and the vectors that say so."""
+    """The best items of each user, and the vectors behind them."""
 
     fitted_: Any
     missing: str
@@ -123,7 +123,7 @@ class Recommending:
         raw = fitted.state.raw
         values = np.asarray(raw.eigenvalues, dtype=np.float64)
         V = to_numpy(raw.components).T * np.sqrt(2 * np.abs(values))
-        # Levels of fields are told from their mean, so that only other columns have one to add.
+        # Levels of fields are measured from their mean, so only other columns have one to add.
         others = np.setdiff1d(np.arange(len(V)), np.concatenate([features, fields]))
         average = to_numpy(fitted.state.features.mean)[others] @ V[others]
         bias = to_numpy(raw.coef)[features] + V[features] @ (np.sign(values) * average)
@@ -142,7 +142,7 @@ class Recommending:
         return fitted
 
     def _as_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return what is told of a prediction."""
+        """Return predictions on the scale that is reported."""
         return f
 
 

@@ -56,7 +56,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         linearly, not quadratically. It takes a few fits. Streams minimise squared errors.
         "poisson" is for counts and other targets ≥ 0: the logarithm of their mean is the model,
         log E y = b + xᵀw + xᵀMx, by Poisson's likelihood, without pairs beside the low-rank part
-        and without streams. `predict` returns means, and everything else speaks of logarithms.
+        and without streams. `predict` returns means; everything else is on the scale of logarithms.
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
         group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
@@ -150,7 +150,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     Attributes
     ----------
     coef_ : array (n_features,)
-        w. Text columns count by their levels: ``interactions_.names`` names the entries.
+        w. A text column has one entry per level: ``interactions_.names`` names the entries.
     intercept_ : float
         b.
     components_ : array (rank, n_features)
@@ -166,19 +166,19 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         the coefficient of each product, robust standard error, t, p, share of the variance of y
         and order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on
         the same rows, so weak ones look stronger than they are. They are part of `interactions_`
-        and of every prediction. None where pairs were not looked for. After `partial_fit` alone
-        they are those of the first batch of the stream, and their coefficients, standard errors
-        (which take the noise as equal in all rows) and tests are of all its rows, and so it is
-        after `fit` and `partial_fit`. A stream with more than 1,500 parameters of L, or one that
-        goes on from a fit with more than 512 parameters, goes on with M as a whole and has None.
+        and of every prediction. None where pairs were not looked for. After `partial_fit` the pairs
+        are those of the first batch of the stream, or of the `fit` that it continues, while their
+        coefficients, standard errors (which take the noise as equal in all rows) and tests come
+        from all rows so far. A stream with more than 1,500 parameters of L, or one that continues a
+        fit with more than 512 parameters, goes on with M as a whole and has None.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)
         Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
     interactions_ : Interactions
         A view of M. ``interactions_["a", "b"]``, ``interactions_.row("a")`` and
-        ``interactions_.top(10)`` speak of the coefficient of x_i·x_j in y, as do `interaction` and
-        `interaction_std`: it is 2 M_ij, or M_ii for a square. ``interactions_.matrix()`` is M.
+        ``interactions_.top(10)`` give coefficients of x_i·x_j in y, as do `interaction` and
+        `interaction_std`: 2 M_ij, or M_ii for a square. ``interactions_.matrix()`` is M.
     moments_ : Moments
         Mean, variance, skewness and kurtosis of the features.
     target_moments_ : Moments
@@ -201,9 +201,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
     fill_ : dict or None
         What stood for missing numbers, by column, with ``missing="mean"`` here or in
-        ``open_source(..., missing="mean")``: the mean, or where that is a round number, which a
-        value could be equal to, the next but two in the rows' dtype. `predict` fills missing values
-        only with ``missing="mean"`` here; those of a Source are filled by ``open_source(rows,
+        ``open_source(..., missing="mean")``: the mean, or a number next to it where the mean is a
+        round number, which a value could equal. `predict` fills missing values only with
+        ``missing="mean"`` here; those of a Source are filled by ``open_source(rows,
         encoder=model.encoder_, fill=model.fill_)``.
     fitted_ : Fitted
         Everything above in one immutable object, for tools such as `save`.
@@ -228,8 +228,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     O(n·d²) for each round of pairs; where pairs explain all, no rank is tried, which saves most of
     the time.
     Memory beside X: O((k + 8)d), a block of rows, p×p while rank and penalties are chosen, and d×d
-    with full whitening or a search for pairs. X is copied only if it is CSC, or CSR that is not
-    sorted or has duplicate entries. float32 stays float32.
+    with full whitening or a search for pairs. X is copied only if it is CSC, or CSR that is
+    unsorted or has duplicate entries. float32 stays float32.
 
     Examples
     --------

@@ -33,7 +33,7 @@ from quadlin.storage import checkpointed_stream
 
 
 def _can_stream(estimator: Any) -> bool:
-    """Refuse losses that need rows to come back to, in the way in which scikit-learn expects it."""
+    """Refuse losses that need several passes, in the way that scikit-learn expects."""
     if estimator.loss == "poisson":
         raise AttributeError(
             'There is no partial_fit with loss="poisson", which needs several passes over the '
@@ -57,7 +57,7 @@ class Streaming(Predicting):
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None
     ) -> Self:
-        """Learn from rows that are seen once: O(kd) memory, one step a batch.
+        """Learn from rows that are seen once: O(kd) memory, one step per batch.
 
         Rows are gathered until `batch_size` of them are there, so it does not matter how the
         stream is cut. An incomplete batch counts in what the model predicts meanwhile. After
@@ -75,6 +75,18 @@ class Streaming(Predicting):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> from quadlin import SecondOrderRegressor
+        >>> from quadlin.datasets import make_second_order
+        >>> data = make_second_order(2000, 5, rank=1, noise=0.1, n_test=100, random_state=0)
+        >>> model = SecondOrderRegressor(1, random_state=0)
+        >>> for start in range(0, 2000, 500):
+        ...     batch = slice(start, start + 500)
+        ...     model = model.partial_fit(data.X[batch], data.y[batch])
+        >>> model.n_samples_seen_, model.score(data.X_test, data.y_test) > 0.95
+        (2000, True)
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)

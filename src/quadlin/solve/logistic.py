@@ -66,7 +66,7 @@ class Linearised(UnitsMaker):
 
 @dataclass(frozen=True)
 class Working:
-    """The least squares that the loss is, to second order, about some log-odds."""
+    """The least squares that approximate the loss, to second order, about some log-odds."""
 
     rows: Rows  # with weights h and targets g + (y − p)/h
     units: Units

@@ -1,9 +1,9 @@
-r"""Pairs beside log-odds: sought and fitted on the least squares that the loss is about a model.
+r"""Pairs beside log-odds: searched for and fitted in the quadratic approximation of the loss.
 
-About log-odds g the deviance is, to second order, a sum of squares of weights h = p(1 − p) and
-targets g + (y − p)/h. There pairs are searched as they are for any target; with the pairs that were
-taken the least squares is solved again and again, which is Newton's method for the deviance, until
-it stays the same. A weak prior keeps the log-odds of rows finite that pairs could separate.
+About log-odds g the deviance is, to second order, a sum of squares with weights h = p(1 − p) and
+targets g + (y − p)/h. Pairs are searched for there as for any target. With the pairs that were
+taken, this least-squares problem is solved again and again until it stays the same, which is
+Newton's method for the deviance. A weak prior keeps log-odds finite where pairs separate the rows.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 r"""A regression with given products that goes on with new rows: its Gram matrix is a sum over rows.
 
-Of labels it is that of the least squares which the deviance of each batch is about the model before
-it: Newton's method with the information of all rows so far, each row seen once.
+For labels it sums the least squares that approximate the deviance of each batch about the model
+before it: Newton's method with the information of all rows so far, each row seen once.
 
 Beside a low-rank part its columns are those of L's tangent space where the regression began, so
 that one solution is a Gauss–Newton step from there with all rows so far.

@@ -141,7 +141,7 @@ class JointGram(Additive):
 
 @dataclass(frozen=True)
 class LabelGram(Additive):
-    """The same of labels, about some log-odds: the least squares that the deviance is there."""
+    """The same of labels: the least squares that approximate the deviance about some log-odds."""
 
     gram: Array  # (base + m + 1, base + m + 1), with weights ωh and response (y − p)/h + Aβ
     loss: float  # Σω · deviance at the log-odds

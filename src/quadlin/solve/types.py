@@ -19,7 +19,13 @@ NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
 
 
 class Status(Enum):
-    """How a fit ended; the value is advice."""
+    """How a fit ended; the value is advice.
+
+    Examples
+    --------
+    >>> print(Status.stopped.value)
+    A callback asked to stop; the model is the one of the last step.
+    """
 
     converged = Message(
         "A step no longer lowers the objective by more than the fraction {tol}.", tol=Option("tol")

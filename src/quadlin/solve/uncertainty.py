@@ -162,7 +162,7 @@ def uncertainty_of(
     bend : float
         Of Huber's loss, where these are the rows of its reweighted least squares.
     unit_noise : bool
-        Whether the noise is known to be 1, as it is in the least squares that a likelihood is about
+        Whether the noise is known to be 1, as in the least squares that approximate a likelihood at
         its optimum. Then H is Fisher's information, and quantiles are normal ones.
     dense_limit : int
         Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
