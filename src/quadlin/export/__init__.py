@@ -1,6 +1,6 @@
 """Fitted estimators as files: `save` and `load` for quadlin, ONNX for other runtimes.
 
-Imports the estimators and `storage`.
+Imports every room below.
 Gives users `save`, `load` and `to_onnx`.
 """
 
