@@ -67,7 +67,11 @@ def test_fortran_order_is_not_copied_either():
 
 
 FORTRAN = np.asfortranarray(BIG[0])
-WIDE = sparse.random_array((20_000, 50_000), density=2e-4, format="csr", rng=0)
+_RNG = np.random.default_rng(0)
+WIDE = sparse.coo_array(  # 10 columns a row
+    (_RNG.uniform(size=200_000), (np.arange(200_000) // 10, _RNG.integers(50_000, size=200_000))),
+    shape=(20_000, 50_000),
+).tocsr()
 
 
 @pytest.mark.limit_memory("300 MB")

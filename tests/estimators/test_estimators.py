@@ -157,6 +157,8 @@ def test_frames_bring_their_names(frame):
     assert model.interactions_.top(1)[0].first.startswith("f")
     # Frames are in column order, whose sums round differently; targets are of size 1.
     np.testing.assert_allclose(model.predict(table), fitted().predict(DATA.X), atol=1e-8)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table[names[::-1]])
 
 
 @settings(max_examples=10)
@@ -625,6 +627,8 @@ def test_warnings_point_at_the_line_of_the_user():
     frame = pd.DataFrame({"a": X[:, 0], "b": [*"pqr"] * 20})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        # narwhals 2.0 renames series as pandas 3 would rather not have it.
+        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)
         SecondOrderRegressor(8, uncertainty=True, alpha=0.0).fit(X[:20], y[:20])
         SecondOrderRegressor(1, alpha=0.0).fit(frame.assign(b=[f"id{i}" for i in range(60)]), y)
         model = SecondOrderRegressor(1, alpha=1.0).fit(frame, y)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from quadlin import SecondOrderRegressor
+from quadlin import SecondOrderClassifier, SecondOrderRegressor
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.surface_display import Axis
 from quadlin.explain.whole_columns import column_values
@@ -161,6 +161,22 @@ def test_one_prediction_is_taken_apart():
     assert any(" = " in name for name in display.names)
     with pytest.raises(IndexError, match="X has 300 rows"):
         ContributionDisplay.from_estimator(MODEL, FRAME, row=300)
+
+
+def test_parts_of_one_prediction_that_add_nothing_are_left_out():
+    model = SecondOrderRegressor(0, pairs=[("area", "cost in $ a $")], alpha=0.0).fit(FRAME, Y)
+    display = drawn(ContributionDisplay.from_estimator(model, FRAME))
+    assert [name for name in display.names if "×" in name] == ["area × cost in $ a $"]
+    assert len(display.names) == 5  # the four columns and the pair: no other pair is in the model
+
+
+def test_displays_of_a_classifier_name_the_class_of_the_log_odds():
+    labels = np.where(Y > 7.0, "dear", "cheap")
+    model = SecondOrderClassifier(1, alpha=1.0, pairs=None).fit(FRAME, labels)
+    display = drawn(ContributionDisplay.from_estimator(model, FRAME))
+    assert display.ax_.get_xlabel() == "added to the log-odds of 'dear'"
+    assert PairDisplay.from_estimator(model).target == "log-odds of 'dear'"
+    assert str(model.summary()).splitlines()[0].endswith("log-odds of 'dear' = b + xᵀw + xᵀMx")
 
 
 def test_the_spectrum_stands_beside_the_noise():

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
-from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
@@ -34,6 +33,7 @@ from quadlin.estimators.input_errors import (
     refuse_unusable,
 )
 from quadlin.estimators.parameters import checked_weight, float_types
+from quadlin.estimators.validation import validated
 from quadlin.explain.diagnosis import listed
 
 NO_TARGET = Message("The source has no target. Open it with {target}.", target=Option("target"))
@@ -199,7 +199,7 @@ def checked(
     else:
         finite = "allow-nan" if fills else True
         with clear_errors(X):
-            X, y = validate_data(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
+            X, y = validated(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
     y = moved(y, X)
     weight = checked_weight(weight, y)
@@ -236,7 +236,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
         checks = {"accept_sparse": "csr", "dtype": float_types(X), "reset": False}
         finite = True if fill is None else "allow-nan"
         with clear_errors(X):
-            X = validate_data(estimator, X, ensure_all_finite=finite, **checks)
+            X = validated(estimator, X, ensure_all_finite=finite, **checks)
         X = canonical(X) if issparse(X) else X
         X = X if fill is None else filled(X, fill, columns.names)
     for chunk in Rows.of(MemorySource(X)).walk():
@@ -253,7 +253,7 @@ def encoded(
 ) -> Array:
     """Turn the categorical columns of rows into one-hot fields."""
     X, unseen = encoder.encode(rows, fill)
-    validate_data(estimator, rows, skip_check_array=True, reset=reset)
+    validated(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
         warn_unseen(unseen, learns)
     return X

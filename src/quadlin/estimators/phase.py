@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option, warn
@@ -17,6 +17,7 @@ from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.estimators.sensing_rows import POOR, share_of, unexplained
 from quadlin.estimators.tasks import seed_of
+from quadlin.estimators.validation import validated
 from quadlin.solve.phase import retrieve, squared
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -202,13 +203,13 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
             return A
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
-            return validate_data(self, A, accept_sparse="csr", dtype=float_types(A), reset=reset)
+            return validated(self, A, accept_sparse="csr", dtype=float_types(A), reset=reset)
         # scikit-learn's check of entries refuses complex ones, so their two parts are checked.
         if rows.ndim != 2:
             raise ValueError(
                 f"Expected 2D array, got {rows.ndim}D array instead: shape {rows.shape}."
             )
-        validate_data(self, A, skip_check_array=True, reset=reset)
+        validated(self, A, skip_check_array=True, reset=reset)
         rows = rows.tocsr() if issparse(A) else rows
         entries = rows.data[None, :] if issparse(A) else rows
         for part in (entries.real, entries.imag):

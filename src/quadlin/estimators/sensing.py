@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.input_errors import refuse_missing_targets
@@ -23,6 +23,7 @@ from quadlin.estimators.sensing_rows import (
     warn_of_diagonal,
 )
 from quadlin.estimators.tasks import seed_of
+from quadlin.estimators.validation import validated
 from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
@@ -162,8 +163,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         refuse_missing_targets(y)
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
-        types = float_types(A)
-        A, y = validate_data(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
+        A, y = validated(self, A, y, accept_sparse="csr", dtype=float_types(A), y_numeric=True)
         model = self._symmetric(self.rank)
         try:
             with in_words_for_measurements():
@@ -219,7 +219,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
                 )
         else:
             types = float_types(A)
-            left = right = validate_data(self, A, accept_sparse="csr", dtype=types, reset=False)
+            left = right = validated(self, A, accept_sparse="csr", dtype=types, reset=False)
         return np.asarray((left @ self.left_) * (right @ self.right_) @ self.values_)
 
     @property

@@ -7,9 +7,11 @@ from typing import Any, Self
 import numpy as np
 
 from quadlin.explain.drawing import COLOURS, decimals, finish, legend_above, new_axes, plain
+from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import column_values
 
-LETTERS = 32  # of a name: two columns, or a column and its value
+LETTERS = 28  # of a name: two columns, or a column and its value
+ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
 
 
 @dataclass
@@ -26,6 +28,8 @@ class ContributionDisplay:
         Where they start and what they sum to.
     reference : str
         Where contributions are measured from, in words.
+    target : str
+        What they sum to: the prediction, or the log-odds of a class.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class ContributionDisplay:
     baseline: float
     prediction: float
     reference: str
+    target: str = "prediction"
     title: str | None = None
     ax_: Any = None
     figure_: Any = None
@@ -81,19 +86,20 @@ class ContributionDisplay:
         names += parts.pair_names
         values = np.concatenate([parts.columns[0], parts.pairs[0]])
         order = np.argsort(-np.abs(values), kind="stable")
-        order = order[values[order] != 0]
+        order = order[np.abs(values[order]) > ROUNDING * np.max(np.abs(values), initial=0.0)]
         shown, rest = order[:top], order[top:]
         names = [names[i] for i in shown]
         if len(rest):
             names.append(f"{len(rest)} others")
         sizes = np.append(values[shown], [values[rest].sum()] * bool(len(rest)))
         prediction = float(parts.prediction[0])
-        return cls(names, sizes, parts.baseline, prediction, parts.reference)
+        unit = prediction_name(estimator)
+        return cls(names, sizes, parts.baseline, prediction, parts.reference, unit)
 
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        return 5.6, 1.5 + 0.3 * len(self.names)
+        return 4.8, 1.5 + 0.3 * len(self.names)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
@@ -125,10 +131,11 @@ class ContributionDisplay:
         ax.invert_yaxis()
         ax.margins(x=0.25)
         ax.tick_params(axis="y", labelsize="small")
-        words = f"prediction {self.prediction:.4g} = {self.baseline:.4g} + the bars"
-        finish(ax, "added to the prediction", "", None, legend=False)
+        unit = plain(self.target)
+        words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"
+        finish(ax, f"added to the {unit}", "", None, legend=False)
         legend_above(ax)
-        ax.set_title(self.title or words, pad=22, fontsize="medium")
+        ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

@@ -8,6 +8,8 @@ from quadlin.explain.drawing import COLOURS, finish, new_axes, plain, style_of
 from quadlin.explain.pair_validation import validated_path
 from quadlin.explain.tables import product_name
 
+LETTERS = 44  # of two columns
+
 
 @dataclass
 class PairPathDisplay:
@@ -83,7 +85,7 @@ class PairPathDisplay:
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        return 6.4, 1.4 + 0.34 * len(self.labels)
+        return 5.4, 1.4 + 0.34 * len(self.labels)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw one line per step: the criterion, and beside it the error on rows left out.
@@ -113,10 +115,12 @@ class PairPathDisplay:
             right = value > min(self.criterion) / 2
             offset, ha, va = ((-7, 2), "right", "bottom") if right else ((6, -2), "left", "top")
             ax.annotate(text, (value, place), offset, textcoords="offset points", ha=ha, va=va)
-        ax.set_yticks(places, [plain(label, 60) for label in self.labels])
+        ax.set_yticks(places, [plain(label, LETTERS) for label in self.labels])
         ax.invert_yaxis()
         ax.margins(x=0.22 if texts else 0.06, y=0.3 if texts else 0.1)
-        finish(ax, self.x_label, "", self.title, legend=False)
+        finish(ax, "", "", self.title, legend=False)
+        ax.set_xlabel(self.x_label, loc="right")  # longer than the axis beside long names
+        ax.locator_params(axis="x", nbins=4)
 
     def _draw_errors(self, ax: Any) -> None:
         """Draw R² of the rows of the search and of rows left out, on the lines of the criterion."""

@@ -14,7 +14,7 @@ from quadlin.explain.effects import MOST_COLUMNS
 from quadlin.explain.interaction_display import InteractionDisplay
 from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.spectrum_display import SpectrumDisplay
-from quadlin.explain.summary import found_pairs
+from quadlin.explain.summary import found_pairs, prediction_name
 from quadlin.explain.surface_display import PairDisplay
 
 DPI = 150
@@ -54,7 +54,7 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
         )
         pictures.append(_picture("Which columns interact", words, heat))
         pair = PairDisplay.from_estimator(model, X if here else None)
-        pair.target = target or pair.target
+        pair.target = prediction_name(model, target)
         words = (
             f"The prediction over {' and '.join(pair.names)}, the strongest pair, with all other "
             f"columns at {pair.reference}."
@@ -71,8 +71,8 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
     if here and X.shape[0] and model.fitted_.draws is None:
         one = ContributionDisplay.from_estimator(model, X)
         words = (
-            f"What columns and pairs add to the prediction for the first row given, measured from "
-            f"{one.reference}."
+            f"What columns and pairs add to the {one.target} for the first row given, measured "
+            f"from {one.reference}."
         )
         pictures.append(_picture("One prediction", words, one))
     if model.rank_:

@@ -83,7 +83,7 @@ def describe(
         "class": type(model).__name__,
         "version": __version__,
         "target": target,
-        "formula": f"{left_side(model, target)} = b + xᵀw + xᵀMx",
+        "formula": f"{_bracketed(left_side(model, target))} = b + xᵀw + xᵀMx",
         "rows": model.n_samples_seen_,
         "features": len(names),
         "rank": model.rank_,
@@ -109,6 +109,11 @@ def describe(
         ],
         "diagnosis": model.diagnose(),
     }
+
+
+def _bracketed(words: str) -> str:
+    """Return words in which an equals sign does not look like that of the formula."""
+    return f"({words})" if "=" in words else words
 
 
 def _kind_of_errors(model: Any, law: Uncertainty) -> str:

@@ -54,7 +54,7 @@ class SpectrumDisplay:
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        return 5.6, 3.2
+        return 4.8, 3.4
 
     def plot(self, ax: Any = None) -> Self:
         """Draw a bar per eigenvalue, and the size of noise as a band."""

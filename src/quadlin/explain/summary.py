@@ -219,8 +219,14 @@ def _rank(model: Any) -> str:
 def left_side(model: Any, target: str | None = None) -> str:
     """Return what the formula is of: the target, the log-odds of a class, or the log of a mean."""
     if is_classifier(model):
-        return "log-odds"
+        label = str(model.classes_[-1])
+        return f"log-odds of {target} = {label}" if target else f"log-odds of {label!r}"
     return f"log E[{target or 'y'}]" if predicts_through_link(model) else target or "y"
+
+
+def prediction_name(model: Any, target: str | None = None) -> str:
+    """Return what contributions sum to, in words: the log-odds of a class, or the prediction."""
+    return left_side(model, target) if predicts_through_link(model) else target or "prediction"
 
 
 def predicts_through_link(model: Any) -> bool:

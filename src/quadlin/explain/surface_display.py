@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.drawing import finish, new_axes, plain, power_of, style_of
+from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import WholeColumn, column_values
 
 GRID = 41  # points along a column of numbers
@@ -105,14 +106,14 @@ class PairDisplay:
         (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
         surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
         points = np.stack([x.points, y.points], axis=1)
-        words = model.reference.words
-        return cls((first.name, second.name), x.values, y.values, surface, points, words)
+        words, unit = model.reference.words, prediction_name(estimator)
+        return cls((first.name, second.name), x.values, y.values, surface, points, words, unit)
 
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
         words = isinstance(self.x[0], str) and isinstance(self.y[0], str)
-        return 5.6, max(4.2, 1.6 + 0.45 * len(self.y)) if words else 4.2
+        return 4.8, max(3.7, 1.6 + 0.45 * len(self.y)) if words else 3.7
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the surface, the lines or the table."""
