@@ -106,7 +106,16 @@ def product_error(case, device):
         (Z, case.Q, block.matmul),
         (Z * Z, case.Q, lambda Q: block.products(Q[:, :0], Q)[1]),
         (Z.T, case.R, block.rmatmul),
-        ((Z * Z).T, case.R, block.squares_rmatvec),
+        (
+            (Z * Z).T,
+            case.R,
+            lambda R: block.through(
+                R[:0, :0].expand(Z.shape[1], 0),
+                lambda _, __, part: (R[part, :0], R[part]),
+                None,
+                True,
+            )[2],
+        ),
     ):
         got = product(torch.asarray(B, device=device)).cpu().numpy()
         errors.append(error_of(got, A @ B.astype(np.float64), np.abs(A) @ np.abs(B)))

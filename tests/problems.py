@@ -50,6 +50,12 @@ def squares_matmul(block, Q):
     return block.products(Q[:, :0], Q)[1]
 
 
+def squares_rmatmul(block, R):
+    """Return (Z∘Z)ᵀ R for R (n, q)."""
+    nothing = block.units.scale[:, None][:, :0]
+    return block.through(nothing, lambda _, __, part: (R[part, :0], R[part, :]), None, True)[2]
+
+
 def places(value, at=()):
     """Yield all places in a JSON value."""
     yield at

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from problems import squares_matmul
+from problems import squares_matmul, squares_rmatmul
 from quadlin.core import kernel
 from quadlin.core.block import Block
 from quadlin.core.moments import Moments
@@ -51,7 +51,7 @@ def test_the_products_are_those_of_standardised_rows(seed, form):
     np.testing.assert_allclose(rows.rmatmul(R), Z.T @ R, atol=1e-9)
     np.testing.assert_allclose(rows.rmatmul(R[:, 0]), Z.T @ R[:, 0], atol=1e-9)
     np.testing.assert_allclose(squares_matmul(rows, Q), (Z * Z) @ Q, atol=1e-8)
-    np.testing.assert_allclose(rows.squares_rmatvec(R[:, 0]), (Z * Z).T @ R[:, 0], atol=1e-8)
+    np.testing.assert_allclose(squares_rmatmul(rows, R), (Z * Z).T @ R, atol=1e-8)
 
 
 @given(seed=st.integers(0, 1000), as_sparse=st.booleans())
@@ -63,7 +63,7 @@ def test_the_two_products_are_adjoint(seed, as_sparse):
     assert np.sum(rows.matmul(Q) * R) == pytest.approx(np.sum(Q * rows.rmatmul(R)), abs=1e-8)
     q, r = Q[:, :1], R[:, 0]
     left = squares_matmul(rows, q)[:, 0] @ r
-    assert left == pytest.approx(q[:, 0] @ rows.squares_rmatvec(r), abs=1e-7)
+    assert left == pytest.approx(q[:, 0] @ squares_rmatmul(rows, r[:, None])[:, 0], abs=1e-7)
 
 
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray])
@@ -82,7 +82,7 @@ def test_float32_stays_float32():
     for form in (X, sparse.csr_array(X)):
         rows = Block(form, units(X, np.float32))
         assert rows.matmul(np.ones((5, 2), np.float32)).dtype == np.float32
-        assert rows.squares_rmatvec(np.ones(40, np.float32)).dtype == np.float32
+        assert squares_rmatmul(rows, np.ones((40, 1), np.float32)).dtype == np.float32
 
 
 def test_sparse_float32_columns_far_from_zero_keep_their_digits():
@@ -221,7 +221,9 @@ def test_squares_of_float32_do_not_overflow(form, sd):
     np.testing.assert_allclose(
         squares_matmul(rows, np.eye(3, dtype="f4")), Z * Z, rtol=1e-3, atol=1e-4
     )
-    np.testing.assert_allclose(rows.squares_rmatvec(np.ones(50, "f4")), np.full(3, 50), rtol=1e-4)
+    np.testing.assert_allclose(
+        squares_rmatmul(rows, np.ones((50, 1), "f4")), np.full((3, 1), 50), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("form", ["C", "F", "csr", "torch"])
@@ -238,7 +240,7 @@ def test_one_column_whose_squares_overflow_leaves_the_others_alone(form, mean, s
     rows = Block(FORMS[form](X), u)
     np.testing.assert_allclose(np.asarray(squares_matmul(rows, Q)), Z * Z, rtol=1e-3, atol=1e-4)
     expected = (Z * Z).sum(0)[:, None]
-    np.testing.assert_allclose(np.asarray(rows.squares_rmatvec(ones)), expected, rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(squares_rmatmul(rows, ones)), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["C", "F", "csr", "torch"])
@@ -279,7 +281,7 @@ def test_sparse_rows_of_one_value_need_no_squares():
     np.testing.assert_allclose(p1, Z.T @ R, atol=1e-11)
     np.testing.assert_allclose(p2, (Z * Z).T @ R, atol=1e-11)
     np.testing.assert_allclose(squares_matmul(rows, Q), (Z * Z) @ Q, atol=1e-11)
-    np.testing.assert_allclose(rows.squares_rmatvec(R), (Z * Z).T @ R, atol=1e-11)
+    np.testing.assert_allclose(squares_rmatmul(rows, R), (Z * Z).T @ R, atol=1e-11)
 
 
 def test_float32_rows_in_float64_units_are_multiplied_in_float64():

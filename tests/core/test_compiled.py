@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from problems import random_model, squares_matmul
+from problems import random_model, squares_matmul, squares_rmatmul
 from quadlin.core import library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
@@ -69,7 +69,7 @@ def sums_of(case, rng):
         block.matmul(drawn(d, 4)),
         squares_matmul(block, drawn(d, 2)),
         block.rmatmul(R),
-        block.squares_rmatvec(R),
+        squares_rmatmul(block, R),
     ]
 
 

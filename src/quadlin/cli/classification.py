@@ -68,23 +68,17 @@ def columns_of(model: LogisticModel) -> list[str]:
     return [f"probability={label}" for label in model.classes_]
 
 
-def predicted(
-    model: LogisticModel, rows: Source, with_labels: bool
-) -> Iterator[tuple[np.ndarray, Any]]:
+def predicted(model: LogisticModel, rows: Source, named: bool) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield probabilities chunk by chunk, and beside them what was kept and the labels."""
     for chunk, P, labels in model.predict_chunks(rows):
         beside = chunk.kept_columns
-        if with_labels:
-            beside = _with_labels(beside, labels)
+        if named:
+            beside = with_labels(beside, labels)
         yield np.asarray(P, dtype=np.float64), beside
 
 
-def empty_beside(model: LogisticModel, kept: Any) -> Any:
-    """Return a table without rows: the columns that were kept, and that of labels."""
-    return _with_labels(kept, model.classes_[:0])
-
-
-def _with_labels(kept: Any, labels: np.ndarray) -> Any:
+def with_labels(kept: Any, labels: np.ndarray) -> Any:
+    """Return a table of the columns that were kept, if any, and of labels."""
     import pyarrow as pa
 
     column = pa.array(labels.astype(str) if labels.dtype.kind in "OU" else labels)

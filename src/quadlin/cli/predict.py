@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from quadlin.cli.classification import columns_of, empty_beside, predicted
+from quadlin.cli.classification import columns_of, predicted, with_labels
 from quadlin.cli.options import (
     STANDARD,
     Flag,
@@ -84,7 +84,7 @@ def predict(
         if classes:
             names = columns_of(fitted)
             blocks = predicted(fitted, walked, named)
-            kept_columns = empty_beside(fitted, kept_columns) if named else None
+            kept_columns = with_labels(kept_columns, fitted.classes_[:0]) if named else None
         else:
             blocks = _numbers(fitted, walked, std)
         first = next(blocks)  # rows that do not fit the model are refused before a file exists

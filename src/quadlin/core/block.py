@@ -93,20 +93,6 @@ class Block:
             sums = self.pieces.back(piece, R[piece.part, :]).plus(sums)
         return self.pieces.standardised_sums(sums or self.pieces.nothing(R.shape[1]))
 
-    def squares_rmatvec(self, r: Array) -> Array:
-        """Return (Z∘Z)ᵀ r for r (n,) or (n, q)."""
-        if r.ndim == 1:
-            return self.squares_rmatvec(r[:, None])[:, 0]
-        if self.kernel is not None:
-            return self.kernel.sums(r, r.shape[1])[1]
-        first = second = None
-        for piece in self.pieces:
-            part = r[piece.part, :]
-            first = self.pieces.back(piece, part).plus(first)
-            if self.pieces.level is None:
-                second = self.pieces.back(self.pieces.squared(piece), part).plus(second)
-        return self.pieces.standardised_squares(second, first or self.pieces.nothing(r.shape[1]))
-
     def through(
         self, Q: Array, respond: Respond, S: Array | None, squares: bool
     ) -> tuple[Array, Array, Array | None]:

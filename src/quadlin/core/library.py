@@ -191,12 +191,6 @@ def offer(maker: Maker, what: str = "products") -> None:
         _makers[what].append(maker)
 
 
-def withdraw(maker: Maker, what: str = "products") -> None:
-    """Ask here no longer."""
-    if maker in _makers[what]:
-        _makers[what].remove(maker)
-
-
 def offered(X: Array, beside: Any, what: str = "products") -> Any:
     """Return what the first that takes these rows makes of them; None where there is none.
 

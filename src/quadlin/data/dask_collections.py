@@ -104,7 +104,8 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
         )
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     sizes = tuple(None if isnan(size) else int(size) for size in X.chunks[0])
-    _refuse_empty(sizes, "The Dask array")
+    if None not in sizes and not sum(size or 0 for size in sizes):
+        raise SourceError("The Dask array holds no rows. At least one is needed.")
     kind = np.dtype(X.dtype)
     if kind.kind not in "fiub":
         raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
@@ -259,11 +260,6 @@ def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
     if n != sum(size or 0 for size in sizes):
         total = sum(size or 0 for size in sizes)
         raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
-
-
-def _refuse_empty(sizes: tuple[int | None, ...], what: str) -> None:
-    if None not in sizes and not sum(size or 0 for size in sizes):
-        raise SourceError(f"{what} holds no rows. At least one is needed.")
 
 
 def _framed(X: Any) -> Any:

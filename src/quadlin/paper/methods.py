@@ -1,6 +1,6 @@
 """The methods of all studies: one name, colour, marker and line each, the same in every picture."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -85,11 +85,6 @@ def styles(keys: Iterable[str]) -> dict[str, Style]:
             chosen[key] = {"color": colour, "marker": USER_MARKERS[brought % 4], "linestyle": "-"}
             brought += 1
     return chosen
-
-
-def series(keys: Iterable[str], values: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the values of each method by its name, as a Display takes them."""
-    return {name_of(key): values(key) for key in keys}
 
 
 def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:

@@ -28,7 +28,7 @@ from quadlin.solve.choice import Automatic, at_limit, fits
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.logistic_search import LogisticSearch, floored
-from quadlin.solve.row_hash import distinct_rows
+from quadlin.solve.row_hash import counted_once
 from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import Full, sharpened
@@ -90,7 +90,7 @@ def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Op
     given = None if automatic.rank else options.rank
     units, d = fit.units, int(fit.units.scale.shape[0])
     if automatic.alpha and fits(units, options, given):
-        n_rows = distinct_rows(fit.rows, units, fit.surveyed.tally.counting)
+        n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
         search = LogisticSearch.of(fit, options, n_rows)
         best, spread = by_evidence(search, given)
         limited = given is None and best is not None and at_limit(best.rank, units, options, n_rows)

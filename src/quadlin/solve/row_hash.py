@@ -34,15 +34,11 @@ MOST_ROWS = 200_000  # beyond this number, a few repeated rows cannot matter
 DIGITS = 5  # of random projections by which rows are compared: those that float32 has
 
 
-def distinct_rows(rows: Rows, units: Units, n_rows: int) -> int:
-    """Return the number of distinct rows of positive weight: one walk, four numbers per row."""
-    return counted_once(rows, units, n_rows)[0]
-
-
 def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
     """Return the number of distinct rows, and factors of the weights that merge equal rows.
 
     The first of them gets the weight of all, the others none; None where all rows are different.
+    One walk, four numbers per row.
     """
     if n_rows > MOST_ROWS:
         return n_rows, None

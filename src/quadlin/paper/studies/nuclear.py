@@ -34,9 +34,7 @@ class ConvexFit:
         return np.asarray(self.intercept + X @ self.coef + np.sum((X @ self.M) * X, axis=1))
 
 
-def nuclear_norm(
-    X: np.ndarray, y: np.ndarray, penalty: float = 1e-6, diagonal: bool = True
-) -> ConvexFit:
+def nuclear_norm(X: np.ndarray, y: np.ndarray, penalty: float = 1e-6) -> ConvexFit:
     r"""Solve the paper's Eq. (3), with an intercept, as a semidefinite programme.
 
     .. math:: \min_{b, w, M}\; \frac{1}{2n} \sum_i (b + x_i^\top w + x_i^\top M x_i - y_i)^2
@@ -55,8 +53,6 @@ def nuclear_norm(
         Targets.
     penalty : float
         λ, which the paper writes λ/n.
-    diagonal : bool
-        Whether squares of features are modelled; else only the off-diagonal of M counts.
 
     Examples
     --------
@@ -78,7 +74,7 @@ def nuclear_norm(
             f"X has {d} features; the nuclear-norm problem is solved here for at most "
             f"{MAX_CONVEX_FEATURES}. Use SecondOrderRegressor for more."
         )
-    i, j = np.triu_indices(d, 0 if diagonal else 1)
+    i, j = np.triu_indices(d)
     products = np.where(i == j, 1.0, 2.0) * X[:, i] * X[:, j]
     design = np.column_stack([np.ones(n), X, products, y])
     reduced = np.asarray(np.linalg.qr(design.astype(np.float64), mode="r"))
@@ -90,10 +86,7 @@ def nuclear_norm(
     nuclear = cp.trace(positive) + cp.trace(negative)
     problem = cp.Problem(cp.Minimize(cp.sum_squares(residual) / (2 * n) + penalty * nuclear))
     problem.solve(solver=cp.CLARABEL)
-    solution = np.asarray(M.value)
-    if not diagonal:
-        solution = solution - np.diag(np.diag(solution))
-    return ConvexFit(float(b.value), np.asarray(w.value), solution, str(problem.status))
+    return ConvexFit(float(b.value), np.asarray(w.value), np.asarray(M.value), str(problem.status))
 
 
 SETTINGS = {

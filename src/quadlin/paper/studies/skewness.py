@@ -148,22 +148,19 @@ def verdict(frame: Frame) -> Verdict:
         typical = float(np.median([below.get(seed, np.inf) for seed in runs["seed"].unique()]))
         return f"after {typical:.0f} iterations" if np.isfinite(typical) else "never"
 
-    def early(method: str) -> float:
-        """Return the median error at a = 0 after the paper's number of iterations."""
-        runs = frame[(frame["method"] == method) & (frame["a"] == 0) & (frame["t"] <= ITERATIONS)]
-        return float(runs.sort_values("t").groupby("seed")["nmse"].last().median())
-
+    early = frame[frame["t"] <= ITERATIONS].query("method == 'gd_printed' and a == 0")
+    printed = float(early.sort_values("t").groupby("seed")["nmse"].last().median())
     mild, least = float(frame["a"].max()), float(frame["a"].min())
     iterations = int(frame[frame["method"] == "gd_printed"]["t"].max())
     mes = last[(last["method"] == "plain") & (last["a"] >= 0)]
     checks = {
-        "GD as printed does not find the optimum at a = 0": early("gd_printed") > SOLVED,
+        "GD as printed does not find the optimum at a = 0": printed > SOLVED,
         "it is worse at a = 0": median("last", "gd_printed", 0.0)
         > 2 * median("last", "gd_printed", mild),
         "MES converges at every a": bool(((mes["last"] < SOLVED) | (mes["left"] < STUCK)).all()),
     }
     measured = (
-        f"At a = 0 gradient descent as printed is at an NMSE of {early('gd_printed'):.1e} after "
+        f"At a = 0 gradient descent as printed is at an NMSE of {printed:.1e} after "
         f"{min(ITERATIONS, iterations)} iterations and at {median('last', 'gd_printed', 0.0):.1e} "
         f"after {iterations:,}; standardised it ends at "
         f"{median('last', 'gd_standardised', 0.0):.1e} and centred at "
