@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
 from quadlin.core import library
 from quadlin.core.chunks import MemorySource
+from quadlin.core.compiled_columns import ColumnTable
 from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of, survey
 from quadlin.core.units import UnitsMaker
@@ -88,11 +89,36 @@ def test_a_linear_model_of_wide_sparse_rows_is_ridge_regression(dtype):
     assert error < 3e-3 * np.std(y)
 
 
-def search_of(X, y, weight=None, rank=3):
+def test_no_candidate_is_swept_twice_or_for_next_to_nothing(monkeypatch):
+    X, y = wide_rows(4000, 0.35)
+    tried, swept = [], []
+    judged, sweep = column_choice.ColumnSearch.sweep, ColumnTable.sweep
+
+    def noted(self, rank, second):
+        tried.append((rank, second))
+        return judged(self, rank, second)
+
+    def counted(self):
+        swept.append(len(tried))
+        return sweep(self)
+
+    monkeypatch.setattr(column_choice.ColumnSearch, "sweep", noted)
+    monkeypatch.setattr(ColumnTable, "sweep", counted)
+    units, tally, rows = parts_of(X, y)
+    column_choice.choose_by_columns(rows, units, Options(8), tally, 0, True, True)
+    assert len(tried) == len(set(tried)) >= 4
+    assert len(swept) <= 4 * len(tried)  # eight are allowed
+
+
+def parts_of(X, y, weight=None):
     rows = Rows.of(MemorySource(X, y, weight))
     surveyed = survey(rows)
     maker = UnitsMaker("zero", True, X.dtype, [str(j) for j in range(X.shape[1])])
-    units = maker(surveyed.features, surveyed.target)
+    return maker(surveyed.features, surveyed.target), surveyed.tally, rows
+
+
+def search_of(X, y, weight=None, rank=3):
+    units, _, rows = parts_of(X, y, weight)
     return column_choice.ColumnSearch(rows, units, Options(rank), 0)
 
 

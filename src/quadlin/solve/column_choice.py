@@ -30,7 +30,8 @@ STIFFER = 16.0  # the penalty of M, in units of that of w, that a search begins 
 TIMES, MOST_CHANGES = 4.0, 4  # by which it is changed, and how often at most in one direction
 CLEARLY = 2.0  # standard errors by which products must be better, the best of many candidates
 FEWEST = 50  # rows of which a fifth can judge; fewer have a penalty that halves coefficients
-SWEEPS = 8  # of one candidate at most, as long as the rows held out are predicted better
+SWEEPS = 8  # of one candidate at most
+WORTH = 2e-3  # of the error of rows held out: what a sweep must gain for another one to follow
 
 
 def choose_by_columns(
@@ -44,7 +45,7 @@ def choose_by_columns(
 ) -> Options | None:
     """Return the options with rank and penalties chosen; None where the rows are of another kind.
 
-    Passes: some 50 with one column for ridge regression, and about 30 sweeps, each of which costs
+    Passes: some 50 with one column for ridge regression, and about 15 sweeps, each of which costs
     O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
     """
     most = max(RANKS) if choose_rank else options.rank
@@ -63,6 +64,8 @@ def choose_by_columns(
         search.sweep(rank, second)
     rank = search.best[0]
     for times in (1 / TIMES, TIMES) if choose_alpha else ():
+        if (rank, times * search.best[1]) in search.tried:
+            continue
         if search.last != search.best:
             search.begin(*search.best)
         for _ in range(MOST_CHANGES):
@@ -100,6 +103,7 @@ class ColumnSearch:
         self.first = options.alpha[0]  # the penalty of w
         self.w = np.zeros(len(units.scale))
         self.best = self.last = (0, 0.0)  # rank and penalty of M
+        self.tried = {self.last}
         self.error, self.squares = np.inf, np.zeros(len(self.held))  # of the best
 
     def ridge(self, alphas: np.ndarray) -> np.ndarray:
@@ -132,6 +136,7 @@ class ColumnSearch:
         table, before = self.columns.table, np.inf
         table.alpha = self.first, second
         self.last, better = (rank, second), False
+        self.tried.add(self.last)
         for _ in range(SWEEPS):
             table.sweep()
             self._count(1)
@@ -139,7 +144,7 @@ class ColumnSearch:
             error = float(self.omega @ squares)
             if error < self.error:
                 self.best, self.error, self.squares, better = self.last, error, squares, True
-            if error >= before:
+            if error >= (1 - WORTH) * before:
                 break
             before = error
         return better
