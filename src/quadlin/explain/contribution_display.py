@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import COLOURS, decimals, finish, legend_above, new_axes, plain
+from quadlin.explain.drawing import COLOURS, Display, decimals, finish, legend_above, plain
 from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import column_values
 
@@ -15,7 +15,7 @@ ROUNDING = 1e-9  # parts that add less than this share of the largest add nothin
 
 
 @dataclass
-class ContributionDisplay:
+class ContributionDisplay(Display):
     """What the columns and pairs of columns add to one prediction.
 
     Parameters
@@ -49,8 +49,6 @@ class ContributionDisplay:
     reference: str
     target: str = "prediction"
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_estimator(
@@ -101,9 +99,8 @@ class ContributionDisplay:
         """Return the size of a figure of its own, in inches."""
         return 4.8, 1.5 + 0.3 * len(self.names)
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
-        ax = new_axes(ax, self.size)
         places = np.arange(len(self.names))
         labels = ("raises", "lowers")
         for sign, colour, hatch, label in (
@@ -136,8 +133,6 @@ class ContributionDisplay:
         finish(ax, f"added to the {unit}", "", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _value(row: Any, column: Any) -> str:

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import TINY, Styles, finish, new_axes, style_of
+from quadlin.explain.drawing import TINY, Display, Styles, finish, style_of
 
 
 @dataclass
-class ConvergenceDisplay:
+class ConvergenceDisplay(Display):
     """An error against the passes over the rows, iterations or seconds, on a logarithmic scale.
 
     Parameters
@@ -43,8 +43,6 @@ class ConvergenceDisplay:
     """
 
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    ax_: Any = None
-    figure_: Any = None
     bands: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None
     x_label: str = "passes over the rows"
     y_label: str = "training loss / loss of the constant"
@@ -108,9 +106,8 @@ class ConvergenceDisplay:
             stepwise=stepwise,
         )
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw the curves on a logarithmic scale."""
-        ax = new_axes(ax)
         for number, (name, (x, y)) in enumerate(self.curves.items()):
             style = style_of(number, name, self.styles)
             if self.stepwise:
@@ -126,8 +123,6 @@ class ConvergenceDisplay:
                 ax.fill_between(x, low, high, step=step, **fill)
         _limit(ax, self.curves, self.limits)
         finish(ax, self.x_label, self.y_label, self.title)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _limit(ax: Any, curves: Mapping[str, Any], limits: tuple[float | None, float | None]) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from quadlin.explain.convergence_display import ConvergenceDisplay
 from quadlin.explain.drawing import (
+    Display,
     Points,
     Styles,
     finish,
     grouped,
     hollow,
-    new_axes,
     style_of,
     tick_values,
 )
@@ -25,7 +25,7 @@ WORDS_WIDTH = 50  # letters under an axis, of all its words together
 
 
 @dataclass
-class PhaseTransitionDisplay:
+class PhaseTransitionDisplay(Display):
     """How often a model is recovered, over the rows per parameter and the rank.
 
     Parameters
@@ -48,8 +48,6 @@ class PhaseTransitionDisplay:
     x_label: str = "rows / parameters"
     y_label: str = "rank k"
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
     y_names: Sequence[str] | None = None  # words for the rows of the table, in place of numbers
 
     @classmethod
@@ -65,9 +63,13 @@ class PhaseTransitionDisplay:
                     table[i, j] = cell.mean()
         return cls(columns, rows, table, **labels)
 
-    def plot(self, ax: Any = None) -> Self:
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 6.4, max(2.4, 1.4 + 0.5 * len(self.y))
+
+    def _draw(self, ax: Any) -> None:
         """Draw the table as a heat map with its shares written in it."""
-        ax = new_axes(ax, (6.4, max(2.4, 1.4 + 0.5 * len(self.y))))
         image = ax.imshow(
             np.ma.masked_invalid(self.success),
             origin="lower",
@@ -86,12 +88,10 @@ class PhaseTransitionDisplay:
         ax.figure.colorbar(image, ax=ax, label="share recovered")
         finish(ax, self.x_label, self.y_label, self.title, legend=False)
         ax.grid(False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 @dataclass
-class ScalingDisplay:
+class ScalingDisplay(Display):
     """Points on logarithmic axes, and the power law y = a·xᵖ fitted through each series.
 
     Parameters
@@ -113,8 +113,6 @@ class ScalingDisplay:
     x_label: str = "x"
     y_label: str = "y"
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
     styles: Styles = field(default_factory=dict)
 
     @classmethod
@@ -134,9 +132,8 @@ class ScalingDisplay:
         """Return the fitted exponent of each series."""
         return {name: power for name, (_, power) in self.laws.items()}
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw the points and the lines, with the exponents in the legend."""
-        ax = new_axes(ax)
         for number, (name, (x, y)) in enumerate(self.points.items()):
             style = hollow(style_of(number, name, self.styles))
             x = np.asarray(x, dtype=float)
@@ -150,12 +147,10 @@ class ScalingDisplay:
                 ax.loglog(ends, a * ends**power, color=style["color"], linestyle=line)
         tick_values(ax, self.points)
         finish(ax, self.x_label, self.y_label, self.title)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 @dataclass
-class LevelDisplay:
+class LevelDisplay(Display):
     """Values beside the level they are measured against, such as a bound that equals 1.
 
     Parameters
@@ -183,13 +178,10 @@ class LevelDisplay:
     title: str | None = None
     log_x: bool = False
     log_y: bool = False
-    ax_: Any = None
-    figure_: Any = None
     styles: Styles = field(default_factory=dict)
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw the mean of each x with bars to the least and the largest, and the level."""
-        ax = new_axes(ax)
         entries = [key for x, _ in self.points.values() for key in np.asarray(x).tolist()]
         words = list(dict.fromkeys(key for key in entries if isinstance(key, str)))
         if words:
@@ -217,5 +209,3 @@ class LevelDisplay:
         if self.log_y:
             ax.set_yscale("log")
         finish(ax, self.x_label, self.y_label, self.title)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

@@ -5,7 +5,7 @@ read in grey and by the colour-blind.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
 Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
 
-def new_axes(ax: Any, size: tuple[float, float] = (6.4, 4.0), columns: int = 1) -> Any:
+def new_axes(ax: Any, size: tuple[float, float], columns: int = 1) -> Any:
     """Return the axes given, or those of a new figure of that size, side by side if several."""
     try:
         import matplotlib.pyplot as plt
@@ -30,6 +30,39 @@ def new_axes(ax: Any, size: tuple[float, float] = (6.4, 4.0), columns: int = 1) 
     if ax is not None:
         return ax
     return plt.subplots(1, columns, figsize=size, layout="constrained", sharey=True)[1]
+
+
+class Display:
+    """A picture whose numbers are computed once and drawn by `plot`, on the axes `ax_`."""
+
+    ax_: Any = None
+    figure_: Any = None
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 6.4, 4.0
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib axes or None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        self
+            With the axes as `ax_` and their figure as `figure_`.
+        """
+        ax = new_axes(ax, self.size)
+        self._draw(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw(self, ax: Any) -> None:
+        raise NotImplementedError
 
 
 def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:

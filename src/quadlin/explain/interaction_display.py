@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import decimals, finish, new_axes, plain
+from quadlin.explain.drawing import Display, decimals, finish, plain
 from quadlin.explain.effects import Effects
 
 INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
@@ -15,7 +15,7 @@ LETTERS = 20  # of a name
 
 
 @dataclass
-class InteractionDisplay:
+class InteractionDisplay(Display):
     """How strongly the columns that interact most do so, in units of y.
 
     Parameters
@@ -46,8 +46,6 @@ class InteractionDisplay:
     signs: np.ndarray
     rows: str
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 10) -> Self:
@@ -93,10 +91,9 @@ class InteractionDisplay:
         count = max(4, len(self.names))  # less is too narrow for the title
         return 2.6 + 0.55 * count, 1.8 + 0.5 * count
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw the pairs as a heat map; the diagonal is written but not coloured."""
         count = len(self.names)
-        ax = new_axes(ax, self.size)
         alone = np.eye(count, dtype=bool)
         pairs = np.ma.masked_array(self.strength, alone)
         largest = float(np.max(self.strength[~alone], initial=0.0))
@@ -117,5 +114,3 @@ class InteractionDisplay:
         ax.figure.colorbar(image, ax=ax, label="strength (units of the prediction)", shrink=0.8)
         finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
         ax.grid(False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

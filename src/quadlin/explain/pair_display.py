@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from quadlin.explain.drawing import COLOURS, finish, new_axes, plain, style_of
+from quadlin.explain.drawing import COLOURS, Display, finish, new_axes, plain, style_of
 from quadlin.explain.pair_validation import validated_path
 from quadlin.explain.tables import product_name
 
@@ -12,7 +12,7 @@ LETTERS = 44  # of two columns
 
 
 @dataclass
-class PairPathDisplay:
+class PairPathDisplay(Display):
     """The criterion against the pairs, in the order of entry, from top to bottom.
 
     Parameters
@@ -40,8 +40,6 @@ class PairPathDisplay:
     x_label: str = "extended BIC, less that without pairs"
     title: str | None = None
     measure: str = "R²"
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_report(cls, report: Any) -> Self:
@@ -93,17 +91,14 @@ class PairPathDisplay:
         On axes that are given, the criterion alone is drawn, with the errors as text.
         """
         if ax is None and self.validated is not None:
-            first, second = new_axes(None, (9.0, self.size[1]), columns=2)
-            self._draw(first, texts=False)
-            self._draw_errors(second)
-            ax = first
-        else:
-            ax = new_axes(ax, self.size)
-            self._draw(ax, texts=True)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+            ax, beside = new_axes(None, (9.0, self.size[1]), columns=2)
+            self._draw(ax, texts=False)
+            self._draw_errors(beside)
+            self.ax_, self.figure_ = ax, ax.figure
+            return self
+        return super().plot(ax)
 
-    def _draw(self, ax: Any, texts: bool) -> None:
+    def _draw(self, ax: Any, texts: bool = True) -> None:
         """Draw the criterion."""
         places = range(len(self.labels))
         ax.plot(self.criterion, places, color=COLOURS[0], marker="o", markersize=5, linewidth=1.4)

@@ -7,13 +7,13 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
-from quadlin.explain.drawing import COLOURS, finish, legend_above, new_axes
+from quadlin.explain.drawing import COLOURS, Display, finish, legend_above
 
 LEAST = 4  # places along the axis, so that a bar alone is not a wall
 
 
 @dataclass
-class SpectrumDisplay:
+class SpectrumDisplay(Display):
     """The signed eigenvalues of the low-rank part of M for standardised features, in units of y.
 
     Parameters
@@ -38,8 +38,6 @@ class SpectrumDisplay:
     eigenvalues: np.ndarray
     noise: float
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Self:
@@ -56,9 +54,8 @@ class SpectrumDisplay:
         """Return the size of a figure of its own, in inches."""
         return 4.8, 3.4
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw a bar per eigenvalue, and the size of noise as a band."""
-        ax = new_axes(ax, self.size)
         places = np.arange(1, len(self.eigenvalues) + 1)
         if np.isfinite(self.noise):
             label = "noise alone"
@@ -76,5 +73,3 @@ class SpectrumDisplay:
         finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or "", pad=22)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

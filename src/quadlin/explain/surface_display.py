@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.drawing import finish, new_axes, plain, power_of, style_of
+from quadlin.explain.drawing import Display, finish, plain, power_of, style_of
 from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import WholeColumn, column_values
 
@@ -19,7 +19,7 @@ TAILS = (1, 99)  # percent of the rows that the grid reaches between
 
 
 @dataclass
-class PairDisplay:
+class PairDisplay(Display):
     """The prediction over two columns, all others at the reference, with the data over it.
 
     Two columns of numbers make a surface, a column of numbers and a text column a line per level,
@@ -57,8 +57,6 @@ class PairDisplay:
     reference: str
     target: str = "prediction"
     title: str | None = None
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_estimator(
@@ -115,13 +113,10 @@ class PairDisplay:
         words = isinstance(self.x[0], str) and isinstance(self.y[0], str)
         return 4.8, max(3.7, 1.6 + 0.45 * len(self.y)) if words else 3.7
 
-    def plot(self, ax: Any = None) -> Self:
+    def _draw(self, ax: Any) -> None:
         """Draw the surface, the lines or the table."""
-        ax = new_axes(ax, self.size)
         words = [isinstance(axis[0], str) for axis in (self.x, self.y)]
         (self._table if all(words) else self._lines if any(words) else self._surface)(ax)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
     def _surface(self, ax: Any) -> None:
         image = ax.contourf(self.x, self.y, self.prediction, levels=14, cmap="viridis")
