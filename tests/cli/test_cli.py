@@ -114,6 +114,13 @@ def test_each_command_has_help_with_an_example(quadlin, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_the_text_of_a_command_fits_a_terminal_of_80_columns(command):
+    about = getattr(importlib.import_module(COMMANDS[command][0]), command).__doc__
+    about = about.split("Parameters\n")[0]
+    assert max(len(line.removeprefix("    ")) for line in about.splitlines()) < 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_list_of_commands_repeats_the_first_line_of_their_help(command):
     module, summary = COMMANDS[command]
     assert getattr(importlib.import_module(module), command).__doc__.splitlines()[0] == summary

@@ -42,9 +42,10 @@ def check(
 ) -> None:
     """Check whether a table suits the model, and how to fit it.
 
-    Reports missing values, identifiers and codes, rare levels, two-valued features,
-    correlation, heavy tails, rows per parameter and memory, in three to five passes.
-    Missing values are counted; everything else is computed from the complete rows.
+    Reports missing values, identifiers and codes, rare levels, two-valued
+    features, correlation, heavy tails, rows per parameter and memory, in three to
+    five passes. Missing values are counted; everything else is computed from the
+    complete rows.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json

@@ -17,8 +17,8 @@ PANELS = Parameter(group=Group("Settings of the panels a to h", sort_key=10))
 def demo() -> None:
     """Show the method on problems with a known answer.
 
-    Recovers known models, explains a real table, and draws both: its interactions to
-    demo/interactions.png and the convergence to demo/convergence.png.
+    Recovers known models, explains a real table, and draws both: its interactions
+    to demo/interactions.png and the convergence to demo/convergence.png.
 
       quadlin demo
     """
@@ -51,7 +51,7 @@ def reproduce(
 
       quadlin reproduce
       quadlin reproduce --only a,b --folder results
-      quadlin reproduce --only a --features 200 --rank 5 --rows 30kd --solver mine.py
+      quadlin reproduce --only a --features 200 --rows 30kd --solver mine.py
       quadlin reproduce --full --device cuda
       quadlin reproduce --report-only --folder results
 

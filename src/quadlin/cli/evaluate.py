@@ -28,9 +28,10 @@ def evaluate(
     """Measure how well a model predicts rows with a target.
 
     Memory does not grow with the number of rows. NMSE is the mean squared error
-    divided by the variance of y: 0 is perfect, 1 is as good as the mean of these rows.
-    The target is the column that the model was fitted to, unless --target names another.
-    Of a classifier it prints AUC, log-loss and accuracy, from a few numbers per row.
+    divided by the variance of y: 0 is perfect, 1 is as good as the mean of these
+    rows. The target is the column that the model was fitted to, unless --target
+    names another. Of a classifier it prints AUC, log-loss and accuracy, from a few
+    numbers per row.
 
       quadlin evaluate model.safetensors test.csv
       quadlin evaluate model.safetensors test.parquet --target price --json

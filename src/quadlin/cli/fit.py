@@ -56,16 +56,16 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. A target that is text is a class, and the model
-    predicts its probability. Tables larger than --hold stay on disk and are read again in
-    every pass.
+    Text columns become one-hot columns. A target that is text is a class, and the
+    model predicts its probability. Tables larger than --hold stay on disk and are
+    read again in every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
       quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
-      quadlin fit sales.csv --target amount --categorical store,product --exclude id
+      quadlin fit sales.csv --target amount --categorical store,item --exclude id
       quadlin fit ratings.csv --target rating --fm --categorical user,item
-      quadlin fit houses.csv --target price --rank 0 --pairs "area:age,area:city=Oslo"
+      quadlin fit houses.csv --target price --rank 0 --pairs "area:age,area:city"
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
     Parameters

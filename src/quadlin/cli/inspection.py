@@ -31,11 +31,11 @@ def inspect(
 ) -> None:
     """Show what a model has learned.
 
-    Prints R², the eigenvalues, columns and pairs of columns by how much they move the
-    prediction, the strongest interactions and linear terms, the history of the fit and a
-    diagnosis. The coefficient of a pair is that of the product of its two features. A
-    strength is the effect of one standard deviation of each feature, so that features of
-    different units can be compared.
+    Prints R², the eigenvalues, columns and pairs of columns by how much they move
+    the prediction, the strongest interactions and linear terms, the history of the
+    fit and a diagnosis. The coefficient of a pair is that of the product of its
+    two features. A strength is the effect of one standard deviation of each
+    feature, so that features of different units can be compared.
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html

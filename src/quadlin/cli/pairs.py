@@ -37,9 +37,10 @@ def pairs(
 ) -> None:
     """Find the pairs of features that interact.
 
-    Prints the products of two features that improve a linear model, with their coefficients,
-    robust standard errors and what each explains. No model is saved: `quadlin fit` looks
-    for the same pairs, and keeps them beside a part of low rank.
+    Prints the products of two features that improve a linear model, with their
+    coefficients, robust standard errors and what each explains. No model is saved:
+    `quadlin fit` looks for the same pairs, and keeps them beside a part of low
+    rank.
 
       quadlin pairs houses.csv --target price
       quadlin pairs houses.csv --target price --test-on half --hierarchy weak

@@ -38,9 +38,9 @@ def predict(
     """Predict the rows of a table, in their order.
 
     Memory does not grow with the number of rows. Columns that are neither the
-    model's nor named by --keep are not read. A prediction ± 1.96 standard deviations
-    is a 95% interval. A classifier writes the most probable label and the probability of
-    each; a .npy file has the probabilities only.
+    model's nor named by --keep are not read. A prediction ± 1.96 standard
+    deviations is a 95% interval. A classifier writes the most probable label and
+    the probability of each; a .npy file has the probabilities only.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.csv --keep id,city -o predictions.csv

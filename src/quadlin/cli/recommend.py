@@ -42,13 +42,14 @@ def recommend(
 ) -> None:
     """Write the best items of each user.
 
-    The columns of the two tables together are those of the model; other columns, such as
-    titles, are copied to the output. Repeated rows count once, so the table of ratings
-    can serve as both tables: name the columns of each.
+    The columns of the two tables together are those of the model; other columns,
+    such as titles, are copied to the output. Repeated rows count once, so the
+    table of ratings can serve as both tables: name the columns of each.
 
-      quadlin fit ratings.csv --target rating --fm --categorical user,film -o films.safetensors
-      quadlin recommend films.safetensors users.csv films.csv --exclude ratings.csv -o top.csv
-      quadlin recommend films.safetensors ratings.csv ratings.csv \\
+      quadlin fit ratings.csv --target rating --fm --categorical user,film
+      quadlin recommend model.safetensors users.csv films.csv \\
+          --exclude ratings.csv -o top.csv
+      quadlin recommend model.safetensors ratings.csv ratings.csv \\
           --user-columns user --item-columns film -n 5 -o -
 
     Parameters
