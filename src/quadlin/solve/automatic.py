@@ -28,13 +28,12 @@ from quadlin.solve.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.pair_remainder import Remainder, uncorrelated
 from quadlin.solve.pair_sums import RegressionColumns
 from quadlin.solve.polish import OnStep, polish
-from quadlin.solve.rank_climb import RankClimb
+from quadlin.solve.rank_climb import FIRST_RANK, RankClimb
 from quadlin.solve.sample import sample_of
 from quadlin.solve.tangent_gram import Candidate, TangentGram
 from quadlin.solve.types import NO_NOISE, Options, Solution
 from quadlin.solve.whitening import Identity, Whitener
 
-FIRST_RANK = 4
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 CERTAIN = 100.0  # log odds against all products, so that rows need not be left out for them
 TIE = 0.1  # of what is closer the lowest rank is taken
@@ -156,11 +155,12 @@ class RankSearch(RankClimb, LinearChoice):
             return ridge  # it predicts all that there is
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
-        if products and few and (self.few_features or not self.plain):
+        dense = self.spectrum is not None and self.spectrum.is_dense
+        if products and few and (self.few_features or dense or not self.plain):
             self.candidate(self.d)  # it costs little, and tells the others where to begin
-        if most > 0:
-            self.climb(min(FIRST_RANK, most), most)
-        if products and min(c.noise for c in self.candidates()) > NO_NOISE:
+        if most > 0 and not self.hides_ranks:
+            self.climb(self.first_rank(most), most)
+        if products and not self.hides_all and min(c.noise for c in self.candidates()) > NO_NOISE:
             low = self.by_merit()[0]
             if self.is_all(low) and self.agree(low, self.sized(ridge)):
                 return low

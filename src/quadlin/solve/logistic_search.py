@@ -147,6 +147,11 @@ class LogisticSearch(RankSearch):
         return None
 
     @property
+    def spectrum(self) -> None:
+        """Return that nothing is known of ranks in advance: the noise is not that of numbers."""
+        return None
+
+    @property
     def least(self) -> float:
         """Return the merit that a low rank must have: the noise is known, and with it the rest."""
         return max(c.merit for c in self.linear_candidates)

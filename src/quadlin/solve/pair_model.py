@@ -18,7 +18,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.automatic import FIRST_RANK, RankSearch, Rival
+from quadlin.solve.automatic import RankSearch, Rival
 from quadlin.solve.linear_choice import MANY_ROWS
 from quadlin.solve.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pair_composite import Beside, Composite, PairRequest
@@ -31,6 +31,7 @@ from quadlin.solve.pair_split import absorbed_pairs
 from quadlin.solve.pair_sums import ProductMoments, RegressionColumns, look_at
 from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import CLEAR, MOST_PAIRS, PairSearch
+from quadlin.solve.rank_climb import FIRST_RANK
 from quadlin.solve.types import Options
 
 STARTS = 5  # sets of pairs that something is fitted beside, at most
@@ -60,6 +61,7 @@ class Composer:
     candidates: int = 0  # products that were looked at
     start_loss: float = 0.0  # Σω r² without pairs
     clean: bool = False  # whether no pair is worth a look beside ridge regression
+    spread: bool = False  # whether what ridge regression leaves is of too many pairs
     refused: bool = False  # whether pairs beside ridge regression are not better than all products
     shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
 
@@ -116,10 +118,11 @@ class Composer:
         may have as many as one of rank two. Sets `clean` where no pair is worth a look.
         """
         self.clean = not self._worth_a_search(ridge)[0]
-        if self.clean:
+        if self.clean or self.spread:
             return None
         joint = self._settled(self._search(ridge), ridge, few=True)
         self.shortlist = joint.search.shortlist
+        self.clean = not joint.fit.taken
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
             if not few or joint.search.looks_low_rank(CLEAR):
@@ -188,6 +191,10 @@ class Composer:
         if exact or not screen.candidates:
             return False, exact
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
+        if not start.rank and self.choose_rank:
+            spectrum = self.search.spectrum
+            largest = screen.largest(look, look.features.weight, criterion)
+            self.spread = spectrum is not None and spectrum.is_spread(largest)
         here = screen.shortlist(look, look.features.weight, criterion, 0, share)
         return bool(here), exact
 

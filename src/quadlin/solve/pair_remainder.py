@@ -60,6 +60,11 @@ class Remainder:
         sums: BoundedMoments = self.rows.reduce_numbered(bounded_moments, n_rows, *args)
         return sums
 
+    @cached_property
+    def plain_moments(self) -> "BoundedMoments":
+        """Return what the residual itself says of products: a walk."""
+        return self.moments()
+
     def says_nothing(self, unexplained: float = 1.0) -> bool:
         """Tell whether it says no more of all products than noise: two to five walks.
 
@@ -75,7 +80,7 @@ class Remainder:
         overlooked = unexplained * sd / self.weight  # of the variance of y
         if self.weight < ROWS_PER_PRODUCT * products and overlooked > NEGLIGIBLE:
             return False
-        energy = self.moments().energy
+        energy = self.plain_moments.energy
         if energy <= products + sd:
             return True
         return any(energy <= self.moments(salt).energy for salt in range(FLIPS))
@@ -100,7 +105,12 @@ class BoundedMoments(Additive):
     @property
     def spectral_size(self) -> float:
         """Return the largest eigenvalue of the matrix of the t of all products."""
-        return float(np.abs(np.linalg.eigvalsh(self._t)).max(initial=0.0))
+        return float(np.abs(self.eigenvalues).max(initial=0.0))
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """Return the eigenvalues of the matrix of the t of all products."""
+        return np.linalg.eigvalsh(self._t)
 
     @property
     def _t(self) -> np.ndarray:

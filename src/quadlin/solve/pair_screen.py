@@ -58,8 +58,7 @@ class Screen:
         share: float = WORTH_A_LOOK,
     ) -> list[Group]:
         """Return products, and blocks of products, with large moments of the residual."""
-        noise = criterion.noise or max(score.loss / rows, 1e-300)
-        t2 = np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
+        t2 = self._t2(score, rows, criterion)
         least = share * criterion.entry(taken)
         flat = np.flatnonzero(np.triu(t2).ravel() > least)
         flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
@@ -70,6 +69,14 @@ class Screen:
             if gain > least:
                 worth.append((-gain, self._group(a, b)))
         return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
+
+    def largest(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> float:
+        """Return the largest t² of a product."""
+        return float(self._t2(score, rows, criterion).max(initial=0.0))
+
+    def _t2(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> np.ndarray:
+        noise = criterion.noise or max(score.loss / rows, 1e-300)
+        return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
 
     @property
     def noise_edge(self) -> float:

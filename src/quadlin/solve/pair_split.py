@@ -17,6 +17,7 @@ from quadlin.solve.pair_sums import ProductMoments
 
 TURNS = 30
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried
+DENSE = 4  # times the rank beside entries that is tried for a matrix of full rank
 MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone are tried
 
 
@@ -56,7 +57,8 @@ def split(
         than M, or a part of lower rank of it, alone.
     """
     d, candidates = len(M), len(M) * (len(M) + 1) // 2
-    alone = enumerate(_lost_by_rank(M, C)[: rank + 1])
+    lost_by_rank = _lost_by_rank(M, C)
+    alone = enumerate(lost_by_rank[: rank + 1])
     best, rank = min((_cost(lost, k, 0, d, rows, noise, candidates), k) for k, lost in alone)
     chosen, beside = None, rank
     counts = [count for count in COUNTS if count <= min(most, candidates)]
@@ -64,8 +66,12 @@ def split(
     tried = {
         (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
     }
+    if rank == d:  # what is dense has no lower rank that is nearly as high
+        tried = {(lower, count) for lower, count in tried if lower <= d // DENSE}
     for lower, count in sorted(tried):
-        least = _cost(0.0, lower, count, d, rows, noise, candidates)
+        # A matrix of so many entries has at most twice as many ranks.
+        least_lost = lost_by_rank[min(lower + 2 * count, d)]
+        least = _cost(least_lost, lower, count, d, rows, noise, candidates)
         if (lower and d > MOST_FEATURES) or least >= best:
             continue
         entries, L = _apart(M, lower, count)

@@ -177,7 +177,7 @@ class PairSearch(PairRegression):
         size = self.screen.spectral_size(self.score.moments, noise)
         if size <= self.screen.noise_edge:
             return False
-        if self._remainder.moments().spectral_size <= self.screen.noise_edge:
+        if self._remainder.plain_moments.spectral_size <= self.screen.noise_edge:
             return False
         largest = 0.0
         for salt, flipped in enumerate(self._flipped(FLIPS)):

@@ -1,25 +1,65 @@
 """The way up and down the ranks to that of largest evidence, by as few fits as leave no doubt."""
 
 from dataclasses import replace
-from math import inf
+from functools import cached_property
+from math import inf, log
 
 import numpy as np
 
+from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.candidates import Candidates
 from quadlin.solve.exact import EXACT_COLUMNS, Alpha
-from quadlin.solve.few_rows import EDGE, ROWS_PER_PARAMETER, component_sizes
+from quadlin.solve.few_rows import ROWS_PER_PARAMETER, component_sizes
 from quadlin.solve.leave_one_out import CLEARLY
+from quadlin.solve.residual_spectrum import ResidualSpectrum, residual_spectrum
 from quadlin.solve.tangent_gram import Candidate
 from quadlin.solve.types import NO_NOISE, Status
 
-MOST_RANK = 16
+FIRST_RANK, MOST_RANK = 4, 16
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
+SURE = 1.6  # of the eigenvalues of noise: a component whose evidence is beyond doubt
+NEAR = 0.7  # in log α₂: penalties that show the same components
 SEEN, GAP = 1.5, 0.5  # of the eigenvalues of noise, and to the next one: a component, the last one
 
 
 class RankClimb(Candidates):
     """Candidates of low rank, tried one after the other."""
+
+    @cached_property
+    def spectrum(self) -> ResidualSpectrum | None:
+        """Return what ridge regression leaves of low ranks; None where other ranks cost little."""
+        ridge = self.ridge()
+        if self.few_features or not self.plain or ridge.noise <= NO_NOISE:
+            return None
+        return residual_spectrum(self.rows, self.units, ridge, self.weight)
+
+    @property
+    def hides_ranks(self) -> bool:
+        """Tell whether no low rank can be told from noise, so that none need be tried."""
+        return self.spectrum is not None and self.spectrum.is_noise
+
+    @property
+    def hides_all(self) -> bool:
+        """Tell whether all products say next to nothing, so that they need not be tried."""
+        return self.spectrum is not None and self.spectrum.says_nothing
+
+    def first_rank(self, most: int) -> int:
+        """Return the low rank to begin with: one more than seems to be there, or a moderate one."""
+        seen = 0 if self.spectrum is None else self.spectrum.components
+        return min(seen + 1 if seen else FIRST_RANK, most)
+
+    def start(self, k: int) -> tuple[Model | None, Alpha]:
+        """Return a model and penalties to begin with: for the first rank, those that are expected.
+
+        They are those of the components that the residual of ridge regression shows.
+        """
+        model, alpha = super().start(k)
+        first = not any(0 < c.rank < self.d for c in self.candidates())
+        if not first or self.spectrum is None or not self.spectrum.components:
+            return model, alpha
+        left, second = self.spectrum.expected(min(k, self.spectrum.components))
+        return model, (alpha[0] * left, second * self.weight)
 
     def climb(self, k: int, most: int) -> None:
         """Go up by doubles where one more is better, and down by ones while the evidence rises.
@@ -45,22 +85,25 @@ class RankClimb(Candidates):
     def only_one_rank(self, k: int) -> bool:
         """Tell whether a fit of rank k shows how many components there are, and try that rank.
 
-        It must show the same with the penalties of that rank: a target without noise has none, and
-        those of the first fit hide small components.
+        It must show the same with the penalties of that rank, if they are others: a target without
+        noise has none, and those of the first fit hide small components.
         """
         dof = degrees_of_freedom(self.d, k, **self.options.parts)
         if self.few_features or self.landscapes is not None:
             return False  # other ranks cost little
         if self.n_rows < ROWS_PER_PARAMETER * dof:
             return False
-        first = self.clear_components(k, self.start(k)[1])
+        begun = self.start(k)[1]
+        first = self.clear_components(k, begun)
         if not first:
             return False
         candidate = self.candidate(first)
         alpha = (0.0, 0.0) if candidate is None else candidate.alpha
-        if first != self.clear_components(k, (alpha[0], alpha[1] * k / first)):
+        alpha = (alpha[0], alpha[1] * k / first)
+        far = max(alpha) == 0 or abs(log(alpha[1] / begun[1])) > NEAR
+        if far and first != self.clear_components(k, alpha):
             return False
-        if self.sizes[first - 1] < EDGE:
+        if self.sizes[first - 1] < SURE:
             self.candidate(first - 1)
         return True
 
