@@ -38,7 +38,7 @@ LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth les
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
 FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
 NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
-NEAR = 10.0  # penalties within this factor share a whitener
+NEAR = 10.0  # penalties that are nearest to the same power of it share a whitener
 
 
 @dataclass
@@ -282,8 +282,9 @@ class Candidates:
     ) -> tuple[Solution, Whitener]:
         """Fit a rank with given penalties."""
         rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
-        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
-        if self.white is None or not near:
+        if ridge > 0:  # the same for penalties of the same size, whatever was fitted before
+            ridge = NEAR ** round(log(ridge, NEAR))
+        if self.white is None or ridge != self.white_ridge:
             self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
             self.white_ridge = ridge
         problem = self.problem(options)
