@@ -175,7 +175,7 @@ class Fitted:
 
     @unflagged
     def predict(self, X: Array, clip: bool = True) -> Array:
-        """Return the predictions of rows as `at_home` returns them, by default `clipped`."""
+        """Return the predictions of rows as `in_model_dtype` returns them, by default `clipped`."""
         state, xp = self.state, namespace(X)
         X = self.clipped(X)[0] if clip else X
         if self.draws is not None:
@@ -270,13 +270,13 @@ class Fitted:
             None if self.law is None else self.law.interaction_std,
         )
 
-    def at_home(self, X: Array, caller: str) -> Array:
+    def in_model_dtype(self, X: Array, caller: str) -> Array:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
-        return at_home(X, caller, self.stream)
+        return in_model_dtype(X, caller, self.stream)
 
 
 @unflagged
-def at_home(X: Array, caller: str, stream: Stream) -> Array:
+def in_model_dtype(X: Array, caller: str, stream: Stream) -> Array:
     """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
     example, dtype = stream.example, stream.make_units.dtype
     xp, device = namespace(X), "cpu" if issparse(X) else X.device

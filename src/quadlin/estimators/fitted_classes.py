@@ -58,7 +58,7 @@ class FittedClasses:
         return max(self.parts, key=lambda part: part.state.history[-1].step)
 
     @property
-    def curved(self) -> Fitted:
+    def highest_rank_part(self) -> Fitted:
         """Return the part of the highest rank, whose features are held where they are trusted."""
         return max(self.parts, key=lambda part: int(part.state.model.s.shape[0]))
 
@@ -72,20 +72,20 @@ class FittedClasses:
         """Return what replaces missing numbers, by column, which all parts share."""
         return self.parts[0].fill
 
-    def at_home(self, X: Array, caller: str) -> Array:
+    def in_model_dtype(self, X: Array, caller: str) -> Array:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
-        return self.parts[0].at_home(X, caller)
+        return self.parts[0].in_model_dtype(X, caller)
 
     def outside(self, X: Array) -> Array:
         """Tell which rows lie far outside the training rows."""
-        return self.curved.outside(X)
+        return self.highest_rank_part.outside(X)
 
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many lie far outside."""
-        return self.curved.clipped(X)
+        return self.highest_rank_part.clipped(X)
 
     def log_odds(self, X: Array) -> Array:
-        """Return the log-odds of rows as `at_home` returns them, (n,) or (n, K)."""
+        """Return the log-odds of rows as `in_model_dtype` returns them, (n,) or (n, K)."""
         f = [part.predict(X, clip=False) for part in self.joint or self.parts]
         if len(f) == 1:
             return f[0]

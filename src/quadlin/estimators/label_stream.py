@@ -9,7 +9,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.estimators.columns import Columns
-from quadlin.estimators.fitted import Fitted, at_home
+from quadlin.estimators.fitted import Fitted, in_model_dtype
 from quadlin.estimators.fitted_classes import FittedClasses
 from quadlin.estimators.label_predictions import PredictingLabels
 from quadlin.estimators.labels import (
@@ -112,7 +112,7 @@ class StreamingLabels(PredictingLabels):
             if isinstance(source, Source):
                 labels = codes if names is None else names[codes.astype(np.int64)]
                 codes = codes_of(labels, classes)[1]
-            X = at_home(chunk.X, caller, streams[0])
+            X = in_model_dtype(chunk.X, caller, streams[0])
             weight = _weighted(chunk, codes, factors)
             for i, label in enumerate(fitted_classes(len(classes))):
                 target = moved((codes == label).astype(np.float64), chunk.y)

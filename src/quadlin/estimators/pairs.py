@@ -44,7 +44,7 @@ class Reported(PairOutcome):
 
     def kept(self, most: int) -> FitState:
         """Return the state with a regression of at most so many parameters for a stream."""
-        state = self.state if self.searched is None else self.going_on(most)
+        state = self.state if self.searched is None else self.for_stream(most)
         if state.running is not None and state.running.size > most:
             state = replace(state, running=None)
         return state

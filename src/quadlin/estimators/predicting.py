@@ -121,7 +121,7 @@ class Predicting(Explaining):
         check_is_fitted(self)
         fitted, marks = self.fitted_, []
         for X_block in blocks_to_predict(self, X, fitted.columns):
-            block = fitted.at_home(X_block, f"{type(self).__name__}.extrapolates")
+            block = fitted.in_model_dtype(X_block, f"{type(self).__name__}.extrapolates")
             marks.append(fitted.outside(block))
         return namespace(marks[0]).concat(marks)
 
@@ -133,7 +133,7 @@ class Predicting(Explaining):
         check_is_fitted(self)
         fitted, outside = self.fitted_, 0
         for block in blocks_to_predict(self, X, fitted.columns):
-            rows = fitted.at_home(block, f"{type(self).__name__}.{method}")
+            rows = fitted.in_model_dtype(block, f"{type(self).__name__}.{method}")
             inside, changed = self._trusted(rows)
             outside += changed
             yield rows, inside
@@ -145,7 +145,7 @@ class Predicting(Explaining):
         fitted, outside = self.fitted_, 0
         fitted.columns.check_source(source)
         for chunk in Rows.of(source).walk():
-            rows = fitted.at_home(chunk.X, f"{type(self).__name__}.predict")
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.predict")
             inside, changed = self._trusted(rows)
             outside += changed
             yield chunk, rows, inside

@@ -16,7 +16,7 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.fields import given_fields
 from quadlin.estimators.columns import Columns, check_weights, warn_unseen
-from quadlin.estimators.fitted import Fitted, at_home
+from quadlin.estimators.fitted import Fitted, in_model_dtype
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.predicting import Predicting
 from quadlin.estimators.tasks import (
@@ -121,14 +121,14 @@ class Streaming(Predicting):
             stream, fields = fitted.stream, fitted.fields
         caller = f"{type(self).__name__}.partial_fit"
         if isinstance(source, MemorySource):
-            chunk = Chunk(at_home(source.X, caller, stream), source.y, source.weight)
+            chunk = Chunk(in_model_dtype(source.X, caller, stream), source.y, source.weight)
             self.adopt(Fitted(stream.fed(chunk), columns, fields))
             return self
         with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
             for chunk in keeper.rest(Rows.of(source)):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
-                    X = at_home(chunk.X, caller, keeper.stream)
+                    X = in_model_dtype(chunk.X, caller, keeper.stream)
                     keeper.stream = keeper.stream.fed(replace(chunk, X=X))
                 if keeper.stream.n_rows:
                     self.adopt(Fitted(keeper.stream, columns, fields))

@@ -91,7 +91,7 @@ def choose(
         The rank, if only penalties are to be chosen.
     on_step : callable or None
         For the driver of the last fit.
-    search : Search or None
+    search : RankSearch or None
         Of these rows, with what was tried already.
 
     Returns

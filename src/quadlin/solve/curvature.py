@@ -35,7 +35,7 @@ class Curvature(GaussNewton):
         self.inverse_s: Array = None  # (k,)
         self.share = 0.0  # of C in `curvature`
 
-    def look_around(self, p: Point) -> None:
+    def learn_c(self, p: Point) -> None:
         """Learn C, from a d×d matrix: one pass. |C| ≤ A at an optimum, for Gaussian features."""
         xp, (d, k), second = namespace(p.U), p.U.shape, self.options.alpha[1]
         if d > FULL_LIMIT or k in (0, d):
@@ -52,7 +52,7 @@ class Curvature(GaussNewton):
         most = 2 / max(float(xp.linalg.matrix_norm(self.normal, ord=2)), 1e-30)
         self.inverse_s = xp.sign(p.s) / xp.clip(xp.abs(p.s), min=1 / most)
 
-    def bent(self, G: Array) -> Array:
+    def times_c(self, G: Array) -> Array:
         """Return C/n times the G (d, m, k) of some tangents."""
         if self.normal is None:
             return 0 * G
@@ -63,7 +63,7 @@ class Curvature(GaussNewton):
     def curvature(self, p: Point, t: Tangent) -> Tangent:
         """Return (A + share·C)/n times every tangent: one pass for all."""
         A = super().curvature(p, t)
-        return A if not self.share else Tangent(A.c, A.v, A.G + self.share * self.bent(t.G))
+        return A if not self.share else Tangent(A.c, A.v, A.G + self.share * self.times_c(t.G))
 
 
 def noise_sums(
@@ -147,7 +147,7 @@ def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[
     t = 0.0 * g
     for task.share in shares:
         part, met = task.direction(p, g, CG_TOL, CG_CAP)
-        bend = amount * float(namespace(part.G).sum(part.G * task.bent(part.G)))
+        bend = amount * float(namespace(part.G).sum(part.G * task.times_c(part.G)))
         # With tᵀ(A + share·C)t = −gᵀt, tᵀ(A + amount·C)t is:
         positive = -part.dot(g) + (1 - task.share / (amount or 1)) * bend >= 0
         t = t + (1 / len(shares)) * part

@@ -46,10 +46,10 @@ class SampleFit:
 
     def model(self, units: Units) -> Model:
         """Return the model in the units of other rows."""
-        return restated(self.solution, units).model
+        return in_other_units(self.solution, units).model
 
 
-def restated(solution: Solution, units: Units) -> Solution:
+def in_other_units(solution: Solution, units: Units) -> Solution:
     """Return a solution in the units of other rows; its history is that of its own."""
     return replace(solution, model=in_units(solution.model, solution.units, units), units=units)
 
@@ -94,14 +94,14 @@ def fit_from_few(
         return None
     largest = sample_of(rows, sizes[-1] / n, tally.rows)
     stage: SampleFit | None = None
-    watch = None if on_step is None else lambda solution: on_step(restated(solution, units))
+    watch = None if on_step is None else lambda solution: on_step(in_other_units(solution, units))
     for size in sizes:
         few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
         first, second = (a * size / n for a in options.alpha)
         scaled = replace(options, alpha=(first, second))
         stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage, watch)
         if stage.solution.status in (Status.interrupted, Status.stopped):
-            return restated(stage.solution, units), stage.white
+            return in_other_units(stage.solution, units), stage.white
     del largest, few  # all rows need the memory
     if stage is None or not stage.clear:
         return None

@@ -32,7 +32,7 @@ def whole(units: Units, fields: Fields) -> list[np.ndarray]:
     return [field for field in fields if abs(total(field) - 1) < WHOLE]
 
 
-def told_from_mean(A: Array, units: Units, fields: Fields) -> Array:
+def measured_from_mean(A: Array, units: Units, fields: Fields) -> Array:
     """Return PᵀA, A (d, …): P = I − νaᵀ in each field, a = σ, takes z to itself where aᵀz = 0."""
     if not len(fields):
         return A
@@ -61,7 +61,7 @@ def settled(model: Model, units: Units, fields: Fields) -> Model:
     if not fields:
         return model
     xp = namespace(model.U)
-    V, R = xp.linalg.qr(told_from_mean(model.U, units, fields))
+    V, R = xp.linalg.qr(measured_from_mean(model.U, units, fields))
     s, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
     new = replace(model, U=V @ vectors, s=s)
     m, before = (_member(q.w, fields) * ((q.U * q.U) @ q.s) for q in (new, model))
@@ -74,7 +74,7 @@ def settled_steps(steps: Steps, units: Units, fields: Fields) -> Steps:
     fields = whole(units, fields)
     if not fields:
         return steps
-    E, H = (told_from_mean(A, units, fields) for A in (steps.E, steps.H))
+    E, H = (measured_from_mean(A, units, fields) for A in (steps.E, steps.H))
     new = replace(steps, E=E, H=H)
     member = _member(steps.w, fields)[:, None]
     w, c = _linear(steps.w, member * new.diagonals(), member * steps.diagonals(), units, fields)
@@ -90,7 +90,7 @@ def _linear(w: Array, m: Array, before: Array, units: Units, fields: Fields) -> 
     xp = namespace(w)
     nu, gain = units.nu[:, None], m - before
     mean = -2 * m * nu
-    w = told_from_mean(w + units.kappa[:, None] * gain - mean, units, fields) + mean
+    w = measured_from_mean(w + units.kappa[:, None] * gain - mean, units, fields) + mean
     return w, xp.sum(gain, axis=0)
 
 

@@ -70,7 +70,7 @@ class PairOutcome:
         path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
         return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
 
-    def going_on(self, most: float = inf) -> FitState:
+    def for_stream(self, most: float = inf) -> FitState:
         """Return the state with what a stream goes on from, where there are pairs.
 
         That is a regression with the pairs where all its parameters, `most` of them, fit into a

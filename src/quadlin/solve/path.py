@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.driver import follow
-from quadlin.solve.exact import Alpha, Exact, exact_solver
+from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.polish import polish
 from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
@@ -38,17 +39,10 @@ class Path:
         seed: int,
     ) -> None:
         self.rows, self.units, self.options = rows, units, options
-        self.n_rows, self.weight, self.seed = n_rows, weight, seed
+        self.weight, self.seed = weight, seed
         self.solutions: dict[Point, Solution] = {}
         self._white: dict[float, Whitener] = {}
-        self._exact: dict[bool, Exact | None] = {}
-
-    def exact(self, linear: bool) -> Exact | None:
-        """Return the solver for rank 0 or d, where there is one."""
-        if linear not in self._exact:
-            parts = (self.rows, self.units, self.options, self.n_rows)
-            self._exact[linear] = exact_solver(*parts, linear)
-        return self._exact[linear]
+        self.exact = cache(partial(exact_solver, rows, units, options, n_rows))  # of rank 0 or d
 
     def model(self, rank: int, alpha: Alpha) -> Model:
         """Return the model at a point of the path, from that of a neighbour if there is one."""

@@ -177,7 +177,7 @@ def uncertainty_of(
     before = rows.walks
     task = Curvature(Problem(rows, units, options, rng), white)
     p = task.point_of(model)
-    task.look_around(p)
+    task.learn_c(p)
     exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
     converged = True
     if exact:
@@ -227,7 +227,7 @@ def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
     keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
     W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
     G = _tangents(W, d, k).G
-    CG = task.bent(G)
+    CG = task.times_c(G)
     x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
     x = xp.clip(x, min=-1)  # less only short of an optimum
     root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)

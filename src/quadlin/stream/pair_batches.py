@@ -57,7 +57,7 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
         if not ended(state) and stage.possible:
             refuse_uninformative(request, state, plan.make_units, constant=False)
             outcome = stage.beside(state, options)
-    return _begun(outcome.going_on(), outcome.options, plan)
+    return _begun(outcome.for_stream(), outcome.options, plan)
 
 
 def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Options]:

@@ -1,8 +1,8 @@
 r"""A small sample of all rows that a stream has seen, which keeps it from showing a useless model.
 
 The rows whose numbers have the smallest hashes are kept: a uniform sample, however the rows come.
-While a stream is short it is all of its rows, and then what `not_worse` returns is, on the rows
-that were learned, no worse than the constant.
+While a stream is short the sample is all of its rows, so that the model it shows is no worse than
+the constant on the rows that were learned.
 """
 
 from dataclasses import dataclass, replace
@@ -130,7 +130,7 @@ class RowSample:
         assert self.rows is not None
         return self.rows
 
-    def not_worse(self, state: FitState, loss: str) -> FitState:
+    def shrunk(self, state: FitState, loss: str) -> FitState:
         """Return the state, its model shortened if the constant is better on these rows."""
         if self.rows is None:
             return state

@@ -267,7 +267,7 @@ class Stream(Beginning):
             learned = replace(learned, model=learned.before, before=None)
         learned = trusted(learned, self._judged(learned), self.options.loss)
         sample = self.sample
-        return learned if sample is None else sample.not_worse(learned, self.options.loss)
+        return learned if sample is None else sample.shrunk(learned, self.options.loss)
 
     def _proves_steps(self) -> bool:
         """Tell whether rows have judged steps by now, those that wait included, and undid none."""
