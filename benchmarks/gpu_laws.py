@@ -98,6 +98,12 @@ def error_of(got, exact, size):
     return float(error) if np.isfinite(error) else np.inf
 
 
+def back_squares(block, R):
+    """Return (Z∘Z)ᵀ R."""
+    nothing = R.new_zeros((block.X.shape[1], 0))
+    return block.through(nothing, lambda _, __, part: (R[part, :0], R[part]), None, True)[2]
+
+
 def product_error(case, device):
     """Return the largest error of the four products."""
     block, Z = Block(case.there(device), on(device, case.units)), case.Z
@@ -106,16 +112,7 @@ def product_error(case, device):
         (Z, case.Q, block.matmul),
         (Z * Z, case.Q, lambda Q: block.products(Q[:, :0], Q)[1]),
         (Z.T, case.R, block.rmatmul),
-        (
-            (Z * Z).T,
-            case.R,
-            lambda R: block.through(
-                R[:0, :0].expand(Z.shape[1], 0),
-                lambda _, __, part: (R[part, :0], R[part]),
-                None,
-                True,
-            )[2],
-        ),
+        ((Z * Z).T, case.R, lambda R: back_squares(block, R)),
     ):
         got = product(torch.asarray(B, device=device)).cpu().numpy()
         errors.append(error_of(got, A @ B.astype(np.float64), np.abs(A) @ np.abs(B)))
