@@ -7,7 +7,8 @@ a warm-up on a few rows `run` alone is timed, in CPU seconds of one thread and i
 own; it reports models, which are scored off the clock. quadlin comes first and untuned. Peers get
 every setting of their grid; the fastest to 1e-6 (else the most exact) is shown, and what the search
 for it cost is not counted. A setting ends when it is exact, when it is slower than the best one of
-its solver, or after `--patience` times quadlin's time.
+its solver, or after `--patience` times quadlin's time. With `--jobs` so many settings of a solver
+run at the same time, with the whole budget each.
 """
 
 import argparse
@@ -16,8 +17,10 @@ import multiprocessing
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -71,14 +74,23 @@ def measured(*arguments):
         process.join()
 
 
-def best_settings(problem, name, budget, folder):
+def best_settings(problem, name, budget, folder, jobs):
     """Yield the title, setting, points and memory of the best setting, for each variant."""
     module, best, limit = solver(name), {}, {}
-    for setting in module.SETTINGS:
-        if setting.get("told") is False and problem.is_positive:
-            continue  # that M is positive is what a factorization machine assumes
-        title = getattr(module, "title", lambda _, module=module: module.TITLE)(setting)
-        points, megabytes = measured(problem, name, setting, limit.get(title, budget), folder)
+    title_of = getattr(module, "title", lambda _: module.TITLE)
+    # That M is positive is what a factorization machine assumes.
+    settings = [s for s in module.SETTINGS if s.get("told") is not False or not problem.is_positive]
+
+    def run(setting):
+        return measured(problem, name, setting, limit.get(title_of(setting), budget), folder)
+
+    first, *others = settings
+    early = [run(first)]  # which also writes the files that the others read
+    with ThreadPoolExecutor(jobs) as pool:
+        results = pool.map(run, others) if jobs > 1 else map(run, others)
+        results = chain(early, results)
+    for setting, (points, megabytes) in zip(settings, results, strict=True):
+        title = title_of(setting)
         exact = reached(points, TARGETS[-1])
         least = min((p.error for p in points), default=float("inf"))
         key = (0, exact.seconds) if exact else (1, least)
@@ -108,7 +120,7 @@ def row(title, setting, points, megabytes, mine):
     return f"| {title} | {how} | {' | '.join(cells)} | {least:.0e} | {ratio} | {megabytes:.0f} |"
 
 
-def compare(problem_name, scale, seed, names, patience):
+def compare(problem_name, scale, seed, names, patience, jobs):
     """Print the table of one problem."""
     problem = PROBLEMS[problem_name](scale, seed)
     (n, d), k = problem.X.shape, problem.rank
@@ -123,7 +135,7 @@ def compare(problem_name, scale, seed, names, patience):
             skipped.append(f"{solver(name).TITLE}: {reason}")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            best = list(best_settings(problem, name, budget, Path(folder)))
+            best = list(best_settings(problem, name, budget, Path(folder), jobs))
         for title, setting, points, megabytes in best:
             if name == FIRST and reached(points, TARGETS[-1]):
                 mine = reached(points, TARGETS[-1]).seconds
@@ -140,10 +152,11 @@ def main():
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--solvers", nargs="*", default=solver_names(), choices=solver_names())
     parser.add_argument("--patience", type=float, default=20.0)
+    parser.add_argument("--jobs", type=int, default=1, help="settings that run at the same time")
     options = parser.parse_args()
     names = [name for name in solver_names() if name in options.solvers]
     for problem_name in options.problems:
-        compare(problem_name, options.scale, options.seed, names, options.patience)
+        compare(problem_name, options.scale, options.seed, names, options.patience, options.jobs)
 
 
 if __name__ == "__main__":
