@@ -35,6 +35,10 @@ def check_frame(rows: Any) -> None:
 
     Dates are refused in arrays, too: as numbers they would be nanoseconds, or whatever their unit.
     """
+    if isinstance(rows, np.ndarray):
+        if rows.dtype.kind in "mM":
+            raise ValueError(dates_in("X", str(rows.dtype)))
+        return
     try:
         table = nw.from_native(rows, pass_through=True)
     except nw.exceptions.DuplicateError:
@@ -50,8 +54,6 @@ def check_frame(rows: Any) -> None:
         for name, dtype in table.schema.items():
             if dtype in TIMES:
                 raise ColumnError(str(name), dates_in(f"Column {name!r}", str(dtype)))
-    elif isinstance(rows, np.ndarray) and rows.dtype.kind in "mM":
-        raise ValueError(dates_in("X", str(rows.dtype)))
 
 
 def dates_in(what: str, dtype: str) -> str:

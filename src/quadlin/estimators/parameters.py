@@ -134,7 +134,7 @@ def check_options(estimator: Any) -> None:
         raise ValueError(
             f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean per feature.'
         )
-    parameters = estimator.get_params(deep=False)
+    parameters = vars(estimator)  # `get_params` reads signatures, for a third of a millisecond
     for name, allowed in words.items():
         if name not in parameters:
             continue
