@@ -27,6 +27,7 @@ from campaign_families.checks import (
 from campaign_families.everyday import EVERYDAY
 from campaign_families.forgeries import forged_journals, forged_model_files
 from campaign_families.forms import FORM_FAMILIES
+from campaign_families.interruptions import INTERRUPTIONS
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
@@ -294,6 +295,7 @@ FAMILIES = {
     "onnx": (0.02, onnx),
     **EVERYDAY,
     **FORM_FAMILIES,
+    **INTERRUPTIONS,
     "contents": (0.03, forged_model_files),
     "journals": (0.01, forged_journals),
 }

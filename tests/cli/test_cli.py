@@ -1237,3 +1237,34 @@ def test_numbers_that_must_be_whole_are(quadlin):
     quadlin("fit t.csv --target y --rank 1 --hold -5 -o m.st", 2)
     assert not Path("m.st").exists()
     quadlin("fit t.csv --target y --rank auto -o m.st")
+
+
+@pytest.mark.parametrize(
+    ("line", "owner", "name", "kept"),
+    [
+        ("--target city", "quadlin.estimators.logistic_model", "fit", "last finished step"),
+        ("--target price --cv", "quadlin.estimators.cv_scores.CVScores", "score", "search so far"),
+    ],
+)
+def test_ctrl_c_in_several_classes_and_folds_keeps_a_model(
+    quadlin, monkeypatch, line, owner, name, kept
+):
+    module, _, cls = owner.rpartition(".") if "CVScores" in owner else (owner, "", "")
+    place = importlib.import_module(module)
+    place = getattr(place, cls) if cls else place
+    real, calls = getattr(place, name), []
+
+    def pressed(*args, **more):
+        calls.append(1)
+        if len(calls) == 3:
+            press()
+        return real(*args, **more)
+
+    monkeypatch.setattr(place, name, pressed)
+    err = quadlin(f"fit F/houses.csv {line} --exclude id -q", 130)
+    assert f"{kept} is in model.safetensors" in err
+    assert err.startswith("quadlin: Stopped; ")
+    assert err.count("\n") == 1
+    model = load("model.safetensors")
+    assert model.status_.name == "interrupted"
+    assert quadlin("predict model.safetensors F/houses.csv -o -").count("\n") > 1000

@@ -116,7 +116,8 @@ def fit(
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
     except KeyboardInterrupt:
         _remember(estimator, read)
-        raise Interrupted(_what_is_left(estimator, output, checkpoint, source.again)) from None
+        left = _what_is_left(estimator, output, checkpoint, source.again, cv)
+        raise Interrupted(left) from None
     _remember(estimator, read)
     if source.dropped:
         print_note(f"{source.dropped:,} rows with missing values were left out.", answer.silent)
@@ -188,12 +189,15 @@ def _cross_validate(
     y = np.concatenate([chunk.y for chunk in chunks])
     X = csr_array(vstack(blocks, "csr")) if source.sparse else np.vstack(blocks)
     estimator.fields = [field.tolist() for field in source.fields] or "auto"
-    with waiting("cross-validating", answer.silent):
-        estimator.fit(X, y, weight)
-        r2 = float(estimator.score(X, y, weight))
-    estimator.fields = "auto"
-    columns = Columns.of_source(source)
-    estimator.adopt(replace(estimator.fitted_, columns=columns))
+    try:
+        with waiting("cross-validating", answer.silent):
+            estimator.fit(X, y, weight)
+            r2 = float(estimator.score(X, y, weight))
+    finally:  # Ctrl-C may leave a model too
+        estimator.fields = "auto"
+        if hasattr(estimator, "fitted_"):
+            columns = Columns.of_source(source)
+            estimator.adopt(replace(estimator.fitted_, columns=columns))
     return r2
 
 
@@ -207,7 +211,9 @@ def _learn_classes(
     estimator.partial_fit(rows, classes=labels)
 
 
-def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: bool) -> str:
+def _what_is_left(
+    estimator: Any, output: Path, checkpoint: Path | None, again: bool, cv: bool
+) -> str:
     """Keep what was learned before Ctrl-C, and say where it is."""
     if checkpoint is not None and checkpoint.exists():
         command = shlex.join(["quadlin", *sys.argv[1:]])
@@ -216,5 +222,7 @@ def _what_is_left(estimator: Any, output: Path, checkpoint: Path | None, again: 
     kept = "nothing was saved"
     if hasattr(estimator, "fitted_"):
         save(estimator, output)
-        kept = f"the model of the last finished step is in {output}"
-    return f"Stopped; {kept}. With --checkpoint FILE a fit can be continued."
+        what = "best model of the search so far" if cv else "model of the last finished step"
+        kept = f"the {what} is in {output}"
+    more = "" if cv else " With --checkpoint FILE a fit can be continued."
+    return f"Stopped; {kept}.{more}"

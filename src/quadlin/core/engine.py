@@ -128,7 +128,7 @@ class Threads(BaseEngine):
             if self._heights is None:
                 self.carry(height, ())
             shares = cut(per_row, self._heights or [])
-        self._heights = []
+        heights: list[int] = []
 
         def sums() -> Iterator[T | None]:
             for total, rows in self._mapped(
@@ -137,9 +137,9 @@ class Threads(BaseEngine):
                 heights.append(rows)
                 yield total
 
-        heights = self._heights
         with one_blas_thread():
             total = summed(sums())
+        self._heights = heights  # once all are there: Ctrl-C leaves those of the last whole walk
         self.source.absorb(parts)
         return total
 

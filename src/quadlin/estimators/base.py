@@ -24,10 +24,11 @@ from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.parameters import check_one_pass, check_options, is_auto
 from quadlin.estimators.streaming import Streaming
 from quadlin.estimators.tasks import check_pairs, fields_of, seed_of, task_of
+from quadlin.estimators.unfinished import no_model_yet
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.fit_state import FitState
-from quadlin.solve.types import Status
+from quadlin.solve.types import Status, finished
 from quadlin.storage import checkpointed
 
 try:
@@ -144,16 +145,18 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
         names = columns.names_in
-        with checkpointed(checkpoint, source, self, seed_of(self), warm, names) as (seed, journal):
+        checkpoints = checkpointed(checkpoint, source, self, seed_of(self), warm, names)
+        with no_model_yet(self), checkpoints as (seed, journal):
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = task_of(self, source, columns, fields_of(self, rows, source, columns), seed)
             with blas_between_sums(rows.engine):
                 fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+            if not fitted.is_begun:
+                finished(fitted)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
-        if self.status_ is Status.interrupted:
-            raise KeyboardInterrupt(self.status_.value)
+        finished(fitted)
         self._warn_of_status()
         return self
 

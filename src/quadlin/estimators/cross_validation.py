@@ -5,6 +5,7 @@ are solved exactly where a p×p or n×n matrix fits.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from quadlin.estimators.cv_scores import CVScores
 from quadlin.estimators.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitting import Task, fit, provisional_weights
+from quadlin.estimators.fitting import Task, fit, provisional_fit
 from quadlin.estimators.folds import is_shuffled, splits
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.regressor import SecondOrderRegressor
@@ -34,14 +35,19 @@ from quadlin.estimators.tasks import (
     seed_of,
     task_of,
 )
+from quadlin.estimators.unfinished import no_model_yet
 from quadlin.solve.choice import Automatic
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import MOST_PAIRS
-from quadlin.solve.types import Status
+from quadlin.solve.types import Status, finished
 from quadlin.storage import checkpointed
 
+CUT_SHORT = (
+    "Cross-validation was interrupted; the model has the best rank and penalties so far, and was "
+    "fitted to the training rows of the first fold only."
+)
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 
 
@@ -202,6 +208,11 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     ) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
+        Ctrl-C leaves the best rank and penalties that have been scored by then, once there are
+        some, as they were fitted to the training rows of the first fold: `status_` is
+        `interrupted`, `cv_results_` has the scores so far, and KeyboardInterrupt goes on to the
+        caller.
+
         Parameters
         ----------
         X : array, sparse matrix or frame (n_samples, n_features)
@@ -238,22 +249,29 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         alphas = None if self.alphas is None else checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
         names = columns.names_in
-        with checkpointed(checkpoint, table, self, seed_of(self), None, names) as (seed, journal):
+        checkpoints = checkpointed(checkpoint, table, self, seed_of(self), None, names)
+        with no_model_yet(self), checkpoints as (seed, journal):
             rows = Rows(Serial(table), journal)
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
             folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
             judged, judged_rows = _judged(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
-            scores, results = searched(scores, ranks, alphas, pairs, is_auto(self.pairs))
+            both = is_auto(self.pairs)
+            scores, results, whole = searched(scores, ranks, alphas, pairs, both)
             point = scores.best()
-            fitted = _refitted(scores, point, rows)
-            if is_shuffled(self.cv, groups):
-                warn_of_order(scores, point)
+            fitted, text = _refitted(scores, point, rows, whole)
+            try:
+                if fitted.status is not Status.interrupted and is_shuffled(self.cv, groups):
+                    warn_of_order(scores, point)
+            except KeyboardInterrupt:
+                fitted = fitted.interrupted()
         self.adopt(fitted.with_passes(rows))
         self.n_passes_ = rows.walks
         self.best_score_ = scores.mean(point)
         self.cv_results_ = results
+        if self.status_ is Status.interrupted:
+            raise KeyboardInterrupt(text)
         if alphas is not None:
             warn_of_edge(point, alphas)
         warn_of_heavy_rows(scores, point, task.robust)
@@ -274,7 +292,8 @@ def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
         return chunk, rows
     rank = min(PROVISIONAL_RANK, len(task.make_units.names))
     first = replace(task, options=replace(task.options, rank=rank), automatic=Automatic(True, True))
-    weighted = provisional_weights(first, rows, survey(rows))
+    state, _, weighted = provisional_fit(first, rows, survey(rows))
+    finished(state)
     values = weighted.values
     if values is None:
         return chunk, rows
@@ -282,7 +301,20 @@ def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
     return Chunk(chunk.X, values.y, weight), weighted
 
 
-def _refitted(scores: CVScores, point: Point, rows: Rows) -> Fitted:
+def _refitted(scores: CVScores, point: Point, rows: Rows, whole: bool) -> tuple[Fitted, str]:
+    """Fit all rows; of a search or a fit that Ctrl-C cut short, say what there is instead."""
+    fitted = None
+    if whole:
+        with suppress(KeyboardInterrupt):
+            fitted = _refit(scores, point, rows)
+    if fitted is not None and fitted.is_begun:
+        return fitted, fitted.status.value
+    fold = scores.best_of_first_fold()
+    assert fold is not None
+    return fold.interrupted(), CUT_SHORT
+
+
+def _refit(scores: CVScores, point: Point, rows: Rows) -> Fitted:
     """Fit all rows, from where a fold or a matrix of all rows leads."""
     if scores.pairs is not None:
         return fit(scores.task_at(point), rows, None)

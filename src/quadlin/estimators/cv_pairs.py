@@ -23,13 +23,38 @@ def searched(
     alphas: list[Alpha] | None,
     pairs: PairRequest | None,
     both: bool,
-) -> tuple[CVScores, dict[str, Any]]:
+) -> tuple[CVScores, dict[str, Any], bool]:
     """Score ranks and penalties, with pairs or without; return the scores to choose by, and all.
 
-    `both` compares models with pairs and without. Penalties are searched without them first.
+    `both` compares models with pairs and without. Penalties are searched without them first. Also
+    tell whether all was scored: Ctrl-C leaves what has been scored by then, if anything.
     """
+    paired, whole = None if pairs is None else scores.beside(pairs), True
+    try:
+        _search(scores, paired, ranks, alphas, both)
+    except KeyboardInterrupt:
+        whole = False
+        if not (paired or scores).scores:  # those with pairs, if only these were asked for
+            if not scores.scores:
+                raise
+            return scores, scores.results(), whole
+    if paired is None:
+        return scores, scores.results(), whole
+    if not both:
+        return paired, paired.results(), whole
+    better = paired if _are_better(paired, scores) else scores
+    return better, _both_results(scores, paired), whole
+
+
+def _search(
+    scores: CVScores,
+    paired: CVScores | None,
+    ranks: list[int] | None,
+    alphas: list[Alpha] | None,
+    both: bool,
+) -> None:
+    """Score all points there are to score."""
     search = CVSearch(scores)
-    paired = None if pairs is None else scores.beside(pairs)
     if alphas is not None:
         ranks = ranks or [0, *(k for k in LOW_RANKS if k <= scores.d)]
         for each in [scores, paired] if both else [paired or scores]:
@@ -39,11 +64,6 @@ def searched(
         search.automatic(ranks)
         if paired is not None:
             search.beside_pairs(paired, ranks)
-    if paired is None:
-        return scores, scores.results()
-    if not both:
-        return paired, paired.results()
-    return (paired if _are_better(paired, scores) else scores), _both_results(scores, paired)
 
 
 def _are_better(paired: CVScores, without: CVScores) -> bool:

@@ -30,6 +30,7 @@ from quadlin.solve.exact import rows_of
 from quadlin.solve.fit_state import FitState, fit_state
 from quadlin.solve.grid import Cells, Point
 from quadlin.solve.pair_composite import PairRequest
+from quadlin.solve.types import Solution, finished
 from quadlin.solve.whitening import Identity
 from quadlin.stream.stream import FIXED
 
@@ -63,6 +64,7 @@ class CVScores:
         self._residuals: dict[Point, list[np.ndarray]] = {}  # of the test rows, at the best point
         self.pairs: PairRequest | None = None  # that every point has beside it
         self._last: tuple[tuple[int, Point], Fitted] | None = None
+        self._first: dict[Point, Fitted | Solution] = {}  # on the first fold, at the best point
         self.together = Together(rows)
         self.folds = list(self.folds_of(splits))
         if not self.folds:
@@ -75,6 +77,7 @@ class CVScores:
         """Return scores on the same folds of points with pairs, each fold searched by itself."""
         other = copy(self)
         other.pairs, other.scores, other.errors, other._residuals = pairs, {}, {}, {}
+        other._first = {}
         return other
 
     def folds_of(self, splits: Iterable[Split]) -> Iterator[Fold]:
@@ -125,14 +128,24 @@ class CVScores:
         self.scores.update({p: [] for p in new})
         self.errors.update({p: [] for p in new})
         self._residuals.update({p: [] for p in new})
+        try:
+            self._score_on_folds(new)
+        except KeyboardInterrupt:  # points have a score of every fold, or none
+            for kept in (self.scores, self.errors, self._residuals):
+                for p in new:
+                    del kept[p]
+            raise
+        best = self.best()
+        self._residuals = {p: r for p, r in self._residuals.items() if p == best}
+        self._first = {p: fitted for p, fitted in self._first.items() if p == best}
+
+    def _score_on_folds(self, new: list[Point]) -> None:
         for i, fold in enumerate(self.folds):
             for point in new:
                 self._judge(fold, point)
             fold.cells.forget()
             if not any(isfinite(scores[i]) for scores in self.scores.values()):
                 self._refuse_undefined(fold)
-        best = self.best()
-        self._residuals = {p: r for p, r in self._residuals.items() if p == best}
 
     def _judge(self, fold: Fold, point: Point) -> None:
         f = self.predicted(fold, point)
@@ -142,6 +155,10 @@ class CVScores:
         self.errors[point].append(error)
         self.scores[point].append(score if isfinite(score) else -float("inf"))
         self._residuals[point].append(to_numpy(r))
+        if fold is self.folds[0]:
+            beside = self.pairs is not None
+            kept = self._fitted_beside(fold, point) if beside else fold.cells.solution(*point)
+            self._first[point] = kept
 
     def _score(self, fold: Fold, point: Point, f: Array) -> float:
         if not callable(self.scoring):
@@ -154,16 +171,28 @@ class CVScores:
         rank, alpha = point
         params = {**self.params, "rank": rank, "alpha": alpha, "uncertainty": False}
         estimator = SecondOrderRegressor(**params)
-        if self.pairs is not None:
-            estimator.adopt(self._fitted_beside(fold, point))
-            return estimator
-        state, options = (
-            self.state(fold.cells, point),
-            replace(self.task.options, rank=rank, alpha=alpha),
-        )
-        stream = self.task.stream(options, state).counted(fold.cells.surveyed.tally)
-        estimator.adopt(self.task.fitted(stream))
+        beside = self.pairs is not None
+        estimator.adopt(self._fitted_beside(fold, point) if beside else self._fitted(fold, point))
         return estimator
+
+    def _fitted(self, fold: Fold, point: Point) -> Fitted:
+        """Return the fit without pairs to the training rows of a fold."""
+        state, options = self.state(fold.cells, point), self.task_at(point).options
+        return self.task.fitted(self.task.stream(options, state).counted(fold.cells.surveyed.tally))
+
+    def best_of_first_fold(self) -> Fitted | None:
+        """Return the best point so far as fitted to the training rows of the first fold.
+
+        That takes no fit, and a pass at most; None where no point has been scored.
+        """
+        if not self.scores:
+            return None
+        point = self.best()
+        kept = self._first[point]
+        if isinstance(kept, Fitted):
+            return kept
+        self.folds[0].cells.solutions[point] = kept
+        return self._fitted(self.folds[0], point)
 
     def predicted(self, fold: Fold, point: Point) -> Array:
         """Return the predictions of the test rows of a fold."""
@@ -183,6 +212,7 @@ class CVScores:
             )  # those held out weigh nothing
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
+            finished(outcome.state)
             stream = task.stream(outcome.options, outcome.state).counted(surveyed.tally)
             self._last = key, replace(task.fitted(stream), pairs=outcome.report)
         return self._last[1]

@@ -40,8 +40,9 @@ class CVSearch:
         self.powers: dict[Alpha, Powers] = {}
 
     def grid(self, ranks: Sequence[int], alphas: Sequence[Alpha]) -> None:
-        """Score every pair of a rank and penalties."""
-        self.scores.score([(rank, alpha) for rank in ranks for alpha in alphas])
+        """Score every pair of a rank and penalties, one rank after the other."""
+        for rank in ranks:
+            self.scores.score([(rank, alpha) for alpha in alphas])
 
     def automatic(self, ranks: Sequence[int] | None) -> None:
         """Score ridge regression, then all products, then low ranks, then what is near the best."""

@@ -55,23 +55,32 @@ def fit_field_labels(
     def as_log_odds(fitted: Fitted, linearised: bool = False) -> Fitted:
         return fitted_log_odds(task, rows, surveyed, fitted, linearised)
 
-    first = as_log_odds(first, linearised=True)
-    if first.state.status is Status.interrupted:
+    try:
+        first = as_log_odds(numbers_fit := first, linearised=True)
+    except KeyboardInterrupt:
+        return as_log_odds(numbers_fit, linearised=True).interrupted()
+    if first.status is Status.interrupted:
         return first
-    working = Working.about(first.state.model, rows, first.state.units, fit_intercept=True)
-    assert working.rows.values is not None
-    h, z = (to_numpy(a) for a in (working.rows.values.weight, working.rows.values.y))
-    # The posterior learns a noise per weight: only as many as there are rows leave it its say.
-    h = h * (surveyed.tally.weight / working.weight)
-    about = MemorySource(source.X, z, h if source.weight is None else h * source.weight)
-    hook = None
-    if on_step is not None:
 
-        def hook(attributes: Callable[[], dict[str, Any]]) -> bool:
-            return on_step(lambda: as_log_odds(attributes()["fitted_"]).attributes())
+    def about_first() -> Fitted:
+        working = Working.about(first.state.model, rows, first.state.units, fit_intercept=True)
+        assert working.rows.values is not None
+        h, z = (to_numpy(a) for a in (working.rows.values.weight, working.rows.values.y))
+        # The posterior learns a noise per weight: only as many as there are rows leave it its say.
+        h = h * (surveyed.tally.weight / working.weight)
+        about = MemorySource(source.X, z, h if source.weight is None else h * source.weight)
+        near = replace(Rows.of(about), counter=rows.counter)
+        fitted = fit_fields(numbers, near, about, draws, None if on_step is None else hook)
+        return first if fitted is None else as_log_odds(fitted)
 
-    fitted = fit_fields(numbers, replace(Rows.of(about), counter=rows.counter), about, draws, hook)
-    return first if fitted is None else as_log_odds(fitted)
+    def hook(attributes: Callable[[], dict[str, Any]]) -> bool:
+        assert on_step is not None
+        return on_step(lambda: as_log_odds(attributes()["fitted_"]).attributes())
+
+    try:
+        return about_first()
+    except KeyboardInterrupt:  # the fit to the labels as numbers is there
+        return first.interrupted()
 
 
 def fitted_log_odds(

@@ -202,11 +202,11 @@ def fit_fields(
         status = inference.run(on_step)
         if draws is not None and status is not Status.stopped:
             inference.sample(draws)
+        fitted = inference.fitted(status)
     except KeyboardInterrupt:
         if not inference.history:
             raise
-        status = Status.interrupted
-    fitted = inference.fitted(status)
+        fitted = inference.fitted(status := Status.interrupted)
     done = draws is None and status in (Status.converged, Status.out_of_steps)
     if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
         return _without_penalty(task, rows, fitted, on_step)
@@ -219,7 +219,11 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
     dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
     if fitted.stream.n_rows < dof:
         return fitted
-    return fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
+    try:
+        exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
+    except KeyboardInterrupt:
+        return fitted.interrupted()
+    return exact if exact.is_begun else fitted.interrupted()
 
 
 class _Inference:

@@ -21,7 +21,7 @@ from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fit_state import FitState, is_exact, trusted_range
 from quadlin.solve.gaps import filled_columns, missing_variance
 from quadlin.solve.gibbs import Draws
-from quadlin.solve.types import Options
+from quadlin.solve.types import Options, Status
 from quadlin.solve.uncertainty import Uncertainty
 from quadlin.stream.stream import Stream
 
@@ -51,6 +51,20 @@ class Fitted:
     def state(self) -> FitState:
         """Return the model and its units, an incomplete batch included."""
         return self.stream.current
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended."""
+        return self.state.status
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether there is a model: the constant of a fit that was interrupted is none."""
+        return self.status is not Status.interrupted or self.state.has_steps
+
+    def interrupted(self) -> "Fitted":
+        """Return the same with the status of a fit that was interrupted."""
+        return self.with_state(replace(self.state, status=Status.interrupted))
 
     @property
     def has_spread(self) -> bool:

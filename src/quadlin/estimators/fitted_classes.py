@@ -33,15 +33,20 @@ class FittedClasses:
 
     @property
     def status(self) -> Status:
-        """Return how the fit ended: of several, the first that did not converge."""
+        """Return how the fit ended: interrupted, or of several the first that did not converge."""
         states = [part.state.status for part in self.parts]
+        if Status.interrupted in states:
+            return Status.interrupted
         return next((s for s in states if s is not Status.converged), Status.converged)
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether there is a model of any class, and not constants of an interrupted fit."""
+        return any(part.is_begun for part in self.parts)
 
     def interrupted(self) -> "FittedClasses":
         """Return the same with the status of a fit that was interrupted."""
-        first = self.parts[0]
-        state = replace(first.state, status=Status.interrupted)
-        return replace(self, parts=(first.with_state(state), *self.parts[1:]))
+        return replace(self, parts=(self.parts[0].interrupted(), *self.parts[1:]))
 
     @property
     def passes(self) -> int:

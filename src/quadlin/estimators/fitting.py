@@ -34,7 +34,7 @@ from quadlin.solve.pair_regression import MOST_TANGENT
 from quadlin.solve.pair_stage import Plan
 from quadlin.solve.pairs import MOST_PAIRS
 from quadlin.solve.robust import bend_of, fit_robustly, robust_law, tighter
-from quadlin.solve.types import Options, Status
+from quadlin.solve.types import Options, Status, finished
 from quadlin.solve.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.stream.memory import (
     pair_numbers,
@@ -157,7 +157,7 @@ def fit(
                 law = with_gaps(law, rows, state.model, fill, squares)
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
-            result = result.with_state(replace(result.state, status=Status.interrupted))
+            result = result.interrupted()
     return result.with_passes(rows)
 
 
@@ -203,26 +203,36 @@ def _fit_state(
     options = _tight(task, surveyed)
     if automatic:
         # Gross errors must not choose: a fit with moderate penalties finds them first.
-        weighted = provisional_weights(task, rows, surveyed, warm, on_step)
-        warm, options = fit_choosing(weighted, options, *args)
+        first = provisional_fit(task, rows, surveyed, warm, on_step)
+        weighted = first[2]
+        try:
+            finished(first[0])
+            warm, options = fit_choosing(weighted, options, *args)
+        except KeyboardInterrupt:
+            return replace(first[0], status=Status.interrupted), *first[1:]
+        if warm.status is Status.interrupted:
+            return _of_all_rows(warm, surveyed), options, weighted
 
     def least_squares(rows: Rows, warm: FitState | None) -> FitState:
         return fit_table(rows, options, make_units, seed, warm, on_step)
 
     state, weighted = fit_robustly(rows, least_squares, warm)
-    # The moments are those of the rows as they were given, for a stream that goes on from here.
-    state = replace(state, features=surveyed.features, target=surveyed.target)
-    return state, options, weighted
+    return _of_all_rows(state, surveyed), options, weighted
 
 
-def provisional_weights(
+def _of_all_rows(state: FitState, surveyed: Survey) -> FitState:
+    """Return the state with the moments of rows as they were given, for a stream that goes on."""
+    return replace(state, features=surveyed.features, target=surveyed.target)
+
+
+def provisional_fit(
     task: Task,
     rows: Rows,
     surveyed: Survey,
     warm: FitState | None = None,
     on_step: Callable[[FitState], bool] | None = None,
-) -> Rows:
-    """Return the rows with the weights of a fit by Huber's loss whose penalties are moderate."""
+) -> tuple[FitState, Options, Rows]:
+    """Fit by Huber's loss with moderate penalties; the rows it returns have the weights of that."""
     options = _tight(task, surveyed)
     if task.automatic.alpha:
         weight = PROVISIONAL_ALPHA * surveyed.features.weight
@@ -231,7 +241,8 @@ def provisional_weights(
     def least_squares(rows: Rows, warm: FitState | None) -> FitState:
         return fit_table(rows, options, task.make_units, task.seed, warm, on_step)
 
-    return fit_robustly(rows, least_squares, warm)[1]
+    state, weighted = fit_robustly(rows, least_squares, warm)
+    return _of_all_rows(state, surveyed), options, weighted
 
 
 def _tight(task: Task, surveyed: Survey) -> Options:

@@ -33,7 +33,7 @@ from quadlin.solve.pair_part import PairTerms, Parts
 from quadlin.solve.penalty_search import maximised
 from quadlin.solve.polish import polish
 from quadlin.solve.tangent_gram import tangent_gram
-from quadlin.solve.types import Options, Problem, Status
+from quadlin.solve.types import Options, Problem, finished
 from quadlin.solve.whitening import whitener
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
@@ -189,10 +189,7 @@ class JointFit:
             problem = Problem(working.rows, working.units, some, rng)
             ridge = options.alpha[0] / working.weight
             white = whitener(working.rows, working.units, options.whiten, ridge, rng)
-            solution = follow(problem, polish(problem, white, start))
-            if solution.status is Status.interrupted:
-                raise KeyboardInterrupt
-            model = solution.model
+            model = finished(follow(problem, polish(problem, white, start))).model
         return LogOdds(moved(model, working.offset), NO_PAIRS)
 
     @property

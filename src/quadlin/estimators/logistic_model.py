@@ -7,7 +7,9 @@ import numpy as np
 
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey
 from quadlin.data import Source
 from quadlin.estimators.class_choice import together
 from quadlin.estimators.class_rows import ClassRows
@@ -24,6 +26,7 @@ from quadlin.estimators.labels import (
     labels_in,
 )
 from quadlin.solve.fit_state import FitState
+from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.types import Status
 
 
@@ -70,7 +73,7 @@ class LogisticModel(StreamingLabels):
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
         weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
-        parts = []
+        parts: list[Fitted] = []
         for label in fitted_classes(len(classes)):
             hook = _watched(on_step, classes) if len(classes) == 2 else None
             against_rest = weighted.against_rest(label)
@@ -80,10 +83,17 @@ class LogisticModel(StreamingLabels):
                 both = weight if given is None or weight is None else weight * given
                 target = moved((codes == label).astype(np.float64), like)
                 binary = MemorySource(source.X, target, given if weight is None else both)
-            part = self._fitted_labels(task, against_rest, binary, warm, hook)
-            if len(classes) > 2 and part.state.status is Status.interrupted:
-                raise KeyboardInterrupt(part.state.status.value)
-            parts.append(part)
+            try:
+                parts.append(self._fitted_labels(task, against_rest, binary, warm, hook))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                parts[-1] = parts[-1].interrupted()
+            if parts[-1].status is Status.interrupted:  # the other classes have their shares
+                weights = totals if factors is None else factors * totals
+                shares = weights[len(parts) :] / weights.sum() if len(classes) > 2 else ()
+                rest = [_constant(task, against_rest, parts[0], share) for share in shares]
+                return FittedClasses(classes, (*parts, *rest)).with_passes(rows)
         fitted = FittedClasses(classes, tuple(parts))
         if len(classes) == 2 or not (self.together and all(all(p.options.alpha) for p in parts)):
             return fitted.with_passes(rows)
@@ -103,6 +113,19 @@ class LogisticModel(StreamingLabels):
     ) -> Fitted:
         """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
         return fit(task, rows, warm, on_step)
+
+
+def _constant(task: Task, rows: Rows, other: Fitted, share: float) -> Fitted:
+    """Return the log-odds of a class that a fit did not come to: those of its share of the rows."""
+    state = other.state
+    values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
+    target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
+    surveyed = Survey(state.features, target, other.stream.tally)
+    options = replace(task.options, rank=0, alpha=other.options.alpha)
+    units = task.make_units(surveyed.features, surveyed.target)
+    fit = LogisticFit(rows, units, task.make_units, surveyed, task.seed)
+    stream = task.stream(options, fit.constant(options, Status.interrupted))
+    return task.fitted(stream.counted(surveyed.tally))
 
 
 def _watched(on_step: Any, classes: np.ndarray) -> Any:

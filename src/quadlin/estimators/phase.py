@@ -17,6 +17,7 @@ from quadlin.estimators.input_errors import refuse_missing_targets
 from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.estimators.sensing_rows import POOR, share_of, unexplained
 from quadlin.estimators.tasks import seed_of
+from quadlin.estimators.unfinished import no_model_yet
 from quadlin.estimators.validation import validated
 from quadlin.solve.phase import retrieve, squared
 from quadlin.solve.search import Effort
@@ -139,14 +140,14 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         self
         """
         effort = search_effort(self)
-        A = self._checked(A, reset=True)
-        y = _intensities(y, A.shape[0])
-        weight = checked_weight(sample_weight, y)
-        weight = np.ones(len(y)) if weight is None else weight
-        real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
-        enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
-        seed = seed_of(self)
-        result = retrieve(A, y, weight, real, effort, seed)
+        with no_model_yet(self):
+            A = self._checked(A, reset=True)
+            y = _intensities(y, A.shape[0])
+            weight = checked_weight(sample_weight, y)
+            weight = np.ones(len(y)) if weight is None else weight
+            real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
+            enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
+            result = retrieve(A, y, weight, real, effort, seed_of(self))
         if result.rank < A.shape[1]:
             warn(
                 f"The {A.shape[1]} columns of A are linearly dependent: they span {result.rank} "

@@ -23,6 +23,7 @@ from quadlin.estimators.sensing_rows import (
     warn_of_diagonal,
 )
 from quadlin.estimators.tasks import seed_of
+from quadlin.estimators.unfinished import no_model_yet
 from quadlin.estimators.validation import validated
 from quadlin.solve.bilinear import sense
 from quadlin.solve.search import Effort
@@ -163,24 +164,35 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         refuse_missing_targets(y)
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
-        A, y = validated(self, A, y, accept_sparse="csr", dtype=float_types(A), y_numeric=True)
-        model = self._symmetric(self.rank)
-        try:
-            with in_words_for_measurements():
-                model.fit(A, y, sample_weight)
-            if is_auto(self.rank):
-                model = self._lowest_exact(model, A, y, sample_weight)
-        finally:
-            if hasattr(model, "fitted_"):  # Ctrl-C leaves a model too
-                self.left_ = self.right_ = np.asarray(model.components_).T
-                self.values_ = np.asarray(model.eigenvalues_)
-                self.history_ = model.history_
-                self.status_ = Status.undetermined if model.status_ in WEAK else model.status_
-                self.is_pair_ = False
-        warn_of_diagonal(A, self.rank_)
+        types = float_types(A)
+        with no_model_yet(self):
+            A, y = validated(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
+            model, status = self._fitted_symmetric(A, y, sample_weight)
+        self.left_ = self.right_ = np.asarray(model.components_).T
+        self.values_ = np.asarray(model.eigenvalues_)
+        self.history_, self.is_pair_ = model.history_, False
+        self.status_ = Status.undetermined if status in WEAK else status
+        if status is not Status.interrupted:
+            warn_of_diagonal(A, self.rank_)
         self._judge(y, sample_weight, None)
         raise_or_warn(self.status_)
         return self
+
+    def _fitted_symmetric(
+        self, A: Any, y: np.ndarray, weight: Any
+    ) -> tuple[SecondOrderRegressor, Status]:
+        """Return the model, and how its fit and the search for its rank ended."""
+        model = self._symmetric(self.rank)
+        try:
+            with in_words_for_measurements():
+                model.fit(A, y, weight)
+            if is_auto(self.rank):
+                model = self._lowest_exact(model, A, y, weight)
+        except KeyboardInterrupt:
+            if not hasattr(model, "fitted_"):
+                raise
+            return model, Status.interrupted
+        return model, model.status_
 
     def _judge(self, y: np.ndarray, weight: Any, sizes: tuple[int, int] | None) -> None:
         """Say where rows do not determine M."""
@@ -289,8 +301,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             raise ValueError(f"A and B have {A.shape[0]} rows, but y has {len(y)} entries.")
         weight = checked_weight(sample_weight, y)
         weight = np.ones(len(y)) if weight is None else weight
-        seed = seed_of(self)
-        result = sense(A, B, y, weight, rank, effort, seed)
+        with no_model_yet(self):
+            result = sense(A, B, y, weight, rank, effort, seed_of(self))
         self.left_, self.values_, self.right_ = result.U, result.s, result.V
         self.status_, self.history_ = result.status, result.history
         self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]

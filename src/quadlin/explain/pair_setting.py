@@ -20,7 +20,7 @@ from quadlin.solve.pair_wide import sparse_search
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.polish import fit_rows
 from quadlin.solve.row_hash import row_hash
-from quadlin.solve.types import Options
+from quadlin.solve.types import Options, finished
 
 
 def first_half(n_rows: int) -> np.ndarray:
@@ -91,6 +91,7 @@ class PairSetting:
             )
         weight = surveyed.features.weight
         linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
+        finished(linear)
         if fit is None:
             return sparse_search(rows, units, linear.model, **limits)
         features = np.unique(np.concatenate([fit.i, fit.j]))

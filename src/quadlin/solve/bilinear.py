@@ -16,7 +16,7 @@ from quadlin.core.rows import Walks
 from quadlin.solve.levenberg import LinearisedResidual
 from quadlin.solve.measurements import Measurements, conditioned
 from quadlin.solve.search import Effort, best_of
-from quadlin.solve.types import Record, Status
+from quadlin.solve.types import Record, Status, finished
 
 SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
 NOTHING = 1e-12  # of the sum of squares: an exact prediction
@@ -142,7 +142,8 @@ def chosen_rank(
         rank += 1
         if rank > 1 and len(old) < ROWS_PER_UNKNOWN * rank * (d + e - rank):
             break
-        sensed = sense(A[old], B[old], y[old], weight[old], rank, effort, int(rng.integers(2**31)))
+        kept = (A[old], B[old], y[old], weight[old])
+        sensed = finished(sense(*kept, rank, effort, int(rng.integers(2**31))))
         error = float(weight[new] @ (sensed.predict(A[new], B[new]) - y[new]) ** 2)
         if error < BETTER * least:
             best, least = rank, error

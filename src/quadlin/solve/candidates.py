@@ -25,7 +25,7 @@ from quadlin.solve.polish import OnStep, polish
 from quadlin.solve.product_gram import ProductGram
 from quadlin.solve.restarts import FEW, best_start, quick_start
 from quadlin.solve.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
-from quadlin.solve.types import Options, Problem, Solution, Status
+from quadlin.solve.types import Options, Problem, Solution, finished
 from quadlin.solve.whitening import Whitener, whitener
 
 CHEAP_COLUMNS = 1000  # as many products are a small matrix
@@ -230,10 +230,7 @@ class Candidates:
         if followed is not None:
             return followed
         if gram is None:
-            solution = self.fit(options, warm)[0]
-            if solution.status is Status.interrupted:  # the driver only ends a fit
-                raise KeyboardInterrupt
-            return solution.model
+            return finished(self.fit(options, warm)[0]).model
         if warm is None:
             return quick_start(self.problem(options), gram.gram)
         start = gram.of(warm, alpha)

@@ -53,6 +53,11 @@ class FitState:
         """Return the model that the next step of a stream is taken from."""
         return self.model if self.walker is None else self.walker
 
+    @property
+    def has_steps(self) -> bool:
+        """Tell whether the model is more than the one that every fit begins with."""
+        return self.history[-1].step > 0
+
     @cached_property
     def raw(self) -> RawModel:
         """Return the model in the user's units."""

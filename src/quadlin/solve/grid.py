@@ -20,7 +20,7 @@ from quadlin.solve.penalised import REFERENCE, Penalised, by_matrices
 from quadlin.solve.polish import descended, polish
 from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options, Problem, Record, Solution, Status
+from quadlin.solve.types import Options, Problem, Record, Solution, Status, finished
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
@@ -112,13 +112,13 @@ class Cells:
             if rank == 0
             else self._reference(rank)
         )
-        return _finished(follow(problem, descended(problem, self._whitener(), start)))
+        return finished(follow(problem, descended(problem, self._whitener(), start)))
 
     def _reference(self, rank: int) -> Model:
         if rank not in self._references:
             tol = max(REFERENCE_TOL, self.options.tol)
             problem = self._problem(rank, self._moderate, tol)
-            solution = _finished(follow(problem, polish(problem, self._whitener())))
+            solution = finished(follow(problem, polish(problem, self._whitener())))
             self._references[rank] = solution.model
         return self._references[rank]
 
@@ -132,9 +132,3 @@ class Cells:
             mode = self.options.whiten
             self._white = whitener(self.rows, self.units, mode, REFERENCE[0], rng)
         return self._white
-
-
-def _finished(solution: Solution) -> Solution:
-    if solution.status is Status.interrupted:
-        raise KeyboardInterrupt(solution.status.value)
-    return solution

@@ -21,7 +21,14 @@ import numpy as np
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.losses import FLATTEST, curvature, log_likelihood, mean_of, probability
+from quadlin.core.losses import (
+    FLATTEST,
+    curvature,
+    log_likelihood,
+    mean_of,
+    probability,
+    value_and_slope,
+)
 from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
@@ -38,6 +45,7 @@ from quadlin.solve.types import (
     Record,
     Solution,
     Status,
+    finished,
     loss_unit,
     usual_curvature,
 )
@@ -73,6 +81,7 @@ class Working:
     weight: float  # Σωh
     offset: float  # that the targets were shifted by
     excess: float = 0.0  # log-likelihood of the labels, less that of the working targets
+    loss: float = 0.0  # Σω times the loss of the model that it is about
 
     @classmethod
     def about(
@@ -88,9 +97,9 @@ class Working:
         Two numbers per row are kept.
         """
         parts = zip(*rows.collect(_working, model, units, loss), strict=True)
-        h, z, omega, excess = (np.concatenate(part) for part in parts)
+        h, z, omega, excess, losses = (np.concatenate(part) for part in parts)
         working = cls.of(h, z, omega, rows, units, fit_intercept)
-        return replace(working, excess=float(omega @ excess))
+        return replace(working, excess=float(omega @ excess), loss=float(omega @ losses))
 
     @classmethod
     def of(
@@ -120,7 +129,8 @@ def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tupl
         f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
     omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
     h, r = np.clip(curvature(f, loss), FLATTEST, None), y - mean_of(loss, f)
-    return h, f + r / h, omega, log_likelihood(loss, f, y) + r**2 / h / 2
+    excess = log_likelihood(loss, f, y) + r**2 / h / 2
+    return h, f + r / h, omega, excess, value_and_slope(loss, f, y)[0]
 
 
 @dataclass
@@ -168,8 +178,7 @@ class LogisticFit:
         make_units = Linearised(**vars(self.make_units))
         args = (linear, make_units, self.seed, automatic)
         state, chosen = fit_choosing(self.rows, *args, surveyed=self.surveyed)
-        if state.status is Status.interrupted:
-            raise KeyboardInterrupt
+        finished(state)
         alpha = options.alpha  # as given: there and back, rounding may change it
         if automatic.alpha:
             alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
@@ -183,9 +192,7 @@ class LogisticFit:
         make_units = replace(self.make_units, counts=False)
         rows = self.working(None, options).rows
         state, chosen = fit_choosing(rows, linear, make_units, self.seed, automatic)
-        if state.status is Status.interrupted:
-            raise KeyboardInterrupt
-        return state, replace(options, rank=chosen.rank, alpha=chosen.alpha)
+        return finished(state), replace(options, rank=chosen.rank, alpha=chosen.alpha)
 
     def start(self, options: Options) -> Model:
         """Return a model to start from: about that of smallest squared errors."""
@@ -220,11 +227,22 @@ class LogisticFit:
 
     def constant(self, options: Options, status: Status) -> FitState:
         """Return the constant, where the fit ended before there was a better model."""
-        units, target = self.units, self.units.target
-        model = constant_model(units, options.rank, target.centre)
+        units = self.units
+        model = constant_model(units, options.rank, units.target.centre)
         model = tied(model, units, options.fit_linear, options.fit_intercept)
-        history = (Record(0, self.rows.walks, target.power * loss_unit(self.loss, units)),)
-        return self.state(Solution(model, units, status, history), options, Identity())
+        solution = Solution(model, units, status, (self._begun,))
+        return self.state(solution, options, Identity())
+
+    def interrupted(self, model: Model, loss: float, options: Options) -> FitState:
+        """Return a model that a search had found by the time of Ctrl-C, and its mean loss."""
+        last = Record(1, self.rows.walks, loss * loss_unit(self.loss, self.units))
+        solution = Solution(model, self.units, Status.interrupted, (self._begun, last))
+        return self.state(solution, options, Identity())
+
+    @property
+    def _begun(self) -> Record:
+        power = self.units.target.power
+        return Record(0, self.rows.walks, power * loss_unit(self.loss, self.units))
 
     def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:
         """Return what a fit leaves behind."""

@@ -63,6 +63,8 @@ def fit_logistic(
             options, start = chosen(fit, options, automatic)
         else:
             start = _warm_model(warm, units, options) or fit.start(options)
+    except InterruptedSearch as ended:
+        return ended.best(fit, options)
     except KeyboardInterrupt:
         return fit.constant(options, Status.interrupted), options
     solution, white = fit.polished(options, start, on_step)
@@ -107,21 +109,44 @@ def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Op
     return choice, fit.as_log_odds(state)
 
 
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C during a search, which has candidates to offer."""
+
+    def __init__(self, search: LogisticSearch, spread: float) -> None:
+        super().__init__(Status.interrupted.value)
+        self.search, self.spread = search, spread
+
+    def best(self, fit: LogisticFit, options: Options) -> tuple[FitState, Options]:
+        """Return the best candidate so far and its options, without a walk; else the constant."""
+        losses = self.search.losses
+        tried = [c for c in self.search.candidates() if c.model is not None and c.rank in losses]
+        if not tried:
+            return fit.constant(options, Status.interrupted), options
+        best = max(tried, key=lambda c: c.merit)
+        assert best.model is not None
+        first, second = best.alpha
+        alpha = (self.spread * first, self.spread * second)
+        options = replace(options, rank=best.rank, alpha=alpha)
+        return fit.interrupted(best.model, losses[best.rank], options), options
+
+
 def by_evidence(search: "LogisticSearch", given: int | None) -> tuple[Candidate | None, float]:
     """Return the best candidate of rows that are weighted by 1/φ, and φ.
 
     Labels have φ = 1. That of counts is found on the way, from ridge regression at first.
     """
-    spread = 1.0
-    if search.fit_of.loss == "logistic":
+    spread, whole = 1.0, search
+    try:
+        if search.fit_of.loss == "logistic":
+            return search.chosen(given), spread
+        for turn in range(SPREADS):
+            best = search.ridge() if turn < RIDGE_SPREADS else search.chosen(given)
+            if best is None or best.model is None:
+                break
+            before, spread = spread, spread * search.dispersion(best)
+            if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
+                return best, before
+            search = whole.spread_by(spread)
         return search.chosen(given), spread
-    whole = search
-    for turn in range(SPREADS):
-        best = search.ridge() if turn < RIDGE_SPREADS else search.chosen(given)
-        if best is None or best.model is None:
-            break
-        before, spread = spread, spread * search.dispersion(best)
-        if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
-            return best, before
-        search = whole.spread_by(spread)
-    return search.chosen(given), spread
+    except KeyboardInterrupt as error:
+        raise InterruptedSearch(search, spread) from error

@@ -20,7 +20,7 @@ from quadlin.solve.logistic import LogisticFit, Working
 from quadlin.solve.penalty_search import maximised
 from quadlin.solve.rank_climb import CLEAR
 from quadlin.solve.tangent_gram import Candidate, TangentGram
-from quadlin.solve.types import Options, Status
+from quadlin.solve.types import Options, finished
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
 WIDEST = 10.0  # standard deviation of log-odds that a prior may have
@@ -43,6 +43,8 @@ class LogisticSearch(RankSearch):
     fit_of: LogisticFit = field(kw_only=True)
     repeated: Repeated = field(kw_only=True)  # the rows, for leaving them out
     table: LabelTable | None = field(kw_only=True)  # a copy of the rows, where they are few
+    losses: dict[int, float] = field(default_factory=dict)  # per weight, of ranks that were tried
+    last_loss: float = inf  # of the fit that was looked at last
 
     @classmethod
     def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
@@ -139,6 +141,7 @@ class LogisticSearch(RankSearch):
             hopeless = k == self.d and evidence < behind  # its turns take long
             if hopeless or np.max(np.abs(log_alpha - before)) <= SETTLED:
                 break
+        self.losses[k] = self.last_loss
         return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
 
     @property
@@ -257,10 +260,7 @@ class LogisticSearch(RankSearch):
             model = table.start(options.rank) if model is None else model
             return table.fitted(model, options.alpha, TABLE_TOL).model
         model = self.fit_of.start(options) if model is None else model
-        solution = self.fit_of.polished(options, model)[0]
-        if solution.status is Status.interrupted:
-            raise KeyboardInterrupt
-        return solution.model
+        return finished(self.fit_of.polished(options, model)[0]).model
 
     def table_for(self, k: int) -> LabelTable | None:
         """Return the copy of the rows, where steps of a rank on it are cheap."""
@@ -272,9 +272,12 @@ class LogisticSearch(RankSearch):
         """Return the linear model about a fit, for its evidence too, and what to add to that."""
         table = self.table_for(k)
         if table is not None:
-            tangent, weight, excess = table.linear(table.at(model))
+            at = table.at(model)
+            self.last_loss = at.objective / table.weight
+            tangent, weight, excess = table.linear(at)
             return tangent, replace(tangent.centred(weight), noise=1.0), excess - log(weight) / 2
         working = self.fit_of.working(model, self.options)
+        self.last_loss = working.loss / self.fit_of.surveyed.tally.weight
         gram = self.about(working, k, model)
         linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
         return gram, replace(linear, noise=1.0), working.excess - log(working.weight) / 2

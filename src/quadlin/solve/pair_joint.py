@@ -16,7 +16,7 @@ from quadlin.solve.pair_regression import PairRegression
 from quadlin.solve.pair_sums import RegressionColumns
 from quadlin.solve.pairs import PairSearch
 from quadlin.solve.polish import fit_rows
-from quadlin.solve.types import Options
+from quadlin.solve.types import Options, finished
 
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
 CHOICES = 4  # of pairs beside L, each after a joint fit
@@ -160,7 +160,8 @@ def _tries(
     rest = less_pairs(search.rows, joint.terms, search.units)
     options = replace(options, rank=int(search.columns.model.s.shape[0]))
     rng = np.random.default_rng(seed)
-    yield fit_rows(rest, search.units, options, search.weight, rng, joint.model)[0].model
+    solution, _ = fit_rows(rest, search.units, options, search.weight, rng, joint.model)
+    yield finished(solution).model
 
 
 def settled(

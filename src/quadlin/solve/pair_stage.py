@@ -22,7 +22,7 @@ from quadlin.solve.pair_part import Parts, whole
 from quadlin.solve.pair_regression import MOST_FEATURES
 from quadlin.solve.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pair_uncertainty import pair_uncertainty
-from quadlin.solve.types import Options, Record, Status
+from quadlin.solve.types import Options, Record, Status, finished
 from quadlin.solve.uncertainty import Uncertainty
 
 FEWEST_ROWS = 12  # that a search makes sense for
@@ -185,8 +185,7 @@ class PairStage:
             search.thorough = False  # it is a start for pairs and L together
         args = (plan.make_units, plan.seed, chooses, None, None, surveyed, search)
         beside, chosen = fit_choosing(rest, given, *args)
-        if beside.status is Status.interrupted:
-            raise KeyboardInterrupt
+        finished(beside)
         return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)
 
     def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:

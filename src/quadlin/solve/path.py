@@ -18,7 +18,7 @@ from quadlin.solve.exact import Alpha, exact_solver
 from quadlin.solve.polish import polish
 from quadlin.solve.restarts import FEW
 from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options, Problem, Solution, Status
+from quadlin.solve.types import Options, Problem, Solution, Status, finished
 from quadlin.solve.whitening import Identity, Whitener, whitener
 
 PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
@@ -86,9 +86,7 @@ class Path:
         starts: list[Model | None] = [*near, None] if not near or (first and doubtful) else [*near]
         solutions = []
         for start in starts:
-            solutions.append(follow(problem, polish(problem, white, start)))
-            if solutions[-1].status is Status.interrupted:
-                raise KeyboardInterrupt(solutions[-1].status.value)
+            solutions.append(finished(follow(problem, polish(problem, white, start))))
         return min(solutions, key=lambda solution: solution.history[-1].loss), white
 
     def whitener(self, alpha: Alpha) -> Whitener:

@@ -14,7 +14,7 @@ from quadlin.solve.few_rows import ROWS_PER_PARAMETER, component_sizes
 from quadlin.solve.leave_one_out import CLEARLY
 from quadlin.solve.residual_spectrum import ResidualSpectrum, residual_spectrum
 from quadlin.solve.tangent_gram import Candidate
-from quadlin.solve.types import NO_NOISE, Status
+from quadlin.solve.types import NO_NOISE, finished
 
 FIRST_RANK, MOST_RANK = 4, 16
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
@@ -111,9 +111,7 @@ class RankClimb(Candidates):
         """Return how many components of a fit of rank k stand out, or 0 if there is any doubt."""
         options = replace(self.loose(k), alpha=alpha)
         solution, white = self.fit(options, self.begun)
-        if solution.status is Status.interrupted:
-            raise KeyboardInterrupt
-        self.begun = solution.model
+        self.begun = finished(solution).model
         error = degrees_of_freedom(self.d, k, **self.options.parts) / self.n_rows
         self.sizes = sizes = component_sizes(solution, white, options, error)
         last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))

@@ -67,10 +67,15 @@ def fit_robustly(
         factor, limit = new, far[0] * scale
         target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
         weighted = rows.reweighted(moved(factor, like), moved(target, like))
-        state = fit(weighted, warm if state is None else state)
-        if state.status in (Status.interrupted, Status.stopped):
-            break
-        f = predictions(rows, state)
+        try:
+            state = fit(weighted, warm if state is None else state)
+            if state.status in (Status.interrupted, Status.stopped):
+                break
+            f = predictions(rows, state)
+        except KeyboardInterrupt:
+            if state is None:
+                raise
+            return replace(state, status=Status.interrupted), weighted
     return fit(rows, warm) if state is None else state, weighted
 
 

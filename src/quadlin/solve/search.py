@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.rows import Walks
 from quadlin.solve.levenberg import LinearisedResidual, Place, levenberg
 from quadlin.solve.robust import BEND, MAD, ROUNDING, weighted_median
-from quadlin.solve.types import Record, Status
+from quadlin.solve.types import Record, Status, finished
 
 ROUNDED = 64  # times the rounding of one number: an exact fit
 GIVEN_UP = 1e-3  # a gain from which a start is not worth another step until it proves the best
@@ -71,11 +71,13 @@ def best_of(
             agreed = agreed or (best is not None and same(best.z, reached.z))
             if best is None or reached.objective < best.objective:
                 best = reached
+            finished(reached)
             if agreed or best.exact:
                 break
         assert best is not None
         if not best.exact:
             best = _continued(best, search(problem, best.z, effort))
+            finished(best)
     except KeyboardInterrupt:
         if best is None:
             raise
@@ -103,6 +105,10 @@ def least_squares(problem: SearchProblem, z: np.ndarray, effort: Effort) -> Star
             place = next(method)
         except StopIteration as end:
             return StartEnd(place.z, place.loss, place.loss <= nothing, end.value, tuple(history))
+        except KeyboardInterrupt:
+            if len(history) < 2:  # the first place is the start itself
+                raise
+            return StartEnd(place.z, place.loss, False, Status.interrupted, tuple(history))
         history.append(Record(len(history), problem.walks.rounded, place.loss / total))
 
 
@@ -149,5 +155,8 @@ def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
         moved = y + r - np.clip(r, -FAR * scale, FAR * scale)
         reached = least_squares(Bounded(problem, moved, given * factor), z, effort)
         z = reached.z
+        if reached.status is Status.interrupted:
+            exact = False
+            break
     assert reached is not None
     return replace(reached, objective=float(given @ size), exact=bool(exact))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -74,6 +75,24 @@ class Status(Enum):
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
+
+
+class Ended(Protocol):
+    """What a fit leaves: it says how it ended."""
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended."""
+
+
+E = TypeVar("E", bound=Ended)
+
+
+def finished(fit: E) -> E:
+    """Return a fit that another one goes on from; Ctrl-C that cut it short ends that one too."""
+    if fit.status is Status.interrupted:
+        raise KeyboardInterrupt(fit.status.value)
+    return fit
 
 
 @dataclass(frozen=True)

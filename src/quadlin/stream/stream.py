@@ -20,7 +20,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic_choice import fit_logistic
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
-from quadlin.solve.types import Options, Status
+from quadlin.solve.types import Options, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.beginning import Beginning, as_log_odds
@@ -230,9 +230,7 @@ class Stream(Beginning):
         if self.state is None:
             rows = Rows.of(self.waiting.source())
             state, self._chosen = self._first_fit(rows)
-            if state.status is Status.interrupted:  # half a fit is no state to go on from
-                raise KeyboardInterrupt(state.status.value)
-            return state
+            return finished(state)  # half a fit is no state to go on from
         if self.state.running is not None:
             if self.pair_pending is None:
                 return self.state
