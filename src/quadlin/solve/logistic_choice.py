@@ -136,6 +136,7 @@ def by_evidence(search: "LogisticSearch", given: int | None) -> tuple[Candidate 
     Labels have φ = 1. That of counts is found on the way, from ridge regression at first.
     """
     spread, whole = 1.0, search
+    kept = (search, spread)
     try:
         if search.fit_of.loss == "logistic":
             return search.chosen(given), spread
@@ -146,7 +147,8 @@ def by_evidence(search: "LogisticSearch", given: int | None) -> tuple[Candidate 
             before, spread = spread, spread * search.dispersion(best)
             if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
                 return best, before
+            kept = (search, before)
             search = whole.spread_by(spread)
         return search.chosen(given), spread
     except KeyboardInterrupt as error:
-        raise InterruptedSearch(search, spread) from error
+        raise InterruptedSearch(*((search, spread) if search.losses else kept)) from error
