@@ -88,7 +88,8 @@ def test_a_broken_promise_is_noticed_and_comes_with_a_reproducer(campaign, monke
 QUICK = (
     *("classifiers", "cv", "pairs", "forged", "dask", "torch", "gpu", "threads", "onnx"),
     *("counts", "sure", "frames", "ratings", "minimal", "messy", "contents", "journals"),
-    *("forms", "copies", "pipelines", "weights"),
+    *("forms", "copies", "pipelines", "weights", "phase", "sensing", "several outputs"),
+    *("odd frames", "odd weights", "changes", "ctrl-c", "ctrl-c streams", "checkpoints"),
 )
 
 

@@ -28,6 +28,8 @@ from campaign_families.everyday import EVERYDAY
 from campaign_families.forgeries import forged_journals, forged_model_files
 from campaign_families.forms import FORM_FAMILIES
 from campaign_families.interruptions import INTERRUPTIONS
+from campaign_families.measurements import MEASUREMENTS
+from campaign_families.odd_input import ODD_INPUT
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
@@ -296,6 +298,8 @@ FAMILIES = {
     **EVERYDAY,
     **FORM_FAMILIES,
     **INTERRUPTIONS,
+    **MEASUREMENTS,
+    **ODD_INPUT,
     "contents": (0.03, forged_model_files),
     "journals": (0.01, forged_journals),
 }
