@@ -13,7 +13,7 @@ RECOVERED = (Status.converged,)  # with noise-free measurements: the truth is wh
 
 
 def measured(rng, d, rows_per_unknown):
-    """Return vectors as rows, some zero or repeated, perhaps weights, and whether they are complex."""
+    """Return vectors as rows, some zero or repeated, perhaps weights, and whether complex."""
     n = max(2, int(rows_per_unknown * d))
     A = rng.standard_normal((n, d))
     is_complex = bool(rng.uniform() < 0.4)
