@@ -20,7 +20,7 @@ from quadlin import (
 )
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Threads
-from quadlin.estimators import cv_scores, fitting, logistic_model
+from quadlin.estimators import cv_scores, fitting, logistic_model, symmetric_sensing
 from quadlin.solve import bilinear, levenberg
 from quadlin.solve.logistic_search import LogisticSearch
 
@@ -246,7 +246,7 @@ def test_an_interrupted_search_for_the_rank_of_a_matrix_says_so(monkeypatch):
     rng = np.random.default_rng(0)
     A, z = rng.standard_normal((80, 4)), rng.standard_normal((4, 2))
     y = (A @ z[:, 0]) ** 2 - (A @ z[:, 1]) ** 2
-    interrupted_at(monkeypatch, MatrixSensing, "_symmetric", 2)
+    interrupted_at(monkeypatch, symmetric_sensing, "symmetric_model", 2)
     model = MatrixSensing(rank="auto", random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(A, y)

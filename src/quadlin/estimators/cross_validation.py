@@ -5,29 +5,25 @@ are solved exactly where a p×p or n×n matrix fits.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Name
 from quadlin.estimators.columns import Columns, checked
 from quadlin.estimators.cv_pairs import searched
+from quadlin.estimators.cv_refit import judged_rows_of, refitted
 from quadlin.estimators.cv_scores import CVScores
 from quadlin.estimators.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
-from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitting import Task, fit, provisional_fit
 from quadlin.estimators.folds import is_shuffled, splits
 from quadlin.estimators.parameters import check_options, is_auto
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.tasks import (
-    PROVISIONAL_RANK,
     check_pairs,
     fields_of,
     is_sparse,
@@ -36,18 +32,12 @@ from quadlin.estimators.tasks import (
     task_of,
 )
 from quadlin.estimators.unfinished import no_model_yet
-from quadlin.solve.choice import Automatic
 from quadlin.solve.exact import Alpha
-from quadlin.solve.grid import Point
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pairs import MOST_PAIRS
-from quadlin.solve.types import Status, finished
+from quadlin.solve.types import Status
 from quadlin.storage import checkpointed
 
-CUT_SHORT = (
-    "Cross-validation was interrupted; the model has the best rank and penalties so far, and was "
-    "fitted to the training rows of the first fold only."
-)
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 
 
@@ -255,12 +245,12 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
             folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
-            judged, judged_rows = _judged(task, chunk, rows)
+            judged, judged_rows = judged_rows_of(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
             both = is_auto(self.pairs)
             scores, results, whole = searched(scores, ranks, alphas, pairs, both)
             point = scores.best()
-            fitted, text = _refitted(scores, point, rows, whole)
+            fitted, text = refitted(scores, point, rows, whole)
             try:
                 if fitted.status is not Status.interrupted and is_shuffled(self.cv, groups):
                     warn_of_order(scores, point)
@@ -284,41 +274,3 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
         asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
         return request_of(asking, columns, is_sparse(table))
-
-
-def _judged(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
-    """Return the rows that models are compared on: with Huber's loss, gross errors weigh little."""
-    if not task.robust:
-        return chunk, rows
-    rank = min(PROVISIONAL_RANK, len(task.make_units.names))
-    first = replace(task, options=replace(task.options, rank=rank), automatic=Automatic(True, True))
-    state, _, weighted = provisional_fit(first, rows, survey(rows))
-    finished(state)
-    values = weighted.values
-    if values is None:
-        return chunk, rows
-    weight = values.weight if chunk.weight is None else values.weight * chunk.weight
-    return Chunk(chunk.X, values.y, weight), weighted
-
-
-def _refitted(scores: CVScores, point: Point, rows: Rows, whole: bool) -> tuple[Fitted, str]:
-    """Fit all rows; of a search or a fit that Ctrl-C cut short, say what there is instead."""
-    fitted = None
-    if whole:
-        with suppress(KeyboardInterrupt):
-            fitted = _refit(scores, point, rows)
-    if fitted is not None and fitted.is_begun:
-        return fitted, fitted.status.value
-    fold = scores.best_of_first_fold()
-    assert fold is not None
-    return fold.interrupted(), CUT_SHORT
-
-
-def _refit(scores: CVScores, point: Point, rows: Rows) -> Fitted:
-    """Fit all rows, from where a fold or a matrix of all rows leads."""
-    if scores.pairs is not None:
-        return fit(scores.task_at(point), rows, None)
-    rank, alpha = point
-    outright = scores.whole.outright(rank, alpha)
-    warm = scores.state(scores.whole if outright else scores.folds[0].cells, point)
-    return fit(scores.task_at(point), rows, warm)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring, get_scorer
 from sklearn.utils import _safe_indexing, indexable
@@ -22,6 +21,7 @@ from quadlin.core.shared_walks import Together
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.estimators.cv_folds import Fold, predicted, solver
+from quadlin.estimators.cv_scorers import Predicted, mean_square, number_of
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, outcome_of
 from quadlin.estimators.folds import Split
@@ -162,9 +162,9 @@ class CVScores:
 
     def _score(self, fold: Fold, point: Point, f: Array) -> float:
         if not callable(self.scoring):
-            return _number(self._asked(Predicted(f), fold.test.X, fold.test.y, fold.test.weight))
+            return number_of(self._asked(Predicted(f), fold.test.X, fold.test.y, fold.test.weight))
         X, y = (_safe_indexing(rows, fold.index) for rows in self.given)
-        return _number(self._asked(self._estimator(fold, point), X, y, fold.test.weight))
+        return number_of(self._asked(self._estimator(fold, point), X, y, fold.test.weight))
 
     def _estimator(self, fold: Fold, point: Point) -> SecondOrderRegressor:
         """Return an estimator fitted to the training rows of a fold."""
@@ -293,28 +293,3 @@ class CVScores:
             "std_test_score": table.std(axis=1),
             "rank_test_score": rankdata(-mean, method="min").astype(int),
         }
-
-
-class Predicted(RegressorMixin, BaseEstimator):
-    """An estimator whose predictions exist already, for scorers that are given by name."""
-
-    def __init__(self, f: Array) -> None:
-        self.f = f
-
-    def predict(self, X: Any) -> Array:
-        """Return the predictions."""
-        return self.f
-
-
-def mean_square(r: Array, weight: Array | None) -> float:
-    """Return the weighted mean of squares."""
-    xp = namespace(r)
-    weight = xp.ones_like(r) if weight is None else weight
-    return float(weight @ r**2) / float(xp.sum(weight))
-
-
-def _number(score: Any) -> float:
-    try:
-        return float(score)
-    except (TypeError, ValueError):
-        raise ValueError(f"scoring must return one number, not {score!r}.") from None

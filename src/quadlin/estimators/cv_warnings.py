@@ -8,7 +8,8 @@ from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.estimators.cv_folds import solver
-from quadlin.estimators.cv_scores import CVScores, mean_square
+from quadlin.estimators.cv_scorers import mean_square
+from quadlin.estimators.cv_scores import CVScores
 from quadlin.estimators.folds import neighbours_are_alike
 from quadlin.solve.exact import Alpha
 from quadlin.solve.grid import Point

@@ -219,10 +219,7 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
     dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
     if fitted.stream.n_rows < dof:
         return fitted
-    try:
-        exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
-    except KeyboardInterrupt:
-        return fitted.interrupted()
+    exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
     return exact if exact.is_begun else fitted.interrupted()
 
 

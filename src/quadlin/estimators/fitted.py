@@ -69,9 +69,8 @@ class Fitted:
     @property
     def has_spread(self) -> bool:
         """Tell whether the spread of predictions is known."""
-        return self.draws is not None or (
-            self.law is not None and bool(np.isfinite(self.law.noise))
-        )
+        has_noise = self.law is not None and bool(np.isfinite(self.law.noise))
+        return self.draws is not None or has_noise
 
     @property
     def options(self) -> Options:
@@ -177,11 +176,9 @@ class Fitted:
         if issparse(X):
             data = np.clip(X.data, low[X.indices], high[X.indices])
             same = np.array_equal(data, X.data)
-            return (
-                (X, 0)
-                if same
-                else (with_data(X, data), int(self._beyond(X, self.far_bounds).sum()))
-            )
+            if same:
+                return X, 0
+            return with_data(X, data), int(self._beyond(X, self.far_bounds).sum())
         if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
             return X, 0
         far = int(xp.count_nonzero(self._beyond(X, self.far_bounds)))

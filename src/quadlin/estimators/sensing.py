@@ -9,19 +9,18 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.input_errors import refuse_missing_targets
-from quadlin.estimators.parameters import checked_weight, float_types, is_auto
+from quadlin.estimators.parameters import checked_weight, float_types
 from quadlin.estimators.phase import forget_names, raise_or_warn, search_effort
-from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.sensing_rows import (
     Recovery,
     as_pair,
-    in_words_for_measurements,
     pair_of_rows,
     rank_of_pairs,
     refuse_complex,
     unexplained,
     warn_of_diagonal,
 )
+from quadlin.estimators.symmetric_sensing import EXACT, fitted_symmetric
 from quadlin.estimators.tasks import seed_of
 from quadlin.estimators.unfinished import no_model_yet
 from quadlin.estimators.validation import validated
@@ -30,7 +29,6 @@ from quadlin.solve.search import Effort
 from quadlin.solve.types import Record, Status
 
 WEAK = (Status.too_few_rows, Status.out_of_passes)
-EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 
 
 class MatrixSensing(RegressorMixin, BaseEstimator):
@@ -167,7 +165,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         types = float_types(A)
         with no_model_yet(self):
             A, y = validated(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
-            model, status = self._fitted_symmetric(A, y, sample_weight)
+            model, status = fitted_symmetric(self, A, y, sample_weight)
         self.left_ = self.right_ = np.asarray(model.components_).T
         self.values_ = np.asarray(model.eigenvalues_)
         self.history_, self.is_pair_ = model.history_, False
@@ -177,22 +175,6 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         self._judge(y, sample_weight, None)
         raise_or_warn(self.status_)
         return self
-
-    def _fitted_symmetric(
-        self, A: Any, y: np.ndarray, weight: Any
-    ) -> tuple[SecondOrderRegressor, Status]:
-        """Return the model, and how its fit and the search for its rank ended."""
-        model = self._symmetric(self.rank)
-        try:
-            with in_words_for_measurements():
-                model.fit(A, y, weight)
-            if is_auto(self.rank):
-                model = self._lowest_exact(model, A, y, weight)
-        except KeyboardInterrupt:
-            if not hasattr(model, "fitted_"):
-                raise
-            return model, Status.interrupted
-        return model, model.status_
 
     def _judge(self, y: np.ndarray, weight: Any, sizes: tuple[int, int] | None) -> None:
         """Say where rows do not determine M."""
@@ -257,40 +239,6 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is linear
         return tags
-
-    def _symmetric(self, rank: int | str) -> SecondOrderRegressor:
-        return SecondOrderRegressor(
-            rank=rank,
-            alpha="auto" if is_auto(rank) else 0.0,
-            fields=None,
-            loss=self.loss,
-            psd=self.psd,
-            fit_linear=False,
-            fit_intercept=False,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            random_state=self.random_state,
-        )
-
-    def _lowest_exact(
-        self, model: SecondOrderRegressor, A: Any, y: np.ndarray, sample_weight: Any
-    ) -> SecondOrderRegressor:
-        """Return the model of the lowest rank that explains y exactly, if the model given does."""
-
-        weight = checked_weight(sample_weight, np.asarray(y, dtype=np.float64))
-        power = np.average(np.square(y, dtype=np.float64), weights=weight)
-
-        def exact(model: SecondOrderRegressor) -> bool:
-            return self.loss == "squared" and model.history_[-1].loss <= EXACT * power
-
-        while exact(model) and model.rank_ > 1:
-            lower = self._symmetric(model.rank_ - 1)
-            with in_words_for_measurements():
-                lower.fit(A, y, sample_weight)
-            if not exact(lower):
-                break
-            model = lower
-        return model
 
     @unflagged
     def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
