@@ -79,6 +79,7 @@ NEEDED = {
         "solve/test_gaps.py::test_intervals_of_rows_with_missing_values_cover_what_they_promise",
         "solve/test_gaps.py::test_complete_rows_have_the_intervals_of_a_fit_without_missing_values",
         "solve/test_gaps.py::test_a_value_that_happens_to_be_the_mean_is_not_missing",
+        f"{CLI}::test_cross_validation_tells_the_noise_of_rows_that_are_complete",
     ],
     "2. text through a pipe": [
         f"{COLUMNS}::test_text_goes_through_a_pipeline",
@@ -121,6 +122,8 @@ NEEDED = {
         f"{DISPLAYS}::test_the_surface_of_a_pair_is_what_the_model_predicts",
         f"{DISPLAYS}::test_no_surface_reaches_beyond_the_fitted_rows",
         f"{DISPLAYS}::test_one_prediction_is_taken_apart",
+        f"{DISPLAYS}::test_parts_of_one_prediction_that_add_nothing_are_left_out",
+        f"{DISPLAYS}::test_displays_of_a_classifier_name_the_class_of_the_log_odds",
         f"{DISPLAYS}::test_the_spectrum_stands_beside_the_noise",
     ],
     "3. the page of a model": [
@@ -150,6 +153,9 @@ NEEDED = {
         "estimators/test_recommend.py::test_new_users_and_films_are_known_by_their_other_columns",
         "data/test_label_sets.py::test_each_label_becomes_a_column_of_zeros_and_ones",
         "cli/test_recommend_command.py::test_the_best_items_of_each_user_are_written",
+        "cli/test_recommend_command.py::test_marks_of_missing_values_are_those_of_the_fit",
+        "estimators/test_factorization.py::test_a_column_that_varies_by_row_hides_no_products_of_"
+        "many_levels",
     ],
     "6. pages, and predictions of Dask that stay lazy": [
         "test_docs.py::test_examples_print_what_is_written_below_them",

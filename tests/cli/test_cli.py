@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -291,6 +292,19 @@ def test_cross_validation_keeps_names_and_levels(quadlin):
     assert model.fill_.keys() == {"area", "age", "garden"}
     scores = json.loads(quadlin("evaluate cv.st F/gaps.csv --target price --json"))
     assert scores["r2"] > 0.9
+
+
+def test_cross_validation_tells_the_noise_of_rows_that_are_complete(quadlin):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(300, 3)).round(4), columns=[*"abc"]).assign(one=1.0)
+    y = 3 * X.a + X.b + rng.standard_normal(300)
+    X = X.mask(rng.random(X.shape) < np.array([0.2, 0.1, 0.0, 0.0]))
+    X.assign(y=y).to_csv("t.csv", index=False)
+    quadlin("fit t.csv --target y --missing mean --cv --uncertainty -o cv.st")
+    quadlin("fit t.csv --target y --missing mean --rank 0 --uncertainty -o m.st")
+    # The noise is 1, known to 5% from 216 complete rows; of an average row it is 1.7.
+    assert load("cv.st").noise_ == pytest.approx(1.0, rel=0.15)
+    assert load("cv.st").noise_ == pytest.approx(load("m.st").noise_, rel=0.1)
 
 
 def test_missing_values_are_filled_with_the_means_of_the_fit(quadlin):

@@ -113,3 +113,23 @@ def test_whole_numbers_beside_predictions_are_written_as_such():
     assert _cells(table["year"]) == [1999, None, 2001.5, 1e300]
     assert [type(v) for v in _cells(table["year"])] == [int, type(None), float, float]
     assert _cells(table["title"]) == ["a", "b", "c", "d"]
+
+
+def test_marks_of_missing_values_are_those_of_the_fit(folder, tmp_path):
+    rng = np.random.default_rng(1)
+    people = pd.DataFrame({"user": [*"abcdef"], "age": ["31", "-9", "45", "28", "-9", "60"]})
+    u, i = rng.integers(6, size=200), rng.integers(5, size=200)
+    rows = people.iloc[u].reset_index(drop=True).assign(film=[f"f{j}" for j in i])
+    rows["rating"] = (rng.normal(size=5)[i] + rng.normal(size=200)).round(2)
+    rows.to_csv(tmp_path / "r.csv", index=False)
+    people.to_csv(tmp_path / "u.csv", index=False)
+    pd.DataFrame({"film": [f"f{j}" for j in range(5)]}).to_csv(tmp_path / "f.csv", index=False)
+    options = ["--fm", "--na=-9", "--missing", "mean", "--target", "rating", "-q", "-o"]
+    assert run(["fit", str(tmp_path / "r.csv"), *options, str(tmp_path / "m.safetensors")]) == 0
+    tables = [str(tmp_path / name) for name in ("m.safetensors", "u.csv", "f.csv")]
+    assert run(["recommend", *tables, "-n", "5", "-q", "-o", str(tmp_path / "top.csv")]) == 0
+    top = pd.read_csv(tmp_path / "top.csv").set_index(["user", "film"]).iloc[:, -1]
+    asked = rows.assign(age=rows.age.astype(float).replace(-9, np.nan)).drop(columns="rating")
+    expected = load(tmp_path / "m.safetensors").predict(asked)
+    given = [top[key] for key in zip(asked.user, asked.film, strict=True)]
+    np.testing.assert_allclose(given, expected, atol=1e-6)

@@ -229,6 +229,38 @@ def test_a_column_that_varies_by_row_leaves_a_machine_no_worse_than_biases(stren
     assert errors[0] < share * errors[1]
 
 
+@pytest.mark.parametrize(("users", "items", "n"), [(60, 40, 2000), (240, 160, 10_000)])
+def test_a_column_that_varies_by_row_hides_no_products_of_many_levels(users, items, n):
+    rng = np.random.default_rng(0)
+    user, item = rng.integers(users, size=n), rng.integers(items, size=n)
+    P, Q = rng.normal(0, 0.4, (users, 4)), rng.normal(size=(items, 4))
+    truth = rng.normal(0, 0.4, users)[user] + rng.normal(0, 0.5, items)[item]
+    truth = truth + np.sum(P[user] * Q[item], axis=1)
+    rows = pd.DataFrame({"user": user.astype(str), "item": item.astype(str)})
+    numbers = {"hour": rng.uniform(0, 24, n), "age": rng.normal(40, 10, n)}
+    numbers["price"] = rng.gamma(2, 3, n)
+    noise, errors, part = 0.7 * rng.normal(size=n), [], n * 4 // 5
+    for X, f in ((rows, truth), (rows.assign(**numbers), truth + 0.03 * numbers["hour"])):
+        model = FactorizationMachineRegressor(random_state=0).fit(X[:part], (f + noise)[:part])
+        errors.append(np.sqrt(np.mean((model.predict(X) - f)[part:] ** 2)))
+    # Rank 0 before, with twice the error. The error without the columns is that of four factors.
+    assert model.rank_ >= 2
+    assert errors[1] < 1.05 * errors[0]
+
+
+def test_a_number_whose_slope_differs_from_level_to_level_is_left_to_least_squares():
+    rng = np.random.default_rng(1)
+    n, users, items = 6000, 200, 150
+    user, item, hour = rng.integers(users, size=n), rng.integers(items, size=n), rng.normal(size=n)
+    P, Q = rng.normal(0, 0.5, (users, 2)), rng.normal(size=(items, 2))
+    y = np.sum(P[user] * Q[item], axis=1) + rng.normal(size=users)[user] * hour
+    y = y + 0.5 * rng.normal(size=n)
+    X = pd.DataFrame({"user": user.astype(str), "item": item.astype(str), "hour": hour})
+    model = FactorizationMachineRegressor(random_state=0).fit(X[:5000], y[:5000])
+    # Without slopes by level R² is at most .29: they are 1 of 1.75 of the variance. It is .53.
+    assert model.score(X[5000:], y[5000:]) > 0.4
+
+
 def test_draws_refuse_what_has_no_posterior_in_words():
     data = make_second_order(100, 3, rank=1, random_state=0)
     with pytest.raises(ValueError, match="at least two one-hot fields"):

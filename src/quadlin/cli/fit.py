@@ -35,6 +35,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.cached import cached
+from quadlin.data.means import emptied
 from quadlin.estimators.columns import Columns
 from quadlin.export.model_file import save
 
@@ -188,6 +189,8 @@ def _cross_validate(
         weight = np.concatenate([chunk.weight for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
     X = csr_array(vstack(blocks, "csr")) if source.sparse else np.vstack(blocks)
+    if source.fill is not None:  # so that the fit knows which values are missing, see solve/gaps
+        X, estimator.missing = emptied(X, source.fill, source.names), "mean"
     estimator.fields = [field.tolist() for field in source.fields] or "auto"
     try:
         with waiting("cross-validating", answer.silent):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from quadlin.cli.options import (
     STANDARD,
@@ -29,6 +29,7 @@ CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
 TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 MODEL_SUFFIX = ".safetensors"
+Options = TypeVar("Options", bound=RowOptions)
 
 
 def open_rows(
@@ -101,10 +102,8 @@ def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> No
         raise UsageError(error.args[0]) from None
 
 
-def read_table(
-    data: str, read: RowOptions, encoder: TableEncoder | None, columns: list[str] | None
-) -> Any:
-    """Read a whole table of users or items, as an Arrow table.
+def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | None) -> Any:
+    """Read a whole table of users or items for a fitted model, as an Arrow table.
 
     Categories of the model, and columns that it does not know, stay as they are written.
     """
@@ -115,6 +114,7 @@ def read_table(
     files = find(data, read.format)
     if files.format not in TABLES:
         raise UsageError(f"{data} has no named columns. Give a CSV, TSV, Parquet or Arrow file.")
+    read = _with_missing_marks(read, model, files.format)
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     if files.format == "tsv" and delimiter is None:
         delimiter = "\t"
@@ -124,6 +124,7 @@ def read_table(
         if gone := [name for name in columns if name not in sample.columns]:
             raise UsageError(f"{data} has no column {gone[0]!r}; it has {listed(sample.columns)}.")
         feed = feed.only(columns)
+    encoder = model.encoder_
     numbers = () if encoder is None else set(encoder.input_names) - set(encoder.text)
     text = [name for name in feed.columns if encoder is not None and name not in numbers]
     if text:
@@ -157,8 +158,7 @@ def open_rows_for(
     named = format in TABLES and (inputs.names_in is not None or read.header is False)
     if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
         read = replace(read, target=read.target or inputs.target)
-    if read.na is None and inputs.na is not None and format in CSV:
-        read = replace(read, na=[join_names(inputs.na)])
+    read = _with_missing_marks(read, model, format)
     labels: Any = getattr(model, "classes_", None)
     if labels is not None:
         labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
@@ -181,6 +181,13 @@ def open_rows_for(
             "Correct the column, or fit a model to rows with that text."
         )
     return source
+
+
+def _with_missing_marks(read: Options, model: Any, format: str | None) -> Options:
+    """Return the options with --na of the fit, where none is given and the rows are CSV."""
+    na = model.fitted_.columns.na
+    remembered = read.na is None and na is not None and format in CSV
+    return replace(read, na=[join_names(na)]) if remembered else read
 
 
 def _format(data: str, read: RowOptions) -> str | None:

@@ -1,7 +1,7 @@
 """`quadlin recommend`: the best items of each user, from a factorization machine."""
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import narwhals as nw
 import numpy as np
@@ -74,7 +74,6 @@ def recommend(
     fitted: Any = load_model(model)
     if not isinstance(fitted, Recommending):
         raise UsageError(f"{model} is not a factorization machine: fit it with --fm.")
-    encoder = cast("Any", fitted).encoder_
     if output is None:
         raise UsageError("Name a file for the recommendations, such as -o top.csv, or -o -.")
     to_stdout = str(output) == STANDARD
@@ -86,7 +85,7 @@ def recommend(
         check_output(output, model, users, items, *([] if exclude is None else [exclude]))
     with waiting("reading the tables", answer.silent):
         tables = [
-            _distinct(read_table(data, read, encoder, names_in(columns)))
+            _distinct(read_table(data, read, fitted, names_in(columns)))
             for data, columns in ((users, user_columns), (items, item_columns))
         ]
         twice = [name for name in tables[0].column_names if name in tables[1].column_names]
@@ -95,7 +94,7 @@ def recommend(
                 f"Both tables have a column {twice[0]!r}. Name those of each table "
                 "with --user-columns and --item-columns."
             )
-        pairs = None if exclude is None else read_table(exclude, read, encoder, None)
+        pairs = None if exclude is None else read_table(exclude, read, fitted, None)
     with waiting("recommending", answer.silent):
         best = fitted.recommend(tables[0], tables[1], n, exclude=pairs)
     score = best.column_names[-1]

@@ -92,6 +92,22 @@ def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
     return xp.where(absent, xp.asarray(means, dtype=X.dtype, device=X.device), X)
 
 
+def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
+    """Return rows whose filled values are missing again: what `filled` has done, undone.
+
+    A column that is the fill in all rows is constant, and stays.
+    """
+    fills = np.asarray([fill.get(name, np.nan) for name in names]).astype(X.dtype)
+    same = X.data == fills[X.indices] if issparse(X) else fills == X
+    if issparse(X):
+        constant = np.bincount(X.indices[same], minlength=X.shape[1]) == X.shape[0]
+        same &= ~constant[X.indices]
+        X = X.copy()
+        X.data[same] = np.nan
+        return X
+    return np.where(same & ~same.all(axis=0), np.nan, X)
+
+
 def means_unknown(title: str) -> Message:
     """Say that rows which are walked once cannot be filled with means."""
     return Message(

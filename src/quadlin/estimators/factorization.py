@@ -171,7 +171,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         if self.draws is not None:
             check_draws(self)
         if self.draws is not None or has_posterior(self):
-            fitted = fit_fields(task, rows, source, self.draws, on_step)
+            fitted = fit_fields(task, rows, source, self.draws, on_step, loose=True)
             if fitted is not None:
                 return fitted
             if self.draws is not None:

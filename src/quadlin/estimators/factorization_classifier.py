@@ -19,9 +19,9 @@ from quadlin.estimators.field_fit import (
     NOT_FIELDS,
     check_draws,
     fit_fields,
-    gathered,
     has_posterior,
 )
+from quadlin.estimators.field_table import gathered
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task
 from quadlin.estimators.logistic_model import LogisticModel

@@ -1,21 +1,19 @@
 """Rows made of one-hot fields, fitted by their posterior: variational, or by draws from it."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix, vstack
 
-from quadlin.core.arrays import is_numpy, to_numpy
-from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import Message, Option
 from quadlin.core.model import with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.estimators.columns import check_weights
+from quadlin.estimators.field_table import FieldTable, field_table, gathered, may_qualify
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, fit
 from quadlin.estimators.input_errors import warn_of_target
@@ -24,8 +22,8 @@ from quadlin.estimators.tasks import is_asked_for
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.column_choice import left_to_columns
 from quadlin.solve.field_machine import FieldMachine, Sweep, sweeps
-from quadlin.solve.field_predict import Layout, field_model, in_raw_columns
-from quadlin.solve.field_rows import FieldRows, default_signs, field_rows, may_follow
+from quadlin.solve.field_predict import field_model
+from quadlin.solve.field_rows import default_signs
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.gibbs import Draws, draw
 from quadlin.solve.types import Record, Status
@@ -36,7 +34,6 @@ AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do 
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
 SMALLEST = 1e-12  # of a prior variance, where a component vanishes
-GATHERED = 2**30  # bytes of a source that is read into memory
 SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
 BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
@@ -95,105 +92,29 @@ def _contradictions(estimator: Any) -> list[Option]:
     return [option for option, wrong in asked if wrong]
 
 
-@dataclass(frozen=True)
-class FieldTable:
-    """Rows of one-hot fields and functions of them, with numbers on a common scale."""
-
-    rows: FieldRows
-    fields: Sequence[np.ndarray]
-    mean: np.ndarray  # (d,), taken off the columns
-    scale: np.ndarray  # (d,), that they were multiplied by
-
-    @property
-    def layout(self) -> Layout:
-        """Return which columns are levels of which field."""
-        return Layout(tuple(np.asarray(field) for field in self.fields), self.rows.parts)
-
-    def raw(self, table: np.ndarray) -> np.ndarray:
-        """Return tables of coefficients for the user's columns."""
-        return in_raw_columns(table, self.layout, self.mean, self.scale)
-
-
-def _may_qualify(source: Any, fields: Sequence[np.ndarray]) -> bool:
-    """Tell without a walk whether rows can be a `FieldTable`."""
-    in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
-    return in_memory and len(fields) > 1 and may_follow(source.X, fields)
-
-
-def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> MemorySource | None:
-    """Read encoded rows of a source into memory; None if they do not qualify or are too many."""
-    if len(fields) < 2 or not source.sparse or source.client() is not None:
-        return None
-    chunks: list[Chunk] = []
-    size = 0
-    for chunk in rows.walk():
-        if not chunks and not may_follow(chunk.X, fields):
-            return None
-        chunks.append(chunk)
-        size += 16 * chunk.X.nnz  # a number and where it stands, a target and a weight
-        if size > GATHERED:
-            return None
-    X = csr_array(vstack([chunk.X for chunk in chunks], "csr"))
-    weighted = chunks[0].weight is not None
-    y, weight = (
-        np.concatenate([to_numpy(part) for part in parts]) if parts else None
-        for parts in ([c.y for c in chunks], [c.weight for c in chunks] if weighted else [])
-    )
-    return MemorySource(X, y, weight)
-
-
-def field_table(source: Any, fields: Sequence[np.ndarray], surveyed: Survey) -> FieldTable | None:
-    """Return rows in memory whose columns are all levels of fields or functions of them.
-
-    None where they are not, or where there is only one entity and so no products.
-    """
-    X = csr_matrix(source.X, dtype=np.float64)
-    mean, scale = _standard(X, surveyed)
-    shifted = np.flatnonzero(mean)
-    if len(shifted):
-        X = X - csr_matrix(
-            (
-                np.tile(mean[shifted], X.shape[0]),
-                np.tile(shifted, X.shape[0]),
-                np.arange(X.shape[0] + 1) * len(shifted),
-            ),
-            shape=X.shape,
-        )
-    X = X.multiply(scale).tocsr()
-    rows = field_rows(X, source.y, fields, source.weight)
-    return None if rows.loose or len(rows.entities) < 2 else FieldTable(rows, fields, mean, scale)
-
-
-def _standard(X: csr_matrix, surveyed: Survey) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is taken off the columns and what they are multiplied by; 0/1 stays 0/1.
-
-    Numbers get standard deviation one, and mean zero unless most of them are zero.
-    """
-    moments, n = surveyed.features, X.shape[0]
-    one_zero = np.isclose(moments.var, moments.mean * (1 - moments.mean))  # E x² = E x
-    varies = moments.varies(np.float64) & ~one_zero
-    entries = X.getnnz(axis=0)
-    scale = np.where(varies, 1 / np.sqrt(np.where(varies, moments.var, 1.0)), 1.0)
-    return np.where(varies & (2 * entries > n), moments.mean, 0.0), scale
-
-
 def fit_fields(
-    task: Task, rows: Rows, source: Any, draws: int | None, on_step: OnStep | None
+    task: Task,
+    rows: Rows,
+    source: Any,
+    draws: int | None,
+    on_step: OnStep | None,
+    loose: bool = False,
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
-    With `draws`, the predictions are means over so many draws.
+    With `draws`, the predictions are means over so many draws. With `loose` there may be columns
+    that follow no field, if they have no part in products and there are no draws.
     """
-    fields = task.make_units.fields
+    fields, loose = task.make_units.fields, loose and draws is None
     if isinstance(source, Source):
-        source = gathered(rows, source, fields)
-    if not _may_qualify(source, fields):
+        source = gathered(rows, source, fields, loose)
+    if not may_qualify(source, fields, loose):
         return None
     surveyed = survey(rows)
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank
     few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
-    table = None if few and draws is None else field_table(source, fields, surveyed)
+    table = None if few and draws is None else field_table(source, fields, surveyed, loose)
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
@@ -208,9 +129,20 @@ def fit_fields(
             raise
         fitted = inference.fitted(status := Status.interrupted)
     done = draws is None and status in (Status.converged, Status.out_of_steps)
+    if done and table.beside and not _products_of_fields_alone(fitted, table, source):
+        return None
     if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
         return _without_penalty(task, rows, fitted, on_step)
     return fitted
+
+
+def _products_of_fields_alone(fitted: Fitted, table: FieldTable, source: Any) -> bool:
+    """Tell whether there are products, and errors show none of the loose columns."""
+    if table.beside is None or not len(fitted.state.model.s):
+        return False
+    error = np.asarray(source.y, dtype=np.float64) - np.asarray(fitted.predict(source.X))
+    levels = [entity.of_row for entity in table.rows.entities]
+    return not table.beside.interact(error, source.weight, levels)
 
 
 def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
@@ -235,7 +167,7 @@ class _Inference:
             table.rows, signs, np.random.default_rng(task.seed), sampled=False
         )
         self.history: list[Sweep] = []
-        self.point = self.machine.table(table.fields)  # after the last sweep
+        self.point = self._point()  # after the last sweep
         self.penalties = (0.0, 0.0)
         self.draws: Draws | None = None
 
@@ -243,7 +175,7 @@ class _Inference:
         """Sweep until the bound hardly rises."""
         options, most = self.task.options, SWEEPS * self.task.options.max_iter
         for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
-            self.point = self.machine.table(self.table.fields)
+            self.point = self._point()
             self.penalties = _penalties(self.machine)
             self.history.append(line)
             self.counter.count += 1
@@ -254,6 +186,16 @@ class _Inference:
             if on_step(lambda: self.fitted(Status.stopped).attributes()):
                 return Status.stopped
         return Status.out_of_steps
+
+    def _point(self) -> tuple[float, np.ndarray]:
+        """Return b and the table of coefficients, slopes of loose columns among them."""
+        b, table = self.machine.table(self.table.fields)
+        beside = self.table.beside
+        if beside is not None:
+            table[beside.columns, 0] = beside.slopes
+            shift = (self.table.mean * self.table.scale)[beside.columns]
+            b -= float(shift @ beside.slopes)
+        return b, table
 
     def sample(self, draws: int) -> None:
         """Draw from the posterior."""

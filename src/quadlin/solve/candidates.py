@@ -133,23 +133,21 @@ class Candidates:
 
     def ridge(self) -> Candidate:
         """Return ridge regression."""
-        if 0 not in self.tried:
+        ridge = self.tried.get(0)
+        if ridge is None:
             U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
             if "products" in self.__dict__:  # all products are known, or else nobody asked for them
                 gram = self.linear_model(U)
             else:
                 gram = tangent_gram(self.rows, self.units, self.options, U)
             best = maximised(gram.centred(self.weight), [(a,) for a in (NO_PENALTY, *FIRST)])
-            self.tried[0] = self.noted(0, best, None, gram)
-        ridge = self.tried[0]
-        assert ridge is not None
+            ridge = self.tried[0] = self.noted(0, best, None, gram)
         return ridge
 
     def all_products(self) -> Candidate | None:
         """Return ridge regression on all products, by the smaller of two matrices."""
         d, xp = self.d, namespace(self.units.scale)
-        first = log(self.ridge().alpha[0] / self.weight) - 1
-        starts = [(first, second) for second in SECOND]
+        starts = [(log(self.ridge().alpha[0] / self.weight) - 1, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
             gram = self.linear_model(U)
@@ -191,15 +189,21 @@ class Candidates:
     def extended(self, k: int, alpha: Alpha) -> Model | None:
         """Return the next lower rank and what its residual asks for most, with few features."""
         low = [c.model for c in self.candidates() if c.rank < k and c.model is not None]
-        if self.products is None or not low:
+        if (gram := self.products) is None or not low:
             return None
-        gram = self.products
         lower = max(low, key=lambda model: int(model.s.shape[0]))
         return gram.model(gram.extended(gram.of(lower, alpha), k, alpha), alpha)
 
     def low_rank(self, k: int) -> Candidate:
+        """Fit a low rank, from two sides where the first penalty may hide products of levels."""
+        (model, alpha), rival = self.start(k), self.best_low_rank()
+        ways = [self.by_turns(k, model, alpha)]
+        if rival is None and not self.few_features and not to_numpy(self.units.free).any():
+            ways.append(self.by_turns(k, None, (alpha[0], alpha[1] / 10)))
+        return max(ways, key=lambda c: c.evidence)
+
+    def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
         """Fit a low rank and find its penalties, by turns."""
-        model, alpha = self.start(k)
         model = self.extended(k, alpha) if model is None else model
         options, rival = self.loose(k), self.best_low_rank()
         more = (BEGIN, BEGIN / 50) if model is None or rival is None else ()

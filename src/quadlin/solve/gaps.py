@@ -50,9 +50,12 @@ class GapSums(Additive):
 
 
 def filled_columns(units: Units, fill: np.ndarray) -> np.ndarray:
-    """Return the fills (d,), NaN for columns that are never filled, or not with their mean."""
+    """Return the fills (d,), NaN for columns that are never filled, or not with their mean.
+
+    A constant column is its fill in every row, and nothing is lost where it is missing.
+    """
     mean, scale = (to_numpy(a).astype(np.float64) for a in (units.mean, units.scale))
-    return np.where(np.abs((fill - mean) * scale) <= NEAR_MEAN, fill, np.nan)
+    return np.where((np.abs((fill - mean) * scale) <= NEAR_MEAN) & (scale > 0), fill, np.nan)
 
 
 def absent_in(X: Array, fill: np.ndarray) -> csr_array:
