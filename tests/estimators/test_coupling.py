@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from quadlin import SecondOrderClassifier, load, save, to_onnx
+from quadlin.estimators import class_choice
 from quadlin.estimators.coupling import log_probabilities, probabilities
 
 F = 5 * np.random.default_rng(0).standard_normal((20, 3))
@@ -30,18 +31,23 @@ def test_any_coupling_gives_probabilities_in_the_order_of_the_log_odds(coupling)
     np.testing.assert_array_equal(np.argsort(p, axis=1), np.argsort(F, axis=1))
 
 
-def test_classes_that_can_be_separated_are_coupled_and_predicted_better(tmp_path):
+def test_classes_that_can_be_separated_are_coupled_and_predicted_better(tmp_path, monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, X_new, y, y_new = train_test_split(
         *load_wine(return_X_y=True), test_size=0.3, random_state=0
     )
+    # As with rows that no matrix holds: few rows have scores with one prior for all classes.
+    together = SecondOrderClassifier(rank=0, random_state=0).fit(X, y)
+    assert len(together.fitted_.joint) == 3
+    monkeypatch.setattr(class_choice, "_on_table", lambda *_: None)
     model = SecondOrderClassifier(rank=0, random_state=0).fit(X, y)
     assert model.fitted_.coupling > 0
     p = model.predict_proba(X_new)
     apart = probabilities(model.decision_function(X_new))
     peer = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y).predict_proba(X_new)
     # Measured over five splits: .034, .077 and .054 to .064 for the peer.
-    assert log_loss(y_new, p) < min(log_loss(y_new, apart), log_loss(y_new, peer))
+    least = min(log_loss(y_new, apart), log_loss(y_new, peer))
+    assert max(log_loss(y_new, p), log_loss(y_new, together.predict_proba(X_new))) < least
     save(model, tmp_path / "wine.st")
     np.testing.assert_array_equal(load(tmp_path / "wine.st").predict_proba(X_new), p)
     to_onnx(model, tmp_path / "wine.onnx")

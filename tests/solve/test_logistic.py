@@ -13,9 +13,9 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choice import Automatic
 from quadlin.solve.gauss_newton import GaussNewton
-from quadlin.solve.logistic import Working
+from quadlin.solve.logistic import LogisticFit, Working
 from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.logistic_search import floored
+from quadlin.solve.logistic_search import LogisticSearch, floored
 from quadlin.solve.tangent import Tangent
 from quadlin.solve.types import Options, Problem, Status
 from quadlin.solve.whitening import Identity
@@ -89,16 +89,23 @@ def fitted(options, automatic):
 
 def test_penalties_of_largest_evidence_are_macKays_fixed_point():
     # α = γ/|θ|² where γ of the parameters are determined: here of logistic regression.
-    state, options = fitted(Options(rank=0, loss="logistic"), Automatic(rank=False, alpha=True))
-    Z = (X - np.average(X, axis=0, weights=WEIGHT)) * state.units.scale
-    p = probability(state.model.c + Z @ state.model.w)
+    given, rows = problem(), Rows.of(MemorySource(X, Y, WEIGHT))
+    make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
+    fit = LogisticFit(rows, given.units, make, survey(rows), 0)
+    search = LogisticSearch.of(fit, Options(rank=0, loss="logistic"), 300)
+    ridge = search.ridge()
+    Z = (X - np.average(X, axis=0, weights=WEIGHT)) * given.units.scale
+    p = probability(ridge.model.c + Z @ ridge.model.w)
     h = WEIGHT * p * (1 - p)
     C = Z - np.average(Z, axis=0, weights=h)
     H = C.T @ (h[:, None] * C)
-    alpha = options.alpha[0]
+    alpha = ridge.alpha[0]
     determined = np.trace(np.linalg.solve(H + alpha * np.eye(4), H))
     # The search stops where log α changes by less than .3 between fits.
-    assert np.log(alpha) == pytest.approx(np.log(determined / np.sum(state.model.w**2)), abs=0.4)
+    assert np.log(alpha) == pytest.approx(np.log(determined / np.sum(ridge.model.w**2)), abs=0.4)
+    # The posterior has 300 rows for one number: its mean is near, here .5 below.
+    mean = fitted(Options(rank=0, loss="logistic"), Automatic(rank=False, alpha=True))[1].alpha[0]
+    assert np.log(mean) == pytest.approx(np.log(alpha), abs=1.0)
 
 
 def test_no_penalty_is_chosen_below_the_floor():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, log
 
 import numpy as np
 from scipy.special import log_softmax
@@ -12,11 +13,21 @@ from quadlin.estimators.coupling import COUPLINGS, log_probabilities
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.joint_classes import ClassFit, JointFit
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.candidates import BEGIN
 from quadlin.solve.choice import fits
+from quadlin.solve.class_table import ClassTable
+from quadlin.solve.label_table import LabelTable
 from quadlin.solve.left_out_deviance import Repeated, linear_model
 from quadlin.solve.linear_choice import WORTH
 from quadlin.solve.logistic import Working
-from quadlin.solve.logistic_search import CERTAIN_ROWS, RESIZE
+from quadlin.solve.logistic_search import (
+    CERTAIN_ROWS,
+    COARSE_LATTICE,
+    FINE,
+    LATTICE,
+    RESIZE,
+    floored,
+)
 
 FEW = 30  # rows per parameter: with more, penalties hardly hold log-odds back
 SIZES = 4  # of penalties that are tried, at most
@@ -25,9 +36,11 @@ SIZES = 4  # of penalties that are tried, at most
 def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fitted, ...]]:
     """Return θ of `coupling` and no scores, or scores of a joint fit: what predicts best.
 
-    Where penalties were given, the scores that minimise the objective. Else with few rows, what
-    rows left out one at a time prefer: scores within the ranks of the classes, linear scores, or
-    log-odds of each class. With many rows, or with pairs, what the rows themselves prefer.
+    Where penalties were given, the scores that minimise the objective. Else of few rows scores with
+    one prior for all classes, linear or of all products (`_on_table`), unless pairs are worth more.
+    Where those do not fit into a matrix, what rows left out one at a time prefer: scores within the
+    ranks of the classes, linear scores, or log-odds of each class. With many rows, or with pairs,
+    what the rows themselves prefer.
     """
     # The names of the classes are not to matter: the largest takes its turn first.
     weight = np.bincount(rows.codes, rows.omega, minlength=len(parts))
@@ -35,18 +48,26 @@ def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fit
     rows, parts = rows.in_order(order), [parts[k] for k in order]
     classes = [ClassFit.of(part) for part in parts]
     chooses = rows.task.automatic.alpha
-    joint = JointFit(rows, list(classes), chooses).descended()
+    pairs = sum(len(each.fit.terms.coef) for each in classes)
+    dense = _on_table(rows, classes) if chooses else None
 
     def scores(joint: JointFit) -> tuple[Fitted, ...]:
         return tuple(joint.classes[order.index(k)].fitted() for k in range(len(parts)))
 
+    if dense is not None and not pairs:
+        return 0.0, scores(dense)
+    joint = JointFit(rows, list(classes), chooses).descended()
     if not chooses:
         return 0.0, scores(joint)
-    if not _is_judged(classes, parts[0].stream.n_rows):
+    if dense is not None or not _is_judged(classes, parts[0].stream.n_rows):
         states = [part.state for part in parts]
         F = rows.scores([s.model for s in states], [s.units for s in states])
         apart = rows.total(log_probabilities(F))
-        return 0.0, scores(joint) if rows.total(log_softmax(joint.F, axis=1)) <= apart else ()
+        totals = [rows.total(log_softmax(each.F, axis=1)) for each in (joint, dense or joint)]
+        # What rows would have to save for their pairs, by Schwarz's criterion.
+        if dense is not None and totals[1] <= min(totals[0], apart) + pairs * log(len(F)) / 2:
+            return 0.0, scores(dense)
+        return 0.0, scores(joint) if totals[0] <= apart else ()
     judge = Judge.of(rows)
     F = judge.left_out(classes, [judge.against_rest(k, part) for k, part in enumerate(parts)])
     losses = {theta: judge.loss(log_probabilities(F, theta)) for theta in COUPLINGS}
@@ -57,6 +78,44 @@ def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fit
         joints.append(judge.sized(JointFit(rows, linear, chooses).descended()))
     best = min(joints, key=judge.of_scores)
     return (0.0, scores(best)) if judge.of_scores(best) <= losses[theta] else (theta, ())
+
+
+def _on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> JointFit | None:
+    """Return scores of few rows with one prior for all classes, linear or of all products.
+
+    Whichever has the larger evidence; None where the rows are many, or the classes have low ranks
+    and a table of all products does not fit.
+    """
+    first = classes[0]
+    options, d, K = first.options, int(first.units.scale.shape[0]), len(classes)
+    plain = options.fit_linear and options.fit_intercept and not options.psd
+    if not plain or not LabelTable.holds(len(rows.codes), d):
+        return None
+    table = LabelTable.of(rows.rows, first.units, options, "logistic")
+    times = Repeated.of(rows.against_rest(0)).times
+    dense = ClassTable(table, rows.codes[rows.omega > 0], K, times)
+    ranks = {each.options.rank for each in classes}
+    # Products are tried where a class has asked for a quadratic part that is not a few pairs.
+    wanted = ranks if not rows.task.automatic.rank else {0, d} if max(ranks) > 0 else {0}
+    if not all(k in (0, d) and dense.takes(k) for k in wanted):
+        return None
+    shares = np.bincount(dense.codes, table.omega, minlength=K) / table.weight
+    weight = table.weight * float(np.mean(shares * (1 - shares)))
+    alpha = np.exp(np.mean(np.log([each.options.alpha for each in classes]), axis=0))
+    begin, least, best = (float(alpha[0]), float(alpha[0])), -inf, None
+    for k in sorted(wanted):
+        p = K * degrees_of_freedom(d, k, **options.parts)
+        lattice = LATTICE if p <= FINE else COARSE_LATTICE
+        widest = floored((0.0, 0.0), d, k)
+        chosen, evidence = dense.chosen(k, begin, widest, weight, lattice, least)
+        if evidence > least:
+            best, least = (k, chosen), evidence
+        begin = chosen[0], BEGIN * weight
+    assert best is not None
+    k, chosen = best
+    models = dense.models(k, dense.fitted(k, chosen))
+    scored = [each.scored(model, chosen) for each, model in zip(classes, models, strict=True)]
+    return JointFit(rows, scored, chooses=False)
 
 
 def _is_judged(classes: Sequence[ClassFit], n_rows: int) -> bool:

@@ -24,10 +24,11 @@ class SecondOrderClassifier(LogisticModel):
     units.
 
     With more than two classes there is one such model for each class against all others, with its
-    own rank, penalties and pairs; from there scores of all classes, whose softmax is the
-    probability, are fitted together within these ranks and pairs. With ``alpha="auto"`` and fewer
-    than 30 rows per parameter, the probabilities are those of these scores, of linear scores or of
-    the log-odds, as rows left out one at a time prefer; without a penalty there are no such scores.
+    own rank, penalties and pairs, and scores of all classes, whose softmax is the probability. With
+    ``alpha="auto"`` and few rows, all scores share one prior and are linear or of all products;
+    else they are fitted within the ranks and pairs of the classes. With fewer than 30 rows per
+    parameter, rows left out one at a time decide between these and log-odds; without a penalty
+    there are no such scores.
 
     Parameters
     ----------
@@ -35,7 +36,8 @@ class SecondOrderClassifier(LogisticModel):
         Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
         features means no restriction. "auto" takes the rank of largest evidence (marginal
         likelihood, by Laplace's approximation), from a linear model to all products of two
-        features, where rows left out one at a time agree; else a linear model, or a constant. With
+        features, where rows left out one at a time agree to a low rank; else linear, products of
+        largest evidence over all their penalties, or a constant. With
         more than 1,500 parameters, or with an explicit `alpha`, ranks are compared by how well
         they predict a fifth of the rows by least squares.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
@@ -43,11 +45,12 @@ class SecondOrderClassifier(LogisticModel):
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
-        `LogisticRegression` on standardised features. "auto" takes the penalties of largest
-        evidence, but none so small that log-odds drawn from the prior would have a standard
-        deviation above 10, unless rows left out one at a time ask for less: so rows that can be
-        separated have finite log-odds. With ``alpha=0`` the steps stop on such rows when the
-        log-loss is 0.5% of that of a constant, with status `separated` and a warning.
+        `LogisticRegression` on standardised features. "auto" takes the mean of log α over its
+        posterior where rows are few, by evidence and rows left out one at a time, else the
+        penalties of largest evidence. Log-odds of a standard deviation above 10 are unlikely in
+        advance: so rows that can be separated have finite log-odds. With ``alpha=0`` the steps
+        stop on such rows when the log-loss is 0.5% of that of a constant, with status `separated`
+        and a warning.
     pairs, hierarchy
         As for :class:`SecondOrderRegressor`, of log-odds: pairs are searched by the scores of the
         likelihood and fitted by Newton steps, with a prior of standard deviation 10 for the
@@ -100,11 +103,13 @@ class SecondOrderClassifier(LogisticModel):
 
     Notes
     -----
-    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties; choosing them takes
-    a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤ 1,500 the number of
-    its parameters; all of it once per class where there are more than two, and up to 40 turns of
-    least squares per class. Memory beside X: O((k + 8)d), a block of rows, two numbers per row (and
-    one per class), p×p while rank and penalties are chosen, and d×d with full whitening.
+    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties. Choosing them takes
+    some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32 MB, p ≤ 700
+    parameters); else a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤
+    1,500. All of it once per class where there are more than two, and once for all of them.
+    `n_passes_` counts walks over X, not steps on the copy. Memory beside X: O((k + 8)d), a block of
+    rows, two numbers per row (and one per class), the copy and p×p while rank and penalties are
+    chosen, and d×d with full whitening.
 
     Examples
     --------

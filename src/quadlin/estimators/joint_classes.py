@@ -79,10 +79,16 @@ class ClassFit:
         """Return a linear score to start from."""
         low_rank = self.fit.low_rank
         model = replace(low_rank, U=low_rank.U[:, :0], s=low_rank.s[:0])
+        return self.scored(model, self.options.alpha)
+
+    def scored(self, model: Model, alpha: Alpha) -> "ClassFit":
+        """Return the class with another score, without pairs."""
+        k = int(model.s.shape[0])
         state = replace(self.part.state, model=model, parts=None, running=None, notes=None)
         part = self.part.with_state(state)
-        part = replace(part, stream=part.stream.with_rank(0))
-        return ClassFit(part, LogOdds(model, NO_PAIRS), replace(self.options, rank=0))
+        part = replace(part, stream=part.stream.with_rank(k))
+        options = replace(self.options, rank=k, alpha=alpha)
+        return ClassFit(part, LogOdds(model, NO_PAIRS), options)
 
     def fitted(self) -> Fitted:
         """Return the fit of the class with the score in place of its log-odds."""

@@ -181,11 +181,13 @@ class LabelTable:
         U = xp.eye(d, k, dtype=like.dtype, device=like.device)
         return Model(U, zeros[:k], zeros, c, self.units.free)
 
-    def fitted(self, model: Model, alpha: Alpha, tol: float = TOL) -> TableFit:
+    def fitted(self, start: Model | TableFit, alpha: Alpha, tol: float = TOL) -> TableFit:
         """Return the fit of the rank of a model that is near it."""
-        basis = self.basis(model)
+        if isinstance(start, Model):
+            start = self.at(start)
+        basis = start.basis
         A, R = self.columns(basis), self.ridge(basis, alpha)
-        at = self._at(self.theta_of(model, basis), basis, A, R)
+        at = self._at(start.theta, basis, A, R)
         linear = basis.rank in (0, self.Z.shape[1])
         for _ in range(STEPS):
             step = self._step(at, A, R)
@@ -257,6 +259,12 @@ class LabelTable:
         excess = log_likelihood(self.loss, fit.f, self.y) + slope**2 / h / 2
         gram = TangentGram(fit.basis, A.T @ A, self.options)
         return gram, float(self.omega @ h), float(self.omega @ excess)
+
+    def evidence(self, fit: TableFit, alpha: Alpha) -> float:
+        """Return the log evidence about an optimum, up to a constant of the rows: O(np²)."""
+        A, R = self.columns(fit.basis), self.ridge(fit.basis, alpha)
+        L = self._factor(A, self.curvature(fit.f), R)
+        return float(np.log(R[1:]).sum() / 2 - np.log(np.diag(L)).sum() - fit.objective / 2)
 
     def left_out(self, fit: TableFit, alpha: Alpha, times: np.ndarray) -> np.ndarray:
         """Return f of each row when it is left out once."""

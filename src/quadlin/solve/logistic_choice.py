@@ -6,13 +6,13 @@ to be 1. So the evidence of its penalties is that of a linear model, and the evi
 .. math:: \log p(y \mid k) \approx \log p(y \mid \hat f) - \tfrac12 \hat\theta^\top R\hat\theta
           + \tfrac12 \log |R| - \tfrac12 \log |A| - \tfrac12 \log \Sigma\omega h
 
-less the cost of the volume as for least squares (`evidence`). Fit and penalties take turns. The
-approximation knows no bound where rows can be separated, so no penalty is chosen by it below the
-one that gives log-odds drawn from the prior a standard deviation of `WIDEST`. Rows that are left
-out one at a time (`left_out_deviance`) must agree, as for least squares: they may ask for penalties
-of another size, for a lower rank, or for a constant. Counts are weighted by the dispersion that
-they show. Where the parameters of a rank do not fit into a matrix, the least-squares fit of the
-labels chooses.
+less the cost of the volume as for least squares (`evidence`). Fit and penalties take turns. Of few
+rows the evidence is a wide hill, without end where rows can be separated: the penalties are the
+mean over it (`penalty_posterior`), where a prior that gives log-odds a standard deviation above
+`WIDEST` is less likely the wider it is. Logistic regression and all products are compared by the
+evidence of all their penalties. Rows that are left out one at a time (`left_out_deviance`) must
+agree to a low rank, and to anything but a constant. Counts are another matter (`count_search`).
+Where the parameters of a rank do not fit into a matrix, the least squares of the labels choose.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choice import Automatic, at_limit, fits
+from quadlin.solve.count_search import CountSearch
 from quadlin.solve.fit_state import FitState
 from quadlin.solve.logistic import LogisticFit
 from quadlin.solve.logistic_search import LogisticSearch, floored
@@ -45,10 +46,12 @@ def fit_logistic(
     warm: FitState | None = None,
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
+    begun: list[LogisticSearch] | None = None,
 ) -> tuple[FitState, Options]:
     """Fit log-odds to labels 0 and 1, or logarithms of means to counts, by `options.loss`.
 
-    Also return the options with what was chosen.
+    Also return the options with what was chosen. `begun` keeps a search on these rows for the next
+    fit of them.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
     units = make_units(surveyed.features, surveyed.target)
@@ -60,7 +63,7 @@ def fit_logistic(
         return fit.constant(options, Status.converged), options
     try:
         if automatic:
-            options, start = chosen(fit, options, automatic)
+            options, start = chosen(fit, options, automatic, [] if begun is None else begun)
         else:
             start = _warm_model(warm, units, options) or fit.start(options)
     except InterruptedSearch as ended:
@@ -87,15 +90,24 @@ def _warm_model(warm: FitState | None, units: Units, options: Options) -> Model 
     return with_rank(positive(start) if options.psd else start, options.rank)
 
 
-def chosen(fit: LogisticFit, options: Options, automatic: Automatic) -> tuple[Options, Model]:
+def chosen(
+    fit: LogisticFit, options: Options, automatic: Automatic, begun: list[LogisticSearch]
+) -> tuple[Options, Model]:
     """Choose rank and penalties; also return a model to start from."""
     given = None if automatic.rank else options.rank
     units, d = fit.units, int(fit.units.scale.shape[0])
     if automatic.alpha and fits(units, options, given):
-        n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
-        search = LogisticSearch.of(fit, options, n_rows)
+        if not begun:
+            n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
+            kind = CountSearch if fit.loss == "poisson" else LogisticSearch
+            begun.append(kind.of(fit, options, n_rows))
+        search = begun[0]
         best, spread = by_evidence(search, given)
-        limited = given is None and best is not None and at_limit(best.rank, units, options, n_rows)
+        limited = (
+            given is None
+            and best is not None
+            and at_limit(best.rank, units, options, search.n_rows)
+        )
         if best is not None and best.model is not None and not limited:
             first, second = best.alpha
             options = replace(options, rank=best.rank, alpha=(spread * first, spread * second))
@@ -130,16 +142,16 @@ class InterruptedSearch(KeyboardInterrupt):
         return fit.interrupted(best.model, losses[best.rank], options), options
 
 
-def by_evidence(search: "LogisticSearch", given: int | None) -> tuple[Candidate | None, float]:
-    """Return the best candidate of rows that are weighted by 1/φ, and φ.
+def by_evidence(search: LogisticSearch, given: int | None) -> tuple[Candidate | None, float]:
+    """Return the best candidate of rows that are weighted by 1/φ, and φ: 1 for labels.
 
-    Labels have φ = 1. That of counts is found on the way, from ridge regression at first.
+    That of counts is looked for on the way, from ridge regression at first.
     """
-    spread, whole = 1.0, search
-    kept = (search, spread)
+    spread, kept = 1.0, (search, 1.0)
     try:
-        if search.fit_of.loss == "logistic":
+        if not isinstance(search, CountSearch):
             return search.chosen(given), spread
+        whole = search
         for turn in range(SPREADS):
             best = search.ridge() if turn < RIDGE_SPREADS else search.chosen(given)
             if best is None or best.model is None:

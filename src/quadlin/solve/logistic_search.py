@@ -8,15 +8,15 @@ import numpy as np
 from quadlin.core.arrays import namespace
 from quadlin.core.model import Model, with_rank
 from quadlin.solve.automatic import RankSearch
-from quadlin.solve.candidates import BEGIN, FIRST, KERNEL_ROWS, LOOSE_STEPS, LOOSE_TOL, SECOND
-from quadlin.solve.dispersion import dispersion
+from quadlin.solve.candidates import BEGIN, FIRST, LOOSE_STEPS, LOOSE_TOL, SECOND
 from quadlin.solve.evidence import ColumnGram, Evidence, RowKernel
 from quadlin.solve.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
-from quadlin.solve.label_table import LabelTable
+from quadlin.solve.label_table import LabelTable, TableFit
 from quadlin.solve.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.left_out_deviance import Repeated, linear_model
-from quadlin.solve.linear_choice import WORTH
+from quadlin.solve.linear_choice import CONSTANT
 from quadlin.solve.logistic import LogisticFit, Working
+from quadlin.solve.penalty_posterior import MOST, Point, posterior_of
 from quadlin.solve.penalty_search import maximised
 from quadlin.solve.rank_climb import CLEAR
 from quadlin.solve.tangent_gram import Candidate, TangentGram
@@ -24,10 +24,15 @@ from quadlin.solve.types import Options, finished
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
 WIDEST = 10.0  # standard deviation of log-odds that a prior may have
-RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
-LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
+RESIZE = exp(2.0)  # of penalties of several classes, from one size that is tried to the next
 CERTAIN_ROWS = 0.5  # deviance of all rows together, below which they cannot tell fits apart
+LABEL_KERNEL_ROWS = 600  # up to which all products are tried where they outnumber the rows
+BEHIND = 2.0  # of log evidence at the peak: what all penalties together do not make up for
+LATTICE, COARSE_LATTICE = (2.0, 25), (2.0, 12)  # of log α: its step, and how many points
+LOW = -7.0  # log α₂/N where a second walk over the evidence begins
+FINE = 150  # parameters up to which the lattice is fine
 TABLE_TOL = 1e-7  # the relative fall of the objective that ends a fit whose evidence is compared
+LATTICE_TOL = 1e-4  # and one of many whose evidence is added up
 
 
 def floored(alpha: Alpha, d: int, k: int) -> Alpha:
@@ -45,6 +50,7 @@ class LogisticSearch(RankSearch):
     table: LabelTable | None = field(kw_only=True)  # a copy of the rows, where they are few
     losses: dict[int, float] = field(default_factory=dict)  # per weight, of ranks that were tried
     last_loss: float = inf  # of the fit that was looked at last
+    posteriors: dict[int, tuple[Candidate, float]] = field(default_factory=dict)  # by rank
 
     @classmethod
     def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
@@ -56,13 +62,6 @@ class LogisticSearch(RankSearch):
             search.table = LabelTable.of(fit.rows, fit.units, options, fit.loss)
         return search
 
-    def spread_by(self, factor: float) -> "LogisticSearch":
-        """Return the search on the same rows with weights divided by a factor: a walk."""
-        fit = self.fit_of.spread_by(factor)
-        args = (fit.rows, fit.units, self.options, self.n_rows, fit.weight, fit.seed)
-        table = None if self.table is None else self.table.reweighted(1 / factor)
-        return LogisticSearch(*args, fit_of=fit, repeated=self.repeated, table=table)
-
     def chosen(self, given: int | None) -> Candidate | None:
         """Return the best candidate, or one of a rank that is given."""
         return self.best() if given is None else self.given(min(given, self.d))
@@ -72,15 +71,6 @@ class LogisticSearch(RankSearch):
         if self.table_for(self.d) is not None:
             self.candidate(self.d)  # ranks begin there
         return super().best()
-
-    def dispersion(self, candidate: Candidate) -> float:
-        """Return φ about the fit of a candidate."""
-        model = self.refitted(candidate, candidate.alpha)
-        _, linear, _ = self.linear(candidate.rank, model)
-        alpha = candidate.alpha if self.options.fit_linear else candidate.alpha[1:]
-        determined = linear.at(np.log(alpha[: len(linear.sizes)])).determined
-        count = self.repeated.count
-        return dispersion(self.rows, model, self.units, float(np.sum(determined)), count)
 
     def ridge(self) -> Candidate:
         """Return logistic regression."""
@@ -95,7 +85,7 @@ class LogisticSearch(RankSearch):
         """Return logistic regression on all products, where a matrix of them fits."""
         d, most = self.d, min(self.n_rows, EXACT_COLUMNS)
         n = self.fit_of.surveyed.tally.counting  # rows of a kernel, repeated ones too
-        small = n <= KERNEL_ROWS and n * d <= EXACT_ENTRIES
+        small = n <= LABEL_KERNEL_ROWS and n * d <= EXACT_ENTRIES
         if d * (d + 3) // 2 > most and not small:
             return None
         low = [c for c in self.candidates() if c.rank > 0]
@@ -159,55 +149,69 @@ class LogisticSearch(RankSearch):
         """Return the merit that a low rank must have: the noise is known, and with it the rest."""
         return max(c.merit for c in self.linear_candidates)
 
-    def is_cheap(self, candidate: Candidate) -> bool:
-        """Tell whether other penalties may be tried: each is a fit."""
-        return self.table_for(candidate.rank) is not None and super().is_cheap(candidate)
-
-    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
-        """Return the deviance of each row left out, for multiples of the penalties: a fit each."""
-        first, second = candidate.alpha
-        return np.column_stack(
-            [self.deviance(candidate, (first * factor, second * factor)) for factor in factors]
-        )
-
     def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with penalties of the size that rows left out ask for.
+        """Return the candidate with the mean of the posterior of its penalties."""
+        return self.posterior(candidate)[0]
 
-        Smaller and smaller ones, or larger ones, as long as they predict these rows better: rows
-        that a line separates ask for penalties far below those that may be chosen without them. But
-        n rows without an error say nothing about chances below 1/n, and products separate almost
-        any few rows, which one Newton step without a row does not show.
+    def posterior(self, candidate: Candidate) -> tuple[Candidate, float]:
+        """Return a candidate with the mean penalties of its posterior, and what all predict.
+
+        The evidence and the likelihood of rows left out count half each. For ranks 0 and d on a
+        table: each point of the lattice is a fit.
         """
-        if not self.is_cheap(candidate):
-            return candidate
-        best = candidate
-        least = floored((0.0, 0.0), self.d, candidate.rank)
-        separable = self.fit_of.loss == "logistic" and candidate.rank > 0
-        lowest = max(least) if separable else LEAST * self.weight
-        if 0 < max(least) < min(candidate.alpha):  # rows that few columns separate
-            far = replace(candidate, alpha=(least[0], max(least)))
-            best = far if self.is_better(far, candidate) else candidate
-        moved = False
-        for factor in (1 / RESIZE, RESIZE):
-            while True:
-                first, second = best.alpha
-                other = replace(best, alpha=(first * factor, second * factor))
-                if not lowest <= min(other.alpha) < MOST * self.weight:
-                    break
-                if self.left_out(best) * self.weight <= CERTAIN_ROWS:
-                    break
-                if not self.is_better(other, best):
-                    break
-                best, moved = other, True
-            if moved:
-                break
-        return best
+        k, table = candidate.rank, self.table_for(candidate.rank)
+        if table is None or k not in (0, self.d) or candidate.model is None:
+            return candidate, candidate.evidence
+        if k not in self.posteriors:
+            fits: dict[Point, TableFit] = {}
 
-    def is_better(self, other: Candidate, best: Candidate) -> bool:
-        """Tell whether rows left out ask for other penalties, and not a few of them alone."""
-        if self.left_out(other) >= WORTH * self.left_out(best):
-            return False
-        return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
+            def log_evidence(log_alpha: np.ndarray, point: Point, source: Point | None) -> float:
+                alpha = exp(log_alpha[0]), exp(log_alpha[-1])
+                assert table is not None
+                start = begin if source is None else fits[source]
+                fits[point] = table.fitted(start, alpha, LATTICE_TOL)
+                f = table.left_out(fits[point], alpha, self.repeated.times)
+                left_out = self.repeated.deviances(table.y, table.omega, f, table.loss).sum() / 2
+                return (table.evidence(fits[point], alpha) - float(left_out)) / 2
+
+            begin = table.at(candidate.model)
+            starts = [np.log(candidate.alpha if k else candidate.alpha[:1])]
+            fine = candidate.parameters <= FINE
+            if k and fine:  # what is exact has a peak of its own, far below
+                starts.append(np.array([starts[0][0], LOW + log(self.weight)]))
+            widest = np.log(np.maximum(floored((0.0, 0.0), self.d, k), 1e-300)).tolist()
+            least = -inf if not k else self.posterior(self.ridge())[1]
+            args = (self.weight, widest, *(LATTICE if fine else COARSE_LATTICE), least)
+            posterior = posterior_of(log_evidence, starts, *args)
+            alpha = exp(posterior.log_alpha[0]), exp(posterior.log_alpha[-1])
+            model = table.fitted(candidate.model, alpha, TABLE_TOL).model
+            self.posteriors[k] = (
+                replace(candidate, alpha=alpha, model=model),
+                posterior.log_evidence,
+            )
+        return self.posteriors[k]
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return logistic regression or all products, whichever has the larger evidence.
+
+        That of all penalties together. Many products that are far behind at their peak, or whose
+        largest evidence is without them, are not tried.
+        """
+        if self.table_for(0) is None:
+            return super().better_linear(ridge, products)
+        linear, least = self.posterior(ridge)
+        if products is not None and self.may_win(products, ridge):
+            quadratic, evidence = self.posterior(products)
+            if evidence > least:
+                return quadratic
+        return self.or_mean(linear)
+
+    def may_win(self, products: Candidate, ridge: Candidate) -> bool:
+        """Tell whether products are worth a look at all their penalties, which takes many fits."""
+        if products.parameters <= FINE:
+            return True
+        vanish = log(products.alpha[1] / self.weight) > MOST
+        return not vanish and products.evidence > ridge.evidence - BEHIND
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Tell whether rows left out are predicted well enough for a low rank.
@@ -221,18 +225,22 @@ class LogisticSearch(RankSearch):
         return surely_less(squares, self.left_out_squares(ridge), CLEARLY)
 
     def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return logistic regression, or a constant that rows left out and the evidence prefer.
+        """Return logistic regression, or a constant that predicts rows left out better."""
+        constant = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        return ridge if self.left_out(ridge) <= self.left_out(constant) else constant
 
-        Where classes are rare, few rows say all that there is, and the evidence knows it.
-        """
-        constant = super().or_mean(ridge)
-        if constant is ridge:
-            return ridge
-        assert ridge.model is not None
-        _, linear, excess = self.linear(0, self.refitted(ridge, constant.alpha))
-        log_alpha = np.log(constant.alpha[: len(linear.sizes)])
-        least = linear.at(log_alpha, gradient=False).log_evidence + excess + CLEARLY
-        return ridge if self.ridge().evidence > least else constant
+    def evidence_at(self, candidate: Candidate, alpha: Alpha) -> float:
+        """Return the log evidence of a candidate with other penalties."""
+        _, linear, excess = self.linear(candidate.rank, self.refitted(candidate, alpha))
+        log_alpha = np.log(alpha[: len(linear.sizes)])
+        return linear.at(log_alpha, gradient=False).log_evidence + excess
+
+    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return the deviance of each row left out, for multiples of the penalties: a fit each."""
+        first, second = candidate.alpha
+        return np.column_stack(
+            [self.deviance(candidate, (first * factor, second * factor)) for factor in factors]
+        )
 
     def deviance(self, candidate: Candidate, alpha: Alpha) -> np.ndarray:
         """Return the deviance of each row left out, with given penalties."""

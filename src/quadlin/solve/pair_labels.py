@@ -17,6 +17,7 @@ from quadlin.solve.fit_state import FitState
 from quadlin.solve.levels import settled
 from quadlin.solve.logistic import Working
 from quadlin.solve.logistic_choice import fit_logistic
+from quadlin.solve.logistic_search import LogisticSearch
 from quadlin.solve.pair_composite import PairRequest
 from quadlin.solve.pair_log_odds import PRIOR, LogOdds, Objective, moved
 from quadlin.solve.pair_part import Parts
@@ -66,14 +67,14 @@ class LabelPairs:
         Given pairs of constant features are refused, unless `constant` says that more rows may
         come in which they vary.
         """
-        plan, request = self.plan, self.request
+        plan, request, begun = self.plan, self.request, list[LogisticSearch]()
         searches = plan.automatic.rank and request.given is None
         if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
-            outcome = self._alone(request)
+            outcome = self._alone(request, begun)
             if outcome is not None:
                 return outcome
         args = (plan.options, plan.make_units, plan.seed, plan.automatic, warm, on_step)
-        state, options = fit_logistic(self.rows, *args, self.surveyed)
+        state, options = fit_logistic(self.rows, *args, self.surveyed, begun)
         without = LabelOutcome(state, options)
         if ended(state) or not self._enough:
             return without
@@ -89,12 +90,12 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, request: PairRequest) -> LabelOutcome | None:
+    def _alone(self, request: PairRequest, begun: list[LogisticSearch]) -> LabelOutcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
         plan = self.plan
         options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
         args = (options, plan.make_units, plan.seed, chooses)
-        linear, options = fit_logistic(self.rows, *args, surveyed=self.surveyed)
+        linear, options = fit_logistic(self.rows, *args, surveyed=self.surveyed, begun=begun)
         if linear.status is Status.interrupted:
             return LabelOutcome(linear, options)
         state, before, best = linear, frozenset[tuple[int, int]](), None
