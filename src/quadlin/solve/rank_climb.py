@@ -6,6 +6,7 @@ from math import inf, log
 
 import numpy as np
 
+from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.candidates import Candidates
@@ -28,9 +29,13 @@ class RankClimb(Candidates):
 
     @cached_property
     def spectrum(self) -> ResidualSpectrum | None:
-        """Return what ridge regression leaves of low ranks; None where other ranks cost little."""
-        ridge = self.ridge()
-        if self.few_features or not self.plain or ridge.noise <= NO_NOISE:
+        """Return what ridge regression leaves of low ranks; None where other ranks cost little.
+
+        Of levels it says nothing: those of one column never occur together, so that noise has fewer
+        products than its law counts, and components stand out that the law hides.
+        """
+        ridge, levels = self.ridge(), bool(np.any(to_numpy(self.units.penalty_scale) != 1))
+        if self.few_features or levels or not self.plain or ridge.noise <= NO_NOISE:
             return None
         return residual_spectrum(self.rows, self.units, ridge, self.weight)
 
