@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
@@ -71,3 +74,11 @@ def predicted(fold: Fold, point: Point) -> Array:
     model = fold.cells.solution(*point).model
     f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
     return units.target.mean + units.target.scale * f
+
+
+def rows_at(rows: Any, index: np.ndarray) -> Any:
+    """Return some rows; tensors by an index of their own, which scikit-learn made only from 1.9."""
+    if is_array_api_obj(rows) and not is_numpy_array(rows):
+        xp = namespace(rows)
+        return xp.take(rows, xp.asarray(index, device=rows.device), axis=0)
+    return _safe_indexing(rows, index)

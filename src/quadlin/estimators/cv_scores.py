@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring, get_scorer
-from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils import indexable
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
@@ -20,7 +20,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.shared_walks import Together
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
-from quadlin.estimators.cv_folds import Fold, predicted, solver
+from quadlin.estimators.cv_folds import Fold, predicted, rows_at, solver
 from quadlin.estimators.cv_scorers import Predicted, mean_square, number_of
 from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.fitting import Task, outcome_of
@@ -163,7 +163,7 @@ class CVScores:
     def _score(self, fold: Fold, point: Point, f: Array) -> float:
         if not callable(self.scoring):
             return number_of(self._asked(Predicted(f), fold.test.X, fold.test.y, fold.test.weight))
-        X, y = (_safe_indexing(rows, fold.index) for rows in self.given)
+        X, y = (rows_at(rows, fold.index) for rows in self.given)
         return number_of(self._asked(self._estimator(fold, point), X, y, fold.test.weight))
 
     def _estimator(self, fold: Fold, point: Point) -> SecondOrderRegressor:
