@@ -39,8 +39,8 @@ from quadlin.core.model import predict
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.path import Path as Fits
-from quadlin.solve.types import Options
+from quadlin.solve.fits.path import Path as Fits
+from quadlin.solve.lowrank.types import Options
 
 TEST_ROWS = 3000
 FLOOR = 1e-3  # an error this small is no error

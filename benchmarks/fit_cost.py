@@ -22,8 +22,8 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.types import Options
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.types import Options
 
 
 def from_scratch(X, y, k, seed):

@@ -27,9 +27,9 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, Units
-from quadlin.data import device as device_module
-from quadlin.data.device import OnDevice
-from quadlin.data.device_kernels import offer_kernels
+from quadlin.data.gpu import device as device_module
+from quadlin.data.gpu.device import OnDevice
+from quadlin.data.gpu.device_kernels import offer_kernels
 
 BOUND = {"float32": 3e-6, "float64": 1e-13}
 MOMENT_BOUND = 1e-10  # which are summed in float64 whatever the rows are

@@ -18,9 +18,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.types import Options
-from quadlin.solve.uncertainty import DENSE_LIMIT, uncertainty_of
+from quadlin.solve.fits.uncertainty import DENSE_LIMIT, uncertainty_of
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.types import Options
 
 KINDS = ("gaussian", "bernoulli", "mixed", "ar1")
 NEW_ROWS, QUANTILE = 5000, 1.96

@@ -56,7 +56,7 @@ class Version:
         names = "chunks engine rows model steps sums survey units"
         for name in names.split():
             setattr(self, name, importlib.import_module(f"quadlin.core.{name}"))
-        self.step_length = importlib.import_module("quadlin.solve.step_length")
+        self.step_length = importlib.import_module("quadlin.solve.lowrank.step_length")
         sys.path.remove(source)
 
     def passes(self, X, free, k, seed):

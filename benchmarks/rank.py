@@ -20,10 +20,10 @@ from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.path import Path, squared_errors
-from quadlin.solve.rank import HeldOut, as_good
-from quadlin.solve.tangent import Coordinates
-from quadlin.solve.types import Options
+from quadlin.solve.choose.rank import HeldOut, as_good
+from quadlin.solve.fits.path import Path, squared_errors
+from quadlin.solve.lowrank.tangent import Coordinates
+from quadlin.solve.lowrank.types import Options
 
 PARAMETERS = {"gaussian": None, "bernoulli": 0.3, "mixed": None, "ar1": 0.7}
 RANKS = range(1, 9)

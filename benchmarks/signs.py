@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from quadlin import FactorizationMachineRegressor
 from quadlin.metrics import nmse
-from quadlin.solve import polish
+from quadlin.solve.lowrank import polish
 
 CASES = [  # features, rank, rows, kind
     (6, 2, 600, "0/1"),

@@ -8,24 +8,24 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-CLASSIFIER, COLUMNS = "estimators/test_classifier.py", "estimators/test_columns.py"
+CLASSIFIER, COLUMNS = "estimators/labels/test_classifier.py", "estimators/rows/test_columns.py"
 MESSY, CLI, CLI_CLASSES = (
-    "data/test_messy_files.py",
+    "data/sources/test_messy_files.py",
     "cli/test_cli.py",
     "cli/test_classification.py",
 )
 REPORT, DISPLAYS = "explain/test_report.py", "explain/test_model_displays.py"
-PHASE, SENSING = "estimators/test_phase.py", "estimators/test_sensing.py"
+PHASE, SENSING = "estimators/signals/test_phase.py", "estimators/signals/test_sensing.py"
 NEEDED = {
     "1. classes: the logistic loss, from the moments by Gauss–Newton with working weights": [
         f"{CLASSIFIER}::test_rank_zero_is_logistic_regression",
         f"{CLASSIFIER}::test_full_rank_is_logistic_regression_on_all_products",
-        "solve/test_logistic.py::test_the_working_least_squares_have_the_gradient_of_the_loss",
-        "solve/test_label_table.py::test_ranks_without_restriction_have_the_optimum_of_a_general_minimiser",
+        "solve/labels/test_logistic.py::test_the_working_least_squares_have_the_gradient_of_the_loss",
+        "solve/labels/test_label_table.py::test_ranks_without_restriction_have_the_optimum_of_a_general_minimiser",
         f"{CLASSIFIER}::test_a_factorization_machine_learns_likes",
     ],
     "1. classes: several of them": [
-        "estimators/test_joint_classes.py::test_rank_zero_with_a_penalty_is_multinomial_logistic_"
+        "estimators/labels/test_joint_classes.py::test_rank_zero_with_a_penalty_is_multinomial_logistic_"
         "regression",
         f"{CLASSIFIER}::test_several_classes_are_predicted_better_than_by_linear_models",
     ],
@@ -52,7 +52,7 @@ NEEDED = {
         f"{CLASSIFIER}::test_the_contract_of_scikit_learn",
     ],
     "1. counts by the same steps": [
-        "estimators/test_counts.py::test_without_a_penalty_it_is_poisson_regression",
+        "estimators/regression/test_counts.py::test_without_a_penalty_it_is_poisson_regression",
     ],
     "2. ids and codes": [
         f"{COLUMNS}::test_declared_ids_become_levels",
@@ -71,14 +71,14 @@ NEEDED = {
         f"{MESSY}::test_spaces_around_cells_and_names_are_stripped",
         f"{MESSY}::test_dates_as_text_are_refused",
         f"{MESSY}::test_dates_that_the_reader_recognises_are_refused",
-        "estimators/test_input_errors.py::test_dates_are_not_taken_for_numbers",
+        "estimators/rows/test_input_errors.py::test_dates_are_not_taken_for_numbers",
     ],
     "2. missing values inside the estimator, and what they cost": [
         f"{COLUMNS}::test_missing_values_are_replaced_by_what_the_fit_saw",
         f"{CLI}::test_a_model_fitted_with_means_fills_frames_in_python_too",
-        "solve/test_gaps.py::test_intervals_of_rows_with_missing_values_cover_what_they_promise",
-        "solve/test_gaps.py::test_complete_rows_have_the_intervals_of_a_fit_without_missing_values",
-        "solve/test_gaps.py::test_a_value_that_happens_to_be_the_mean_is_not_missing",
+        "solve/fits/test_gaps.py::test_intervals_of_rows_with_missing_values_cover_what_they_promise",
+        "solve/fits/test_gaps.py::test_complete_rows_have_the_intervals_of_a_fit_without_missing_values",
+        "solve/fits/test_gaps.py::test_a_value_that_happens_to_be_the_mean_is_not_missing",
         f"{CLI}::test_cross_validation_tells_the_noise_of_rows_that_are_complete",
     ],
     "2. text through a pipe": [
@@ -148,13 +148,13 @@ NEEDED = {
         f"{SENSING}::test_pairs_are_the_block_beside_the_diagonal_of_the_symmetric_problem",
     ],
     "5. recommenders": [
-        "estimators/test_recommend.py::test_the_best_items_are_those_of_the_highest_predictions",
-        "estimators/test_recommend.py::test_embeddings_make_up_the_predictions",
-        "estimators/test_recommend.py::test_new_users_and_films_are_known_by_their_other_columns",
-        "data/test_label_sets.py::test_each_label_becomes_a_column_of_zeros_and_ones",
+        "estimators/machines/test_recommend.py::test_the_best_items_are_those_of_the_highest_predictions",
+        "estimators/machines/test_recommend.py::test_embeddings_make_up_the_predictions",
+        "estimators/machines/test_recommend.py::test_new_users_and_films_are_known_by_their_other_columns",
+        "data/columns/test_label_sets.py::test_each_label_becomes_a_column_of_zeros_and_ones",
         "cli/test_recommend_command.py::test_the_best_items_of_each_user_are_written",
         "cli/test_recommend_command.py::test_marks_of_missing_values_are_those_of_the_fit",
-        "estimators/test_factorization.py::test_a_column_that_varies_by_row_hides_no_products_of_"
+        "estimators/machines/test_factorization.py::test_a_column_that_varies_by_row_hides_no_products_of_"
         "many_levels",
     ],
     "6. pages, and predictions of Dask that stay lazy": [

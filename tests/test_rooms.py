@@ -13,6 +13,7 @@ from quadlin import SecondOrderRegressor
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 300  # lines of a module
+MOST_MODULES = 30  # of a room
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 IN_FEEDS = {"source", "device", "cluster"}  # what a walk is made of
 TEXTS = {".py", ".md", ".c", ".h"}
@@ -22,21 +23,24 @@ PATH = "<!-- path -->\n", "<!-- end of path -->"
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->"
 
 
-def rooms():
+def rooms(container="quadlin"):
     """Return the sub-packages from top to bottom, in the order of the import contract."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    names = [name.strip() for layer in layers for name in layer.split("|")]
-    return [name for name in names if (ROOT / "src/quadlin" / name / "__init__.py").exists()]
+    contracts = project["tool"]["importlinter"]["contracts"]
+    layers = [c["layers"] for c in contracts if c.get("containers") == [container]]
+    names = [name.strip() for each in layers for layer in each for name in layer.split("|")]
+    folder = ROOT / "src" / container.replace(".", "/")
+    return [name for name in names if (folder / name / "__init__.py").exists()]
 
 
-def written_map():
-    """Return the map as CONTRIBUTING.md shows it."""
-    lines = []
-    for room in rooms():
-        source = (ROOT / "src/quadlin" / room / "__init__.py").read_text()
+def written_map(container="quadlin", indent=""):
+    """Return the map as CONTRIBUTING.md shows it, with the rooms inside of a room below it."""
+    folder, lines = ROOT / "src" / container.replace(".", "/"), []
+    for room in rooms(container):
+        source = (folder / room / "__init__.py").read_text()
         text = " ".join(ast.get_docstring(ast.parse(source)).split())
-        lines.append(f"- **`{room}/`**: {text}\n")
+        lines.append(f"{indent}- **`{room}/`**: {text}\n")
+        lines.append(written_map(f"{container}.{room}", indent + "  "))
     return "".join(lines)
 
 
@@ -48,7 +52,7 @@ def test_the_map_of_the_rooms_is_up_to_date():
 
 def test_the_path_of_a_row_is_the_one_that_a_fit_takes():
     steps = (ROOT / "CONTRIBUTING.md").read_text().split(PATH[0])[1].split(PATH[1])[0]
-    listed = re.findall(r"^\d+\. `([a-z_]+/[a-z_]+\.py)`", steps, flags=re.MULTILINE)
+    listed = re.findall(r"^\d+\. `([a-z_/]+\.py)`", steps, flags=re.MULTILINE)
     spec = importlib.util.spec_from_file_location("trace_of_a_fit", ROOT / "benchmarks/trace.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
@@ -61,13 +65,24 @@ def test_the_path_of_a_row_is_the_one_that_a_fit_takes():
 
 
 def test_every_folder_of_the_package_is_a_room():
-    folders = {path.parent.name for path in (ROOT / "src/quadlin").glob("*/__init__.py")}
-    assert folders == set(rooms())
+    for container in ("quadlin", "quadlin.solve", "quadlin.estimators", "quadlin.data"):
+        folder = ROOT / "src" / container.replace(".", "/")
+        folders = {path.parent.name for path in folder.glob("*/__init__.py")}
+        assert folders == set(rooms(container)), container
+
+
+def test_no_room_has_more_modules_than_one_can_survey():
+    sizes = {
+        str(folder.parent.relative_to(ROOT)): len(list(folder.parent.glob("*.py")))
+        for folder in (ROOT / "src/quadlin").rglob("__init__.py")
+    }
+    assert not {folder: size for folder, size in sizes.items() if size > MOST_MODULES}
 
 
 def test_the_tests_mirror_the_rooms():
-    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
-    assert folders == set(rooms())
+    tests = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/*/**/test_*.py")}
+    assert all((ROOT / "src/quadlin" / folder).is_dir() for folder in tests)
+    assert {folder.parts[0] for folder in tests} == set(rooms())
 
 
 def test_no_module_is_long_without_a_reason():

@@ -120,7 +120,7 @@ def row(title, setting, points, megabytes, mine):
     return f"| {title} | {how} | {' | '.join(cells)} | {least:.0e} | {ratio} | {megabytes:.0f} |"
 
 
-def compare(problem_name, scale, seed, names, patience, jobs):
+def compare(problem_name, scale, seed, names, patience, jobs=1):
     """Print the table of one problem."""
     problem = PROBLEMS[problem_name](scale, seed)
     (n, d), k = problem.X.shape, problem.rank

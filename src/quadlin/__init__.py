@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
     from quadlin.core.moments import Moments, mip_report
     from quadlin.data import open_source
-    from quadlin.estimators.classifier import SecondOrderClassifier
-    from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-    from quadlin.estimators.factorization import FactorizationMachineRegressor
-    from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
-    from quadlin.estimators.phase import PhaseRetriever
-    from quadlin.estimators.regressor import SecondOrderRegressor
-    from quadlin.estimators.sensing import MatrixSensing
+    from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+    from quadlin.estimators.labels.classifier import SecondOrderClassifier
+    from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
+    from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+    from quadlin.estimators.regression.regressor import SecondOrderRegressor
+    from quadlin.estimators.signals.phase import PhaseRetriever
+    from quadlin.estimators.signals.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
     from quadlin.export import load, save, to_onnx
-    from quadlin.solve.types import Status
+    from quadlin.solve.lowrank.types import Status
 
 
 __all__ = [
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
-    "FactorizationMachineClassifier": "quadlin.estimators.factorization_classifier",
-    "FactorizationMachineRegressor": "quadlin.estimators.factorization",
-    "MatrixSensing": "quadlin.estimators.sensing",
+    "FactorizationMachineClassifier": "quadlin.estimators.machines.factorization_classifier",
+    "FactorizationMachineRegressor": "quadlin.estimators.machines.factorization",
+    "MatrixSensing": "quadlin.estimators.signals.sensing",
     "Moments": "quadlin.core.moments",
-    "PhaseRetriever": "quadlin.estimators.phase",
-    "SecondOrderClassifier": "quadlin.estimators.classifier",
-    "SecondOrderRegressor": "quadlin.estimators.regressor",
-    "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
-    "Status": "quadlin.solve.types",
+    "PhaseRetriever": "quadlin.estimators.signals.phase",
+    "SecondOrderClassifier": "quadlin.estimators.labels.classifier",
+    "SecondOrderRegressor": "quadlin.estimators.regression.regressor",
+    "SecondOrderRegressorCV": "quadlin.estimators.cv.cross_validation",
+    "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.export",
     "mip_report": "quadlin.core.moments",

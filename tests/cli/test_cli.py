@@ -372,7 +372,7 @@ def test_columns_are_kept_beside_the_predictions(quadlin):
 
 
 def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
-    monkeypatch.setattr("quadlin.data.source.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
+    monkeypatch.setattr("quadlin.data.sources.source.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
     monkeypatch.setattr("quadlin.cli.prediction_files.ROW_GROUP", 150)
     quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
     groups = pa.parquet.ParquetFile("p.parquet").metadata
@@ -1034,7 +1034,7 @@ def test_ctrl_c_keeps_the_model_so_far(quadlin, monkeypatch):
     assert "Stopped; the model of the last finished step is in model.safetensors." in err
     assert load("model.safetensors").rank_ == 1
     os.remove("model.safetensors")
-    monkeypatch.setattr("quadlin.estimators.base.check_options", press)
+    monkeypatch.setattr("quadlin.estimators.regression.base.check_options", press)
     assert "Stopped; nothing was saved." in quadlin(line, 130)
     assert os.listdir() == ["F"]
 
@@ -1048,7 +1048,9 @@ def test_ctrl_c_keeps_what_a_stream_has_learned(quadlin, monkeypatch):
         real()
 
     monkeypatch.setattr(progress, "check_interrupt", check)
-    monkeypatch.setattr("quadlin.data.source.BLOCK_ELEMENTS", 90)  # 30 rows of three columns
+    monkeypatch.setattr(
+        "quadlin.data.sources.source.BLOCK_ELEMENTS", 90
+    )  # 30 rows of three columns
     err = quadlin("fit F/numbers.csv --target price --rank 1 --one-pass --batch-size 60", 130)
     assert "the model of the last finished step is in model.safetensors" in err
     assert load("model.safetensors").n_samples_seen_ < 1200
@@ -1256,8 +1258,13 @@ def test_numbers_that_must_be_whole_are(quadlin):
 @pytest.mark.parametrize(
     ("line", "owner", "name", "kept"),
     [
-        ("--target city", "quadlin.estimators.logistic_model", "fit", "last finished step"),
-        ("--target price --cv", "quadlin.estimators.cv_scores.CVScores", "score", "search so far"),
+        ("--target city", "quadlin.estimators.labels.logistic_model", "fit", "last finished step"),
+        (
+            "--target price --cv",
+            "quadlin.estimators.cv.cv_scores.CVScores",
+            "score",
+            "search so far",
+        ),
     ],
 )
 def test_ctrl_c_in_several_classes_and_folds_keeps_a_model(

@@ -19,7 +19,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.response import Response
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, units_of
-from quadlin.solve.step_length import family, gram
+from quadlin.solve.lowrank.step_length import family, gram
 
 TARGET = Target(0.3, 2.0, 0.0, 1.0)
 FORMS = {

@@ -11,8 +11,8 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.sums import residual_sums
 from quadlin.core.units import Target, units_of
-from quadlin.solve import step_length as guard
-from quadlin.solve.whitening import covariance
+from quadlin.solve.lowrank import step_length as guard
+from quadlin.solve.lowrank.whitening import covariance
 
 
 def problem(seed):

@@ -596,7 +596,7 @@ def flagging(function):
 @pytest.mark.parametrize("engine", [None, "threads"])
 def test_false_alarms_of_the_linear_algebra_reach_nobody(monkeypatch, engine):
     from quadlin.core import model
-    from quadlin.solve.gauss_newton import GaussNewton
+    from quadlin.solve.lowrank.gauss_newton import GaussNewton
 
     monkeypatch.setattr(GaussNewton, "moved", flagging(GaussNewton.moved))
     monkeypatch.setattr(model, "evaluate", flagging(model.evaluate))

@@ -20,9 +20,12 @@ from quadlin import (
 )
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Threads
-from quadlin.estimators import cv_scores, fitting, logistic_model, symmetric_sensing
-from quadlin.solve import bilinear, levenberg
-from quadlin.solve.logistic_search import LogisticSearch
+from quadlin.estimators.cv import cv_scores
+from quadlin.estimators.labels import logistic_model
+from quadlin.estimators.regression import fitting
+from quadlin.estimators.signals import symmetric_sensing
+from quadlin.solve.labels.logistic_search import LogisticSearch
+from quadlin.solve.signals import bilinear, levenberg
 
 
 def table(n=90, d=3):
@@ -204,7 +207,7 @@ def test_labels_of_levels_keep_their_first_fit(monkeypatch):
     X = pd.DataFrame(rng.integers(0, 9, (150, 2)).astype(str), columns=["user", "item"])
     y = (X["user"] < X["item"]).astype(int)
     model = FactorizationMachineClassifier(2, random_state=0)
-    path = "quadlin.estimators.factorization_classifier.Working.about"
+    path = "quadlin.estimators.machines.factorization_classifier.Working.about"
 
     def interrupted(*args, **more):
         raise KeyboardInterrupt

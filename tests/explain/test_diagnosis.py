@@ -5,7 +5,7 @@ import pytest
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.datasets import make_second_order
-from quadlin.solve.types import Status
+from quadlin.solve.lowrank.types import Status
 
 
 def table(n=2000, d=6, noise=0.5, seed=0):

@@ -20,7 +20,7 @@ from quadlin.explain.page import model_page
 from quadlin.explain.pair_setting import first_half
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
-from quadlin.solve.row_hash import row_hash
+from quadlin.solve.lowrank.row_hash import row_hash
 
 
 def houses(n=800, seed=0):
@@ -190,9 +190,9 @@ def test_tests_on_the_other_half_are_least_squares_of_those_rows():
 
 def test_p_values_of_the_other_half_are_uniform_for_pairs_that_are_not_there(monkeypatch):
     # A criterion that takes the best product whatever it is worth finds a false pair in every draw.
-    monkeypatch.setattr("quadlin.solve.pair_choice.Criterion.entry", lambda self, taken: 1.0)
-    monkeypatch.setattr("quadlin.solve.pair_choice.log_choices", lambda p, k: 0.0)
-    monkeypatch.setattr("quadlin.solve.pairs.PairSearch._doubtful", lambda *_: [])
+    monkeypatch.setattr("quadlin.solve.pairs.pair_choice.Criterion.entry", lambda self, taken: 1.0)
+    monkeypatch.setattr("quadlin.solve.pairs.pair_choice.log_choices", lambda p, k: 0.0)
+    monkeypatch.setattr("quadlin.solve.pairs.pair_search.PairSearch._doubtful", lambda *_: [])
     values = {None: [], "half": []}
     for seed in range(60):
         rng = np.random.default_rng([seed, 8])

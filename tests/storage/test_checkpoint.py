@@ -394,7 +394,7 @@ def test_a_checkpoint_of_a_stream_that_lies_is_refused_in_words(tmp_path, lie):
 
 
 def test_a_fit_within_a_fit_is_no_part_of_its_journal(tmp_path, monkeypatch):
-    from quadlin.estimators import fitting
+    from quadlin.estimators.regression import fitting
 
     original = fitting.fit_choosing
     inner = []

@@ -12,8 +12,8 @@ from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
-from quadlin.solve.types import Options, Status
-from quadlin.solve.whitening import Covariance, Identity, LowRank
+from quadlin.solve.lowrank.types import Options, Status
+from quadlin.solve.lowrank.whitening import Covariance, Identity, LowRank
 from quadlin.stream.correlations import ROUNDS, correlation_step, first_probe
 from quadlin.stream.start import Stage
 from quadlin.stream.walk import mean_of, mean_share

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import quadlin.estimators.fitting as fitting
+import quadlin.estimators.regression.fitting as fitting
 import quadlin.storage.stream_checkpoint as checkpoints
 from quadlin import SecondOrderRegressor, load, save
 from quadlin.data import open_source

@@ -18,8 +18,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.data import open_source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
-from quadlin.solve.fit_state import open_to
-from quadlin.solve.whitening import Full, whitener
+from quadlin.solve.fits.fit_state import open_to
+from quadlin.solve.lowrank.whitening import Full, whitener
 from quadlin.stream.batch import converted
 from quadlin.stream.stream import Stream
 

@@ -13,8 +13,8 @@ from quadlin.core.chunks import Chunk
 from quadlin.data import open_source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
-from quadlin.solve.types import Status
-from quadlin.solve.whitening import Covariance
+from quadlin.solve.lowrank.types import Status
+from quadlin.solve.lowrank.whitening import Covariance
 from quadlin.stream.memory import rows_within, strict_bytes
 from quadlin.stream.start import Stage, rounds
 from quadlin.stream.state import InvalidContentError, state_of, stream_of

@@ -25,7 +25,7 @@ from quadlin.cli.printing import aligned, message_text, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import input_columns, open_rows
 from quadlin.data import Source, SourceError
-from quadlin.data.errors import IdentifierWarning
+from quadlin.data.columns.errors import IdentifierWarning
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
 REPEATED = (

@@ -12,9 +12,9 @@ from quadlin.cli.printing import number
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
-from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.logistic_model import LogisticModel
-from quadlin.estimators.predicting import NO_WEIGHT
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.regression.predicting import NO_WEIGHT
 
 NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 SMALLEST_SHARE = 1e-12  # of a class that was never seen

@@ -15,8 +15,8 @@ from quadlin.cli.reading import input_columns
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.feeds import Piece
-from quadlin.data.id_columns import code_columns
+from quadlin.data.columns.id_columns import code_columns
+from quadlin.data.sources.feeds import Piece
 from quadlin.explain.diagnosis import listed
 
 MIN_ROWS = 20  # after which numbers that increase in every row are no accident

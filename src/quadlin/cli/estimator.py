@@ -11,13 +11,13 @@ from quadlin.cli.classification import make_classifier
 from quadlin.cli.options import MODEL, WHOLE, Flag, ModelOptions, UsageError, hierarchy_of
 from quadlin.cli.pairs import pairs_in
 from quadlin.data import Source
-from quadlin.data.encoder import text_columns
-from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.factorization import FactorizationMachineRegressor
-from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
-from quadlin.estimators.parameters import check_options
-from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.estimators.tasks import check_pairs
+from quadlin.data.columns.encoder import text_columns
+from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
+from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.tasks import check_pairs
+from quadlin.estimators.rows.parameters import check_options
 
 NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
 

@@ -12,8 +12,8 @@ from quadlin.cli.printing import aligned, number, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.core.moments import Moments
-from quadlin.estimators.logistic_model import LogisticModel
-from quadlin.estimators.predicting import NO_WEIGHT
+from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.regression.predicting import NO_WEIGHT
 
 NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 

@@ -15,10 +15,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
-from quadlin.data.fields import field_numbers
+from quadlin.data.columns.fields import field_numbers
 from quadlin.explain.diagnosis import COLLINEAR, listed
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.whitening import (
+from quadlin.solve.lowrank.whitening import (
     ENERGY_EXCESS,
     ENERGY_RATIO,
     FULL_LIMIT,

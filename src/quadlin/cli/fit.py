@@ -34,9 +34,9 @@ from quadlin.cli.reading import check_model_output, check_output, open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.cached import cached
-from quadlin.data.means import emptied
-from quadlin.estimators.columns import Columns
+from quadlin.data.opening.cached import cached
+from quadlin.data.sources.means import emptied
+from quadlin.estimators.rows.columns import Columns
 from quadlin.export.model_file import save
 
 

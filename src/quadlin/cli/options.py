@@ -186,7 +186,7 @@ def lists_in(read: TableOptions) -> dict[str, str]:
     names = names_in(read.multi_hot) or []
     if read.separator is not None and not names:
         raise UsageError("--separator says what separates the labels of --multi-hot columns.")
-    from quadlin.data.label_sets import SEPARATOR
+    from quadlin.data.columns.label_sets import SEPARATOR
 
     return dict.fromkeys(names, SEPARATOR if read.separator is None else read.separator)
 

@@ -18,7 +18,7 @@ from quadlin.cli.options import (
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import open_rows
-from quadlin.data.names import shortened
+from quadlin.data.columns.names import shortened
 from quadlin.explain.pairs import find_pairs
 from quadlin.explain.tables import product_name
 

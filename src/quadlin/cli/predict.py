@@ -22,7 +22,7 @@ from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import check_output, load_model, open_rows_for
-from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.estimators.labels.logistic_model import LogisticModel
 
 
 def predict(

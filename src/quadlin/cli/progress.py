@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from quadlin.data import Source
-from quadlin.data.prefetch import read_ahead
+from quadlin.data.sources.prefetch import read_ahead
 
 SAMPLE = 1 << 20  # bytes of a CSV file that show how long its lines are
 PATIENCE = 3  # the signal after which the process ends wherever it is

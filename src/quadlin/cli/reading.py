@@ -19,9 +19,9 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.progress import waiting
 from quadlin.data import Source, SourceError, open_source
-from quadlin.data.csv_text import Dialect
-from quadlin.data.encoder import TableEncoder
-from quadlin.data.files import FORMATS, find, format_of
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.sources.csv_text import Dialect
+from quadlin.data.sources.files import FORMATS, find, format_of
 from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import load
 
@@ -109,7 +109,7 @@ def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | Non
     """
     import pyarrow as pa
 
-    from quadlin.data.table_files import open_files
+    from quadlin.data.sources.table_files import open_files
 
     files = find(data, read.format)
     if files.format not in TABLES:

@@ -20,7 +20,7 @@ from quadlin.cli.prediction_files import prediction_writer
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import waiting
 from quadlin.cli.reading import check_output, load_model, read_table
-from quadlin.estimators.recommending import Recommending
+from quadlin.estimators.machines.recommending import Recommending
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 

@@ -5,9 +5,9 @@ Gives the others `open_source` and `Source`, the encoder of text columns, and th
 out sums on threads or on a cluster.
 """
 
-from quadlin.data.columns import is_dask
-from quadlin.data.errors import SourceError
-from quadlin.data.opening import open_source
-from quadlin.data.source import Source
+from quadlin.data.columns.columns import is_dask
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.opening.opening import open_source
+from quadlin.data.sources.source import Source
 
 __all__ = ["Source", "SourceError", "is_dask", "open_source"]

@@ -10,7 +10,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.effects import independent_strengths
 from quadlin.explain.tables import frame_of, product_name
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState
 
 MOST = 2**27  # numbers of a table of contributions: 1 GB
 OTHER_PAIRS = "other pairs"

@@ -23,9 +23,9 @@ from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
-from quadlin.data.names import position_of
+from quadlin.data.columns.names import position_of
 from quadlin.explain.whole_columns import ZERO, WholeColumn
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState
 
 ELEMENTS = 2**22  # numbers of a block of rows
 MEAN = "the mean of the fitted rows"

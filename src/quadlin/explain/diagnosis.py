@@ -8,10 +8,10 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
 from quadlin.explain.row_findings import RowFindings
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.levels import whole
-from quadlin.solve.types import Options
-from quadlin.solve.whitening import Full, Identity
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.levels import whole
+from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.whitening import Full, Identity
 from quadlin.stream.start import SIGNIFICANT
 
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank

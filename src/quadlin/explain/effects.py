@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.tables import frame_of, product_name, text_table
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState
 
 SHOWN = 10  # lines of a printed table
 ROUNDING = 1e-12  # of the largest strength: pairs that are not in the model

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import unflagged
-from quadlin.data.names import Name, position_of
+from quadlin.data.columns.names import Name, position_of
 from quadlin.explain.tables import frame_of
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought

@@ -13,9 +13,9 @@ from quadlin.core.units import Units
 from quadlin.explain.pair_blocks import PairBlock, blocks_of
 from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.tables import frame_of, p_value
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
-from quadlin.solve.pairs import PairSearch
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.pairs.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
+from quadlin.solve.pairs.pair_search import PairSearch
 
 VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table

@@ -11,16 +11,16 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
-from quadlin.data.encoder import text_columns
-from quadlin.data.names import positions_of
-from quadlin.solve.pair_fit import PairFit
-from quadlin.solve.pair_regression import MOST_FEATURES
-from quadlin.solve.pair_sums import left_out_squares
-from quadlin.solve.pair_wide import sparse_search
-from quadlin.solve.pairs import PairSearch
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.row_hash import row_hash
-from quadlin.solve.types import Options, finished
+from quadlin.data.columns.encoder import text_columns
+from quadlin.data.columns.names import positions_of
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.types import Options, finished
+from quadlin.solve.pairs.pair_fit import PairFit
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs.pair_search import PairSearch
+from quadlin.solve.pairs.pair_sums import left_out_squares
+from quadlin.solve.pairs.pair_wide import sparse_search
 
 
 def first_half(n_rows: int) -> np.ndarray:

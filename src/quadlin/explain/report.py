@@ -12,7 +12,7 @@ from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, left_side
-from quadlin.solve.uncertainty import Uncertainty
+from quadlin.solve.fits.uncertainty import Uncertainty
 
 REGRESSIONS = ("squared", "huber")
 FOUND_PAIR = ("first", "second", "coefficient", "std_error", "t", "p", "share", "order")

@@ -8,14 +8,14 @@ import numpy as np
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.exact import EXACT_COLUMNS
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.gauss_newton import GaussNewton
-from quadlin.solve.leave_one_out import left_out_error
-from quadlin.solve.path import squared_errors
-from quadlin.solve.polish import leading_directions
-from quadlin.solve.tangent_gram import tangent_gram
-from quadlin.solve.types import Options, Problem
+from quadlin.solve.choose.leave_one_out import left_out_error
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.path import squared_errors
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS
+from quadlin.solve.lowrank.gauss_newton import GaussNewton
+from quadlin.solve.lowrank.polish import leading_directions
+from quadlin.solve.lowrank.tangent_gram import tangent_gram
+from quadlin.solve.lowrank.types import Options, Problem
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL = 5  # rows

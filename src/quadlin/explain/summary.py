@@ -11,11 +11,11 @@ from sklearn.base import is_classifier
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
 from quadlin.core.messages import Message, Option, printable
-from quadlin.data.names import shortened
+from quadlin.data.columns.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
-from quadlin.solve.uncertainty import NORMAL
+from quadlin.solve.fits.uncertainty import NORMAL
 
 SHOWN = 25  # linear terms of a printed table
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."

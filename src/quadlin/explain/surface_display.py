@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from quadlin.data.names import position_of
+from quadlin.data.columns.names import position_of
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.drawing import Display, finish, plain, power_of, style_of
 from quadlin.explain.summary import prediction_name

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.data.encoder import TableEncoder
-from quadlin.data.names import shortened
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.names import shortened
 
 ZERO = object()  # the value of a column whose features are all zero
 ENDS = "_=:.- /"  # what may stand between the name of a column and that of a level

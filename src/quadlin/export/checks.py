@@ -8,8 +8,8 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.units import Units
 from quadlin.explain.pair_report import PairReport
-from quadlin.solve.gibbs import Draws
-from quadlin.solve.uncertainty import Uncertainty
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError
 

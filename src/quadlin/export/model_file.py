@@ -13,16 +13,16 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.version import __version__
-from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.columns import Columns
-from quadlin.estimators.coupling import COUPLINGS
-from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-from quadlin.estimators.factorization import FactorizationMachineRegressor
-from quadlin.estimators.factorization_classifier import FactorizationMachineClassifier
-from quadlin.estimators.fitted import Fitted
-from quadlin.estimators.fitted_classes import FittedClasses
-from quadlin.estimators.logistic_model import LogisticModel
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.labels.coupling import COUPLINGS
+from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
+from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.columns import Columns
 from quadlin.export.checks import (
     check_draws,
     check_pairs,

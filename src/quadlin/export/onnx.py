@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option
 from quadlin.core.version import __version__
-from quadlin.data.encoder import TableEncoder
-from quadlin.estimators.logistic_model import LogisticModel
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.export.model_file import parts_of
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState
 from quadlin.storage.atomic import atomic_write
 
 TAKEN = ("", "y", "label", "probabilities")  # names of outputs

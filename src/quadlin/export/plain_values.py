@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 
 from quadlin.core.messages import warn
-from quadlin.estimators.cross_validation import SEARCH_PARAMS, SecondOrderRegressorCV
-from quadlin.estimators.parameters import check_options
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.cv.cross_validation import SEARCH_PARAMS, SecondOrderRegressorCV
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.parameters import check_options
 from quadlin.export.checks import distinct, require
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.data.encoder import TableEncoder
-from quadlin.data.label_sets import LabelSets
-from quadlin.estimators.cross_validation import SecondOrderRegressorCV
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.label_sets import LabelSets
+from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.explain.pair_blocks import PairBlock
 from quadlin.explain.pair_report import (
     DEVIANCE,
@@ -20,8 +20,8 @@ from quadlin.explain.pair_report import (
     PathStep,
 )
 from quadlin.export.checks import distinct, require
-from quadlin.solve.gibbs import Draws
-from quadlin.solve.uncertainty import Uncertainty
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
 from quadlin.stream.state import InvalidContentError, StreamState
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.export.checks import require
-from quadlin.solve.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState
 from quadlin.stream.state import InvalidContentError
 
 ARRAYS = (

@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, cross_val_score
 
 from quadlin.datasets import make_second_order
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ConvergenceDisplay
 from quadlin.explain.interaction_display import InteractionDisplay
 from quadlin.explain.tables import product_name

@@ -15,9 +15,9 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.paper.laws import Law
 from quadlin.paper.problems import Sample
 from quadlin.paper.solver import Report, Setting
-from quadlin.solve.moment_sequence import State, evaluated, guarded_step, plain_step
-from quadlin.solve.polish import fit_rows
-from quadlin.solve.types import Options, Problem, Solution
+from quadlin.solve.lowrank.moment_sequence import State, evaluated, guarded_step, plain_step
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.types import Options, Problem, Solution
 
 
 def panel_fit(X: Array, y: Array, setting: Setting, report: Report, method: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.paper.laws import law
 
 

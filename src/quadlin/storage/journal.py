@@ -21,12 +21,15 @@ from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
-from quadlin.data.fields import FieldCounts, Flags
-from quadlin.solve.exact import Normal
-from quadlin.solve.gaps import GapSums
-from quadlin.solve.leave_one_out import LeftOut
-from quadlin.solve.pair_remainder import BoundedMoments
-from quadlin.solve.pair_sums import (
+from quadlin.data.columns.fields import FieldCounts, Flags
+from quadlin.solve.choose.leave_one_out import LeftOut
+from quadlin.solve.fits.gaps import GapSums
+from quadlin.solve.lowrank.exact import Normal
+from quadlin.solve.lowrank.step_length import Gram
+from quadlin.solve.lowrank.tangent_gram import Products
+from quadlin.solve.lowrank.whitening import Covariance
+from quadlin.solve.pairs.pair_remainder import BoundedMoments
+from quadlin.solve.pairs.pair_sums import (
     FirstLook,
     FlippedMoments,
     JointGram,
@@ -35,10 +38,7 @@ from quadlin.solve.pair_sums import (
     ResidualMoments,
     Scores,
 )
-from quadlin.solve.pair_wide import Occurrences
-from quadlin.solve.step_length import Gram
-from quadlin.solve.tangent_gram import Products
-from quadlin.solve.whitening import Covariance
+from quadlin.solve.pairs.pair_wide import Occurrences
 from quadlin.storage.atomic import atomic_write, require_regular_file
 from quadlin.storage.identity import (
     START_AGAIN,

@@ -22,20 +22,20 @@ from quadlin.core.model import Model, Steps
 from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.data.fields import Flags
-from quadlin.solve import pair_sums
-from quadlin.solve.exact import Normal
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.gibbs import Draws
-from quadlin.solve.leave_one_out import LeftOut
-from quadlin.solve.pair_part import PairTerms, Parts
-from quadlin.solve.pair_remainder import BoundedMoments
-from quadlin.solve.pair_running import RunningPairs
-from quadlin.solve.step_length import Gram
-from quadlin.solve.tangent_gram import Products
-from quadlin.solve.types import Record
-from quadlin.solve.uncertainty import Gaps, Uncertainty
-from quadlin.solve.whitening import Covariance, Full, LowRank
+from quadlin.data.columns.fields import Flags
+from quadlin.solve.choose.leave_one_out import LeftOut
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
+from quadlin.solve.lowrank.exact import Normal
+from quadlin.solve.lowrank.step_length import Gram
+from quadlin.solve.lowrank.tangent_gram import Products
+from quadlin.solve.lowrank.types import Record
+from quadlin.solve.lowrank.whitening import Covariance, Full, LowRank
+from quadlin.solve.pairs import pair_sums
+from quadlin.solve.pairs.pair_part import PairTerms, Parts
+from quadlin.solve.pairs.pair_remainder import BoundedMoments
+from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
@@ -115,7 +115,7 @@ def serialise(value: Any, name: str, arrays: dict[str, np.ndarray]) -> JSON:
 
     Examples
     --------
-    >>> from quadlin.solve.whitening import Identity
+    >>> from quadlin.solve.lowrank.whitening import Identity
     >>> arrays = {}
     >>> serialise(Identity(0.5), "white", arrays), serialise(np.ones(2), "w", arrays)
     ({'size': 0.5}, {'array': 'w'})

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from quadlin.core.model import Model, tied, with_rank
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.moment_estimates import OVERSAMPLING
-from quadlin.solve.tangent import averaged_step
-from quadlin.solve.types import Options, Record
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.moment_estimates import OVERSAMPLING
+from quadlin.solve.lowrank.tangent import averaged_step
+from quadlin.solve.lowrank.types import Options, Record
 from quadlin.stream.batch import Pending, converted, watchful
 from quadlin.stream.start import Stage, Start
 from quadlin.stream.walk import LENGTH

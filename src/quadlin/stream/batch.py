@@ -20,13 +20,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.survey import moments_of
 from quadlin.core.units import Units, UnitsMaker, watchful_scale
-from quadlin.solve import moment_estimates as mes
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.levels import settled
-from quadlin.solve.step_length import family, member
-from quadlin.solve.tangent import averaged_step
-from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
-from quadlin.solve.whitening import Identity, Whitener
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.step_length import family, member
+from quadlin.solve.lowrank.tangent import averaged_step
+from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
+from quadlin.solve.lowrank.whitening import Identity, Whitener
 from quadlin.stream.flatness import NOT_ASKED, Flatness, flatness_of, resized
 from quadlin.stream.walk import LENGTH, mean_of, mean_share
 

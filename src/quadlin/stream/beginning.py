@@ -16,10 +16,10 @@ from math import sqrt
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.logistic import Linearised
-from quadlin.solve.types import Options, Record, loss_unit, usual_curvature
-from quadlin.solve.whitening import Identity, covariance
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.logistic import Linearised
+from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
+from quadlin.solve.lowrank.whitening import Identity, covariance
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
 from quadlin.stream.correlations import correlation_step, first_probe

@@ -7,8 +7,8 @@ import numpy as np
 from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.moments import Moments
 from quadlin.core.units import Units
-from quadlin.solve.moment_estimates import OVERSAMPLING
-from quadlin.solve.whitening import (
+from quadlin.solve.lowrank.moment_estimates import OVERSAMPLING
+from quadlin.solve.lowrank.whitening import (
     Identity,
     Whitener,
     low_rank_whitener,

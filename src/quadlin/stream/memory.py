@@ -2,8 +2,8 @@
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.messages import Message, Option
-from quadlin.solve.pair_composite import PairRequest
-from quadlin.solve.types import Options
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.lowrank.types import Options
 
 NUMBERS = (
     40  # a stream that keeps no row holds at most so many numbers for each of U, work included

@@ -11,19 +11,19 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of, survey
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choice import fit_choosing
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.pair_composite import PairRequest
-from quadlin.solve.pair_labels import LabelPairs
-from quadlin.solve.pair_running import RunningPairs
-from quadlin.solve.pair_stage import (
+from quadlin.solve.choose.choice import fit_choosing
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_labels import LabelPairs
+from quadlin.solve.composite.pair_stage import (
     PairOutcome,
     Plan,
     ended,
     first_stage,
     refuse_uninformative,
 )
-from quadlin.solve.types import Options, Record, loss_unit
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import Options, Record, loss_unit
+from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.stream.batch import lengthened
 
 

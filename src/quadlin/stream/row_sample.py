@@ -16,10 +16,10 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.sums import standardised_target
-from quadlin.solve.exact import rows_of
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.row_hash import row_hash
-from quadlin.solve.sample import stacked
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.exact import rows_of
+from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.sample import stacked
 from quadlin.stream.verdict import constant_of, shortened
 
 

@@ -19,12 +19,12 @@ from quadlin.core.moments import Moments
 from quadlin.core.sums import Sums
 from quadlin.core.survey import surveyed
 from quadlin.core.units import UnitsMaker
-from quadlin.solve import moment_estimates as mes
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.levels import settled
-from quadlin.solve.tangent import Coordinates, orthonormalised
-from quadlin.solve.types import Options, Record, Status, usual_curvature
-from quadlin.solve.whitening import Covariance, Identity, Whitener
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.tangent import Coordinates, orthonormalised
+from quadlin.solve.lowrank.types import Options, Record, Status, usual_curvature
+from quadlin.solve.lowrank.whitening import Covariance, Identity, Whitener
 from quadlin.stream.batch import Pending, undone, watchful, without
 
 IDENTITY = Identity()

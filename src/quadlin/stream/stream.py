@@ -15,12 +15,12 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choice import Automatic, fit_choosing
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.logistic_choice import fit_logistic
-from quadlin.solve.pair_composite import PairRequest
-from quadlin.solve.pair_stage import FEWEST_ROWS, Plan
-from quadlin.solve.types import Options, finished
+from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_stage import FEWEST_ROWS, Plan
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.logistic_choice import fit_logistic
+from quadlin.solve.lowrank.types import Options, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.beginning import Beginning, as_log_odds

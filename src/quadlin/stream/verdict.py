@@ -13,8 +13,8 @@ from quadlin.core.model import Model
 from quadlin.core.moments import Moments
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
-from quadlin.solve.fit_state import FitState
-from quadlin.solve.types import loss_unit
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import loss_unit
 
 TOO_LONG = 0.75  # a θ above it may stem from models of some time ago
 LIMIT = 10.0  # times the constant's loss: the most that one batch can hold against a model

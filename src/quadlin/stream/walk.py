@@ -12,7 +12,7 @@ from dataclasses import replace
 from quadlin.core.arrays import lead, namespace
 from quadlin.core.model import Model, tied
 from quadlin.core.units import Units
-from quadlin.solve.types import Options
+from quadlin.solve.lowrank.types import Options
 
 LENGTH = 0.07
 GROWTH = 0.5  # weights of the models are as this power of their number

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.problems import fitted

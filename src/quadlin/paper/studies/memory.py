@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict

@@ -13,7 +13,7 @@ from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.problems import sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import joined, power, verdict_of
-from quadlin.solve.types import Options
+from quadlin.solve.lowrank.types import Options
 
 LAWS = ("gaussian", "truncated", "bernoulli")
 OPTIONS: dict[str, dict[str, Any]] = {

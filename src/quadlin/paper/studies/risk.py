@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name

@@ -1,0 +1,220 @@
+"""Columns of frames and arrays: whether they are numbers or text, and rows that cannot be used."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.errors import ColumnError
+
+Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
+TEXT = (nw.String, nw.Categorical, nw.Enum)
+# What stands for missing values, beside those that Arrow knows: NA, N/A, null, NaN, an empty cell.
+MARKERS = (
+    *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
+    *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+)
+TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
+FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
+
+
+def is_dask(given: Any) -> bool:
+    """Tell whether something is a Dask array or frame, without importing Dask."""
+    return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
+
+
+def check_frame(rows: Any) -> None:
+    """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
+
+    Dates are refused in arrays, too: as numbers they would be nanoseconds, or whatever their unit.
+    """
+    if isinstance(rows, np.ndarray):
+        if rows.dtype.kind in "mM":
+            raise ValueError(dates_in("X", str(rows.dtype)))
+        return
+    try:
+        table = nw.from_native(rows, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = Counter(getattr(rows, "column_names", rows.columns))
+        twice = [name for name, times in names.items() if times > 1]
+        raise ValueError(f"Two columns are called {twice[0]!r}. Rename or drop one.") from None
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(
+            f"A {type(rows).__name__} is a query, not a table. Collect it, or read it in pieces: "
+            "quadlin.open_source(frame, target=...)."
+        )
+    if isinstance(table, nw.DataFrame):
+        for name, dtype in table.schema.items():
+            if dtype in TIMES:
+                raise ColumnError(str(name), dates_in(f"Column {name!r}", str(dtype)))
+
+
+def dates_in(what: str, dtype: str) -> str:
+    """Say what to do with dates."""
+    kind = dtype.partition("(")[0]
+    return (
+        f"{what} holds dates or times ({kind}), which mean nothing as the numbers that they are "
+        "stored as. Turn them into numbers, such as the days since a start, the month or the "
+        "weekday, or drop them."
+    )
+
+
+def number_dtype(kinds: Iterable[Any]) -> np.dtype:
+    """Return float32 if it can hold columns of all these dtypes and one of them is float32."""
+    words = {str(kind) for kind in kinds}
+    single = "Float32" in words and words <= FITS_FLOAT32
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def is_text(column: nw.Series[Any]) -> bool:
+    """Return whether a column is text rather than numbers, and refuse one that is neither."""
+    dtype = column.dtype
+    if dtype.is_numeric() or dtype in (nw.Boolean, *TEXT):
+        return dtype in TEXT
+    if dtype in (nw.Object, nw.Unknown):  # it may still hold numbers only
+        values = column.drop_nulls().to_numpy()
+        types = set(map(type, values)) if values.dtype.kind == "O" else {values.dtype.type}
+        if all(issubclass(t, Real | np.bool_ | Decimal) for t in types):
+            return False
+    if dtype in TIMES:
+        raise ColumnError(str(column.name), dates_in(f"Column {column.name!r}", str(dtype)))
+    raise ColumnError(
+        str(column.name),
+        f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
+        "Drop it, or turn it into numbers (a date into days since a start) or into strings.",
+    )
+
+
+def values_of(column: nw.Series[Any]) -> Values:
+    """Return the values of a column: text as it is, everything else as numpy's."""
+    return column if column.dtype in TEXT else np.asarray(column.to_numpy())
+
+
+def missing_in(values: Values) -> np.ndarray:
+    """Return which values are missing: null, None or NaN."""
+    if not isinstance(values, np.ndarray):
+        return np.asarray(values.is_null().to_numpy())
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(len(values), dtype=bool)
+    # NaN is the one value that differs from itself; a comparison with pandas' NA says neither.
+    absent = [v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in values]
+    return np.array(absent, dtype=bool)
+
+
+def refuse_rows(name: Any, bad: np.ndarray, what: str) -> None:
+    """Refuse a column in which some rows are bad, by the first of them."""
+    if bad.any():
+        raise ValueError(
+            f"Column {name!r} contains {what}, first in row {int(bad.argmax())} (counted from 0). "
+            "Correct or clip it, or drop such rows."
+        )
+
+
+def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
+    """Refuse a column in which some values are missing, by the first of them."""
+    if absent.any():
+        raise ValueError(
+            Message(
+                "Column {name!r} contains NaN (a missing value), first in row {row} (counted from "
+                "0). Use {mean}, which replaces missing numbers by their mean and missing text by "
+                "the level 'missing', or drop such rows.",
+                name=str(name),
+                row=int(absent.argmax()),
+                mean=Option("missing", "mean"),
+            )
+        )
+
+
+def filled_numbers(
+    values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
+) -> np.ndarray:
+    """Return a column as numbers, its missing values filled."""
+    values = np.asarray(values)
+    if absent.any():
+        values = np.where(absent, fill.get(name, np.nan), values)
+        refuse_missing_rows(name, missing_in(values))
+    with np.errstate(over="ignore"):
+        numbers = values.astype(dtype)
+    refuse_rows(name, np.isinf(numbers), f"infinity or a value too large for {dtype}")
+    return numbers
+
+
+def fill_for(mean: float, varies: bool, dtype: Any) -> float:
+    """Return what fills a column: its mean, or a number next to it where the mean is a round one.
+
+    So a value that was filled can be told from one that happens to be the mean, such as 0 in a
+    balanced column of −1, 0 and 1. Where a column does not vary, nothing depends on it.
+
+    Examples
+    --------
+    >>> fill_for(3.14159265358979, True, np.float64), fill_for(3.0, False, np.float64)
+    (3.14159265358979, 3.0)
+    >>> fill_for(3.0, True, np.float64), fill_for(3.0, True, np.float32)
+    (3.0000000000000013, 3.0000007152557373)
+    """
+    kind, info = np.dtype(dtype).type, np.finfo(dtype)
+    is_round = mean.is_integer() or kind(f"{mean:.{info.precision - 2}g}") == mean
+    if not (varies and is_round and abs(mean) < info.max):
+        return mean
+    return float(kind(mean) + (3 * np.spacing(kind(abs(mean))) if mean else info.tiny))
+
+
+@dataclass(frozen=True)
+class ArrayTable:
+    """The columns of an array, called x0, x1, …: text, or numbers, some declared as categories."""
+
+    values: np.ndarray  # (n, d)
+    names: list[str]
+    text: list[str]  # the columns that are categories
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Return the dtype of the encoded rows."""
+        return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return the values of a column."""
+        return np.asarray(self.values[:, self.names.index(name)])
+
+    def holds_text(self, name: str) -> bool:
+        """Tell whether a column has text among its values."""
+        return self.values.dtype.kind == "O" and _holds_text(self.column(name))
+
+
+def array_table(rows: Any, declared: Collection[Any]) -> ArrayTable | None:
+    """Return an array as a table; None where none of its columns is a category, or it is none."""
+    if not isinstance(rows, np.ndarray | list) or issparse(rows):
+        return None
+    try:
+        values = np.asarray(rows)
+        if values.dtype.kind == "U" and isinstance(rows, list):  # numbers and text
+            values = np.asarray(rows, dtype=object)
+    except ValueError:  # rows of different lengths, which scikit-learn refuses in its own words
+        return None
+    if values.ndim != 2 or values.dtype.kind not in "fiubO":
+        return None
+    if values.dtype.kind != "O" and not declared:
+        return None
+    names, declared = [f"x{j}" for j in range(values.shape[1])], set(declared)
+    text = [
+        name
+        for j, name in enumerate(names)
+        if name in declared or (values.dtype.kind == "O" and _holds_text(values[:, j]))
+    ]
+    return ArrayTable(values, names, text) if text else None
+
+
+def _holds_text(values: np.ndarray) -> bool:
+    return any(isinstance(value, str) for value in values)

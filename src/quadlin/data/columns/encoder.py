@@ -1,0 +1,296 @@
+"""Categorical columns of a table as groups of one-hot columns, called fields."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import csr_array
+
+from quadlin.core.arrays import assembled
+from quadlin.data.columns.columns import (
+    ArrayTable,
+    Values,
+    array_table,
+    fill_for,
+    filled_numbers,
+    is_text,
+    missing_in,
+    refuse_missing_rows,
+    values_of,
+)
+from quadlin.data.columns.label_sets import LabelSets, codes_of
+from quadlin.data.columns.level_codes import Levels
+from quadlin.data.columns.levels import LevelLearner, Where, may_be_numbers
+from quadlin.data.columns.names import shortened
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Rows of a table as sparse numbers: a text column with L levels becomes L one-hot columns.
+
+    A column whose cells list several labels becomes a 0/1 column per label.
+
+    Numbers and booleans stay what they are, unless they are declared as categories. A level not
+    seen by `learn` is zero in all columns of its field. Levels are sorted; those of an ordered
+    categorical keep their order.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
+    >>> encoder = TableEncoder.learn(table)
+    >>> encoder.names
+    ('city=Oslo', 'city=Rome', 'age')
+    >>> encoder.fields
+    (array([0, 1]),)
+    >>> X, unseen = encoder.encode(pl.DataFrame({"city": ["Oslo", "Bonn"], "age": [7, 8]}))
+    >>> X.toarray()
+    array([[1., 0., 7.],
+           [0., 0., 8.]])
+    >>> unseen
+    {'city': 1}
+    """
+
+    input_names: tuple[str, ...]  # as text, even where the frame's own names are not
+    levels: tuple[Levels | None, ...]  # for each input column, None for numbers
+    dtype: np.dtype
+
+    @classmethod
+    def learn(
+        cls,
+        rows: Any,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        separators: Mapping[Any, str] | None = None,
+    ) -> "TableEncoder | None":
+        """Learn the levels of categorical columns; None where all columns hold numbers.
+
+        Parameters
+        ----------
+        rows : pandas, polars, pyarrow or other eager frame, or array
+            Rows. An array of numbers needs no encoder if no column is declared.
+        declared : collection of names
+            Columns that are categories whatever they hold; those of an array are x0, x1, …
+        missing : {"error", "mean"}
+            Whether a missing value is an error or a level of its own.
+        separators : mapping or None
+            Columns whose cells list several labels, and what separates these.
+
+        Returns
+        -------
+        TableEncoder or None
+        """
+        table = nw.from_native(rows, eager_only=True, pass_through=True)
+        if isinstance(table, nw.DataFrame):
+            learner = LevelLearner.of(table, declared, missing, separators)
+            if learner is None:
+                return None
+            learner.add(table)
+            return cls.of(learner, lambda name, label: _first_row(table, name, label))
+        array = array_table(rows, {*declared, *(separators or {})})
+        if array is None:
+            return None
+        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing, separators)
+        learner.rows = len(array)
+        for name in array.text:
+            learner.see(name, array.column(name))
+        return cls.of(learner)
+
+    @classmethod
+    def of(cls, learner: LevelLearner, where: Where | None = None) -> "TableEncoder":
+        """Return the encoder of what a learner has seen; see `LevelLearner.levels`."""
+        levels = learner.levels(where)
+        encoder = cls(tuple(map(str, learner.input_names)), levels, learner.dtype)
+        twice = [name for name, times in Counter(encoder.names).items() if times > 1]
+        if twice:
+            raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
+        return encoder
+
+    def encode(
+        self, rows: Any, fill: Mapping[str, float] | None = None
+    ) -> tuple[csr_array, dict[str, int]]:
+        """Encode rows, in O(n + nnz) memory.
+
+        Parameters
+        ----------
+        rows : frame or array
+            Rows with the columns that `learn` saw, in the same order.
+        fill : mapping or None
+            What replaces missing numbers, by column; missing values of categorical columns are
+            then the level "missing". None: missing values are an error.
+
+        Returns
+        -------
+        X : csr_array (n_samples, len(names))
+            The rows, with sorted indices and no stored zeros.
+        unseen : dict
+            How many rows have a level that `learn` did not see, for each column that has any.
+        """
+        columns, unseen, n = [], {}, 0
+        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        for values, name, levels in parts:
+            absent, n = missing_in(values), len(values)
+            if fill is None and not isinstance(levels, LabelSets):
+                refuse_missing_rows(name, absent)
+            if levels is None:
+                columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
+                continue
+            codes, new = codes_of(values, levels)
+            columns.append(codes)
+            if new:
+                unseen[name] = new
+        return self.joined(columns, n), unseen
+
+    def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
+        """Return the encoder of some input columns, and the output columns that are theirs."""
+        chosen = [self.input_names.index(name) for name in names]
+        ends = [*self._first[1:], len(self.names)]
+        features = [np.arange(self._first[i], ends[i]) for i in chosen]
+        part = TableEncoder(tuple(names), tuple(self.levels[i] for i in chosen), self.dtype)
+        return part, np.concatenate(features)
+
+    def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
+        """Return what fills the columns of numbers: the means of the values that are there."""
+        means = {}
+        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        for values, name, levels in parts:
+            if levels is None:
+                absent = missing_in(values)
+                numbers = filled_numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
+                counts = ~absent * (1.0 if weight is None else weight)
+                if not counts.any():
+                    raise ValueError(f"Column {name!r} has no values. Leave it out.")
+                there = numbers[~absent]
+                mean = float(np.average(numbers, weights=counts))
+                means[name] = fill_for(mean, bool(there.min() < there.max()), self.dtype)
+        return means
+
+    def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:
+        """Put n rows together from the values of number columns and the codes of text columns.
+
+        Parameters
+        ----------
+        columns : sequence of arrays (n,)
+            For each input column its numbers, or the positions of its levels, -1 for none; for
+            a column of lists those of its labels in order (n, most labels of a row).
+        n : int
+            Number of rows.
+
+        Returns
+        -------
+        csr_array (n, len(names))
+        """
+        parts: list[tuple[np.ndarray, Any, Any]] = []  # rows, the column of each, its value
+        for values, levels, first in zip(columns, self.levels, self._first, strict=True):
+            if levels is None:
+                rows = np.flatnonzero(values)
+                parts.append((rows, first, values[rows]))
+                continue
+            for codes in values.reshape(n, -1).T if n else ():
+                rows = np.flatnonzero(codes >= 0)
+                parts.append((rows, first + codes[rows], 1))
+        return assembled(parts, (n, len(self.names)), self.dtype)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the output columns, such as ``city=Paris``."""
+        return tuple(
+            name
+            for column, labels in zip(self.input_names, self.levels, strict=True)
+            for name in (
+                [str(column)] if labels is None else [f"{column}={label}" for label in labels]
+            )
+        )
+
+    @property
+    def fields(self) -> tuple[np.ndarray, ...]:
+        """Return the output columns of each text column, of which a row has at most one."""
+        return tuple(
+            np.arange(first, first + len(labels))
+            for first, labels in zip(self._first, self.levels, strict=True)
+            if labels is not None and not isinstance(labels, LabelSets)
+        )
+
+    @property
+    def text(self) -> dict[str, np.ndarray]:
+        """Return the output columns of each column that has levels or labels, by its name."""
+        return {
+            name: np.arange(first, first + len(labels))
+            for name, first, labels in zip(self.input_names, self._first, self.levels, strict=True)
+            if labels is not None
+        }
+
+    @property
+    def separators(self) -> dict[str, str]:
+        """Return what separates the labels of each column whose cells list several."""
+        pairs = zip(self.input_names, self.levels, strict=True)
+        return {name: each.separator for name, each in pairs if isinstance(each, LabelSets)}
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """Return where in the output each input column begins."""
+        widths = [1 if labels is None else len(labels) for labels in self.levels]
+        return [0, *np.cumsum(widths[:-1]).tolist()]
+
+    def _columns(self, rows: Any) -> Iterator[Values]:
+        """Yield the values of each column, if it holds what was learned."""
+        table = self._checked(rows)
+        if isinstance(table, ArrayTable):
+            for name, levels in zip(self.input_names, self.levels, strict=True):
+                if levels is None and table.holds_text(name):
+                    raise ValueError(_held(name, "text", levels))
+                yield table.column(name)
+            return
+        for column, name, levels in zip(
+            table.iter_columns(), self.input_names, self.levels, strict=True
+        ):
+            text = is_text(column)
+            if text if levels is None else not (text or may_be_numbers(levels)):
+                raise ValueError(_held(name, f"dtype {column.dtype}", levels))
+            yield values_of(column)
+
+    def _checked(self, rows: Any) -> nw.DataFrame[Any] | ArrayTable:
+        table = nw.from_native(rows, eager_only=True, pass_through=True)
+        if not isinstance(table, nw.DataFrame):
+            array = array_table(rows, self.input_names)
+            if array is not None and tuple(array.names) == self.input_names:
+                return array
+            unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
+            what = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
+            raise ValueError(
+                "The model was fitted to rows with categorical columns, but a "
+                f"{type(rows).__name__} was given. Give {what} with the columns "
+                f"{shortened(self.input_names, 5)}."
+            )
+        names = [str(name) for name in table.columns]
+        if tuple(names) == self.input_names:
+            return table
+        sentences = ["The feature names should match those that were passed during fit."]
+        if extra := [name for name in names if name not in self.input_names]:
+            sentences.append(f"Feature names unseen at fit time: {shortened(extra, 5)}.")
+        if gone := [name for name in self.input_names if name not in names]:
+            sentences.append(
+                f"Feature names seen at fit time, yet now missing: {shortened(gone, 5)}."
+            )
+        if not extra and not gone:
+            sentences.append("Feature names must be in the same order as they were in fit.")
+        raise ValueError(" ".join(sentences))
+
+
+def _held(name: str, now: str, levels: Levels | None) -> str:
+    before = "numbers" if levels is None else "text"
+    return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
+
+
+def _first_row(table: nw.DataFrame[Any], name: Any, label: str) -> str:
+    labels = table.get_column(name).cast(nw.String()).to_list()
+    return f"row {labels.index(label)} (counted from 0)"
+
+
+def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
+    """Return the positions of the levels of each text column."""
+    return {} if encoder is None else encoder.text

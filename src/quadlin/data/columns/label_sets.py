@@ -1,0 +1,152 @@
+"""Columns whose cells list several labels, such as the genres "drama|war" of a film.
+
+Each label becomes a 0/1 column, so that its coefficient is what the label adds, whatever stands
+beside it. (A weight of 1/√m for m labels would give rows with many labels no more variance than
+rows with one. It would also make a label mean less the more others there are, and its column
+neither 0/1 nor readable; the penalty of the labels is learned from the rows in any case.)
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.core.messages import Message, Option, warn
+from quadlin.data.columns.columns import Values, missing_in
+from quadlin.data.columns.level_codes import Levels, label_of, level_codes
+
+SEPARATOR = "|"
+SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
+LISTS = 0.3  # share of distinct cells with a separator, above which they count as lists
+
+
+class LabelSets(dict[str, int]):
+    """The position of each label of a column of lists, and what separates them in a cell."""
+
+    def __init__(self, labels: Iterable[str] = (), separator: str = SEPARATOR) -> None:
+        super().__init__({label: i for i, label in enumerate(labels)})
+        self.separator = separator
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, LabelSets) and self.separator == other.separator
+        return same and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"LabelSets({list(self)!r}, {self.separator!r})"
+
+    def codes(self, values: Values) -> tuple[np.ndarray, int]:
+        """Return the positions of the labels of each row, and how many rows have an unknown label.
+
+        Positions are sorted and filled up with -1, (n, most labels of a row); a missing value has
+        no labels.
+        """
+        cells, place = _cells(values)
+        sets = [labels_of(cell, self.separator) for cell in cells]
+        positions_of = [sorted(self[label] for label in labels if label in self) for labels in sets]
+        table = np.full((len(cells) + 1, max(map(len, positions_of), default=0)), -1)
+        for row, positions in zip(table, positions_of, strict=False):
+            row[: len(positions)] = positions
+        new = np.array([len(k) < len(s) for k, s in zip(positions_of, sets, strict=True)] + [False])
+        return table[place], int(new[place].sum())
+
+
+def labels_of(cell: str, separator: str) -> list[str]:
+    """Return the labels that a cell lists, each once.
+
+    Examples
+    --------
+    >>> labels_of("war| drama||war", "|")
+    ['war', 'drama']
+    """
+    return list(dict.fromkeys(part.strip() for part in cell.split(separator) if part.strip()))
+
+
+def labels_in(values: Values, separator: str) -> tuple[set[str], bool]:
+    """Return the labels that occur in cells, and whether a cell has a separator."""
+    cells, _ = _cells(values)
+    labels = {label for cell in cells for label in labels_of(cell, separator)}
+    return labels, any(separator in cell for cell in cells)
+
+
+def _cells(values: Values) -> tuple[list[str], np.ndarray]:
+    """Return the distinct cells as text, and the position of each row's cell, -1 for none."""
+    absent = missing_in(values)
+    if isinstance(values, np.ndarray):
+        cells = list(dict.fromkeys(label_of(value) for value in values[~absent].tolist()))
+    else:
+        # Cells of a categorical column may be numbers.
+        cells = values.filter((~absent).tolist()).unique().cast(nw.String()).to_list()
+    place = level_codes(values, {cell: i for i, cell in enumerate(cells)})
+    return cells, np.where(absent, -1, place)
+
+
+def separators_of(given: Any) -> dict[Any, str]:
+    """Return the columns of lists and what separates their labels.
+
+    Examples
+    --------
+    >>> separators_of(["genres"]), separators_of({"tags": ";"})
+    ({'genres': '|'}, {'tags': ';'})
+    """
+    if given is None:
+        return {}
+    named = [given] if isinstance(given, str) else given
+    pairs = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, SEPARATOR)
+    if wrong := [value for value in pairs.values() if not isinstance(value, str) or not value]:
+        raise ValueError(
+            Message(
+                "{given} must be a list of columns, or a dict of columns and what separates their "
+                "labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
+                given=Option("multi_hot"),
+                wrong=wrong[0],
+            )
+        )
+    return pairs
+
+
+def warn_of_lists(name: Any, labels: list[str]) -> None:
+    """Warn of a text column whose levels look like lists of labels that come again."""
+    for separator in SEPARATORS:
+        lists = [label for label in labels if separator in label]
+        if len(lists) < max(2, LISTS * len(labels)):
+            continue
+        parts = [part for label in labels for part in labels_of(label, separator)]
+        if 2 * len(set(parts)) <= len(parts):
+            given: Any = [str(name)] if separator == SEPARATOR else {str(name): separator}
+            warn(
+                Message(
+                    "Column {name!r} holds lists, such as {cell!r}, and each list is treated as "
+                    "one level. Give {option}, so that each of its labels becomes one.",
+                    name=str(name),
+                    cell=lists[0],
+                    option=Option("multi_hot", given),
+                )
+            )
+            return
+
+
+def warn_of_no_list(name: Any, separator: str) -> None:
+    """Warn of a column that was said to hold lists but has no separator in any cell."""
+    warn(
+        Message(
+            "No value of column {name!r} has {separator!r}, which should separate the labels of "
+            "{option}, so that each value is one label.",
+            name=str(name),
+            separator=separator,
+            option=Option("multi_hot"),
+        )
+    )
+
+
+def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int]:
+    """Return the positions of levels or labels, and how many rows have an unknown one."""
+    if isinstance(levels, LabelSets):
+        return levels.codes(values)
+    codes = level_codes(values, levels)
+    return codes, int((codes < 0).sum())

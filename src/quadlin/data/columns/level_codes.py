@@ -1,0 +1,94 @@
+"""Values of categorical columns as levels, and numbers and dates that are written as text."""
+
+import re
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.data.columns.columns import Values, missing_in
+
+Levels = dict[str, int]  # the position of each level in its field
+MISSING_LEVEL = "missing"  # of missing text, where that is allowed
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"  # 2024-06-15
+    r"|\d{1,2}/\d{1,2}/(\d{2}|\d{4})"  # 06/15/2024, 15/6/24
+    r"|\d{1,2}[-.]\d{1,2}[-.]\d{4}"  # 15.06.2024
+    rf"|\d{{1,2}}[- ]({MONTHS})[a-z]*[- ,]+\d{{2,4}}"  # 15 Jun 2024, 15-Jun-24
+    rf"|({MONTHS})[a-z]* \d{{1,2}},? \d{{4}})"  # June 15, 2024
+    r"([T ]\s*\d{1,2}:\d{2}.*)?",
+    re.I,
+)
+
+
+def label_of(value: Any) -> str:
+    """Return the text by which a value is called as a level: 3 and 3.0 are the same one.
+
+    Examples
+    --------
+    >>> label_of("Oslo"), label_of(3), label_of(3.0), label_of(2.5), label_of(True)
+    ('Oslo', '3', '3', '2.5', 'True')
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    return str(value)
+
+
+def filtered(values: Values, keep: np.ndarray) -> Values:
+    """Return the values that are to be kept."""
+    return values[keep] if isinstance(values, np.ndarray) else values.filter(keep.tolist())
+
+
+def level_codes(values: Values, levels: Levels) -> np.ndarray:
+    """Return the number of each row's level, -1 for an unknown one; a missing value is a level."""
+    absent = missing_in(values)
+    if absent.any():
+        codes = np.full(len(absent), levels.get(MISSING_LEVEL, -1), dtype=np.int64)
+        codes[~absent] = level_codes(filtered(values, ~absent), levels)
+        return codes
+    if not len(absent):
+        return np.empty(0, dtype=np.int64)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "O":
+            return np.array([levels.get(label_of(value), -1) for value in values])
+        distinct, place = np.unique(values, return_inverse=True)
+        return np.array([levels.get(label_of(value), -1) for value in distinct.tolist()])[place]
+    column = values.cast(nw.String())
+    labels = column.unique().to_list()
+    numbers = [levels.get(label, -1) for label in labels]
+    # A join by the frame's own library: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
+    return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
+
+
+AMOUNT = r"[-+]?\s*(\d{1,3}([ ,.'’]\d{3})+|\d+)?([.,]\d+)?"
+CURRENCY = r"([$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
+PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+# $1,200.50, -€3, 12 EUR, 7.5%, (300) as accountants write −300; each has a digit.
+MARKED = re.compile(
+    rf"(?=.*\d)([-+(]?\s*{CURRENCY}\s*{AMOUNT}\)?|{AMOUNT}\s*({CURRENCY}|%)|\({AMOUNT}\))"
+)
+WITH_UNIT = re.compile(rf"(?=.*\d){AMOUNT} ?(?P<unit>[^\W\d_]{{1,3}})")  # 12.5 kg
+MANY = 20  # amounts with a unit: fewer may be sizes, such as 500 ml, which are categories
+
+
+def written_numbers(labels: Iterable[str]) -> str | None:
+    """Return an example if all labels are numbers, and some have a currency, a percent or a unit.
+
+    A unit is a word after the number, the same in all labels, of which there are many.
+    """
+    labels = [label.strip() for label in labels]
+    odd = [label for label in labels if not PLAIN.fullmatch(label)]
+    if odd and all(MARKED.fullmatch(label) for label in odd):
+        return odd[0]
+    units = {match["unit"] if (match := WITH_UNIT.fullmatch(label)) else None for label in odd}
+    if len(units) == 1 and None not in units and len(odd) == len(labels) > MANY:
+        return odd[0]
+    return None

@@ -1,0 +1,292 @@
+"""Levels of text columns, learned from pieces of a table; what is hardly text is noticed."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.core.messages import Message, Option, warn
+from quadlin.data.columns.columns import (
+    MARKERS,
+    Values,
+    is_text,
+    missing_in,
+    number_dtype,
+    refuse_missing_rows,
+    values_of,
+)
+from quadlin.data.columns.errors import ColumnError, IdentifierWarning
+from quadlin.data.columns.label_sets import LabelSets, labels_in, warn_of_lists, warn_of_no_list
+from quadlin.data.columns.level_codes import (
+    DATE,
+    MISSING_LEVEL,
+    NUMBER,
+    Levels,
+    filtered,
+    label_of,
+    written_numbers,
+)
+from quadlin.data.columns.names import shortened
+
+Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
+MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
+MOST_LEVELS = 10_000  # of a column that is a number or an identifier rather than a category
+
+
+class LevelLearner:
+    """Learns the levels of text columns from pieces of a table.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
+    >>> learner = LevelLearner.of(table)
+    >>> for start in (0, 3):
+    ...     learner.add(table[start : start + 3])
+    >>> learner.levels()
+    ({'Oslo': 0, 'Rome': 1}, None)
+    """
+
+    def __init__(
+        self,
+        input_names: Sequence[Any],
+        text: Sequence[Any],
+        dtype: np.dtype,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        separators: Mapping[Any, str] | None = None,
+    ) -> None:
+        self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
+        self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
+        self.declared = declared  # as categories by the user, who knows what they are
+        self.missing = missing  # "mean": a missing value is a level of its own
+        self.separators = dict(separators or {})  # of the columns whose cells list several labels
+        self.lists: set[Any] = set()  # those of them that have a list
+        self.notices_marks = True  # such as "?", unless the reader of the rows has looked for them
+
+    @classmethod
+    def of(
+        cls,
+        frame: Any,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        separators: Mapping[Any, str] | None = None,
+    ) -> "LevelLearner | None":
+        """Look at the columns of a frame; None if all of them hold numbers."""
+        table = nw.from_native(frame, eager_only=True)
+        given = {*declared, *(separators or {})}
+        text = [
+            column.name
+            for column in table.iter_columns()
+            if column.name in given or is_text(column)
+        ]
+        if not text:
+            return None
+        dtype = number_dtype(table.drop(text).schema.values())
+        return cls(table.columns, text, dtype, declared, missing, separators)
+
+    def add(self, frame: Any) -> None:
+        """Note the levels of some rows; columns that hold numbers need not be there."""
+        table = nw.from_native(frame, eager_only=True)
+        self.rows += len(table)
+        for name in self.seen:
+            self.see(name, values_of(table.get_column(name)))
+
+    def see(self, name: Any, values: Values) -> None:
+        """Note the levels of some values of a column."""
+        if name in self.separators:
+            labels, listed = labels_in(values, self.separators[name])
+            self.seen[name] |= {(label, label) for label in labels}
+            self.lists |= {name} if listed else set()
+            return
+        absent = missing_in(values)
+        if absent.any():
+            if self.missing != "mean":
+                refuse_missing_rows(name, absent)
+            self.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
+            values = filtered(values, ~absent)
+        self.seen[name] |= _keyed_levels(values)
+
+    def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
+        """Return the levels of each input column, None for numbers.
+
+        Parameters
+        ----------
+        where : callable or None
+            Names the first row in which a column has some label, for messages about it.
+
+        Raises
+        ------
+        ValueError
+            For a column that is a date or, with too many levels, a number or an identifier.
+        """
+        levels = {name: _ordered(seen) for name, seen in self.seen.items()}
+        for name, labels in levels.items():
+            if name not in self.separators:
+                self._check(name, list(labels), where)
+                continue
+            if name not in self.lists and labels and self.rows:
+                warn_of_no_list(name, self.separators[name])
+            levels[name] = LabelSets(labels, self.separators[name])
+        return tuple(levels.get(name) for name in self.input_names)
+
+    def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
+        if name in self.declared:
+            return
+        is_category = Message(
+            " If it is a category, give {categorical}.",
+            categorical=Option("categorical_features", [str(name)]),
+        )
+        told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        if told and all(DATE.fullmatch(label.strip()) for label in told):
+            raise ColumnError(
+                str(name),
+                Message(
+                    "Column {name!r} holds dates as text, such as {label!r}. Turn them into "
+                    "numbers, such as the days since a start, the month or the weekday, or drop "
+                    "the column.{text}",
+                    name=str(name),
+                    label=told[0],
+                    text=is_category,
+                ),
+            )
+        example = written_numbers(told)
+        if example is not None:
+            raise ColumnError(
+                str(name),
+                Message(
+                    "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
+                    "unit, such as {label!r}. Remove these signs, so that the column holds "
+                    "numbers, or drop the column.{text}",
+                    name=str(name),
+                    label=example,
+                    text=is_category,
+                ),
+            )
+        marks = _marks(told) if self.notices_marks else []
+        if marks:
+            _warn_of_marks(name, told, marks)
+            return
+        strays = _strays(labels)
+        if strays:
+            place = "" if where is None else f", first in {where(name, strays[0])}"
+            reason = Message(
+                "{strays} among its {count} values cannot be read as a number{place}",
+                strays=shortened(strays, 5),
+                count=len(labels),
+                place=place,
+            )
+            if len(labels) > MOST_LEVELS:
+                raise ColumnError(
+                    str(name),
+                    Message(
+                        "Column {name!r} would be text with {count} levels, because {reason}. "
+                        "Correct the value, or leave it empty if it is missing.{text}",
+                        name=str(name),
+                        count=len(labels),
+                        reason=reason,
+                        text=is_category,
+                    ),
+                )
+            warn(
+                Message(
+                    "Column {name!r} is treated as text, with one level per value, because "
+                    "{reason}. If it should hold numbers, correct those rows or leave them out.",
+                    name=str(name),
+                    reason=reason,
+                )
+            )
+        elif 2 * len(labels) > self.rows:
+            advice = Message(
+                "Column {name!r} has {count} levels in {rows} rows and looks like an identifier: "
+                "the model learns little from levels that occur once or twice. Drop the column, "
+                "or merge its rare levels.",
+                name=str(name),
+                count=len(labels),
+                rows=self.rows,
+            )
+            if len(labels) > MOST_LEVELS:
+                parts = [advice, Message("{text}", text=is_category)]
+                raise ColumnError(str(name), Message.joined(parts, ""))
+            warn(advice, IdentifierWarning)
+        if not strays:
+            warn_of_lists(name, labels)
+
+
+def _marks(labels: Sequence[str]) -> list[str]:
+    """Return the labels that usually stand for missing values; see `csv_preview` for the rule."""
+    odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
+    if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
+        return odd
+    return [label for label in odd if label.strip() == "?"]
+
+
+def _warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
+    """Say that a mark of missing values makes a column of numbers text, or is a level of text."""
+    numbers = len(marks) < len(labels) and all(
+        label in marks or NUMBER.fullmatch(label) for label in labels
+    )
+    if numbers:
+        rest = Message(
+            "all its other values are numbers, each of which becomes a level. Turn the column into "
+            "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
+            "cast(pl.Float64, strict=False), and give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    else:
+        rest = Message(
+            "it is treated as a level. Replace it by None if it stands for a missing value, and "
+            "give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    warn(
+        Message(
+            "Column {name!r} has {marks}, which usually stands for a missing value: {rest}",
+            name=str(name),
+            marks=shortened(marks),
+            rest=rest,
+        )
+    )
+
+
+def _strays(labels: Sequence[str]) -> list[str]:
+    """Return the labels that are not numbers, where nearly all of many are."""
+    if len(labels) < MANY:
+        return []
+    strays = [label for label in labels if not NUMBER.fullmatch(label)]
+    return strays if len(strays) <= FEW * len(labels) else []
+
+
+def may_be_numbers(levels: Levels) -> bool:
+    """Tell whether levels may have been learned from numbers or booleans."""
+    return all(
+        NUMBER.fullmatch(label) or label in ("True", "False", MISSING_LEVEL) for label in levels
+    )
+
+
+def _keyed_levels(values: Values) -> set[tuple[Any, str]]:
+    """Return the levels that occur, each with its sort key."""
+    if isinstance(values, np.ndarray):
+        distinct = set(values.tolist()) if values.dtype.kind == "O" else np.unique(values).tolist()
+        return {(value, label_of(value)) for value in distinct}
+    levels = values.unique()
+    keys, labels = levels.to_list(), levels.cast(nw.String()).to_list()
+    if isinstance(values.dtype, nw.Enum):
+        rank = {key: i for i, key in enumerate(values.dtype.categories)}
+        keys = [rank[key] for key in keys]
+    return set(zip(keys, labels, strict=True))
+
+
+def _ordered(levels: set[tuple[Any, str]]) -> Levels:
+    """Return the levels, sorted or in the order of their categories."""
+    absent = {(MISSING_LEVEL, MISSING_LEVEL)} & levels
+    try:
+        pairs = sorted(levels)
+    except TypeError:
+        try:  # ranks or numbers, and a missing value
+            pairs = [*sorted(levels - absent), *absent]
+        except TypeError:  # categories of several types
+            pairs = sorted((label, label) for _, label in levels)
+    unique = dict.fromkeys(label for _, label in pairs)
+    return {label: code for code, label in enumerate(unique)}

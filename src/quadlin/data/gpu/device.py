@@ -1,0 +1,267 @@
+"""Sums over rows that are carried out on a GPU, for a solver that stays on the host.
+
+A pass sends the model, O(kd) numbers, to the device and brings the sums, as many, back: two small
+copies, where small matrices would be factorised slowly on a GPU. Numpy rows stay on the device
+where they fit; else each pass copies them block by block, the next while one is being summed.
+Only the passes that a fit consists of (those that know the rows by their products alone) are then
+carried out there; what looks at numpy rows in other ways, such as the search for fields, is done
+here. All sums over tensors on a GPU are carried out there.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from quadlin.core.arrays import is_numpy, mapped
+from quadlin.core.chunks import Chunk, MemorySource, even_cuts
+from quadlin.core.engine import (
+    BaseEngine,
+    Engine,
+    Serial,
+    Threads,
+    folded,
+    knows_products_alone,
+    takes_wide_blocks,
+)
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.data.gpu.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows
+from quadlin.data.gpu.staging import STAGE_BYTES, Stages, tensor, torch_dtype
+from quadlin.data.sources.prefetch import read_ahead
+
+T = TypeVar("T")
+SHARE = 0.7  # of the free memory of the device that rows may take for good
+
+
+class OnDevice(BaseEngine):
+    """Dense rows that are summed on a device by torch, for a solver whose numbers are numpy's.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows; those of a table, or a sample of one.
+    device : str
+        As torch names it.
+    workers : int
+        Threads for the sums that are carried out here, and for copies.
+    limit : int or None
+        Bytes of rows that may stay on the device; None takes most of what is free.
+    whole : OnDevice or None
+        The engine of the rows that these are a sample of.
+    """
+
+    # A walk over fewer entries takes less time than what the solver does between two walks.
+    sample_entries: tuple[int, ...] = (1 << 27, 1 << 29)
+    elsewhere = True
+
+    def __init__(
+        self,
+        source: Any,
+        device: str,
+        workers: int,
+        limit: int | None = None,
+        whole: "OnDevice | None" = None,
+    ) -> None:
+        self.source, self.device, self.limit, self.whole = source, device, limit, whole
+        self.here = Threads(source, workers)
+        self.of_numpy: bool = is_numpy(source.X) if whole is None else whole.of_numpy
+        self._kept: Kept | None = None
+
+    @classmethod
+    def of(cls, source: Any, device: str, workers: int) -> "OnDevice":
+        """Return the engine for some rows, if they and this machine allow it."""
+        try:
+            import torch
+        except ImportError:
+            raise ImportError(f'engine="{device}" needs PyTorch: pip install torch.') from None
+        if not torch.cuda.is_available():
+            raise ValueError(
+                f'engine="{device}" needs a GPU, and PyTorch {torch.__version__} finds none here. '
+                "Leave engine as it is to use the cores of this machine."
+            )
+        if not (isinstance(source, MemorySource) and isinstance(source.X, np.ndarray)):
+            raise ValueError(
+                f'engine="{device}" takes dense arrays and frames in memory, and these rows are '
+                "sparse, elsewhere, or on a device already. Leave engine as it is."
+            )
+        return cls(source, device, workers)
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
+        """Return the sum over all chunks, in numpy."""
+        kernels, wide = self._has_kernels, takes_wide_blocks(fn)
+        if self.of_numpy and not knows_products_alone(fn):
+            return self.here.carry(fn, params, per_row)
+        if kernels and per_row is None:
+            total = self._by_kernels(fn, params)
+            if total is not None:
+                return total  # type: ignore[no-any-return]
+        params, per_row = self._sent((params, per_row))
+        return brought(folded(fn, self._chunks(wide and kernels), params, per_row)[0])  # type: ignore[no-any-return]
+
+    def over(self, source: Any) -> Engine:
+        """Return the same for a sample of the rows."""
+        return OnDevice(source, self.device, self.here.workers, self.limit, self)
+
+    @property
+    def _has_kernels(self) -> bool:
+        """Tell whether kernels take the rows where they are summed."""
+        return offer_kernels() and runs_on(self.device)
+
+    def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
+        """Return the sums of a pass that the kernels know as a whole; None where it is another."""
+        from quadlin.data.gpu.triton_fit import PreparedPass, planned, unpacked
+
+        asked = planned(fn, params) if self._dtype == np.float32 else None
+        if asked is None:
+            return None
+        plan, units = asked
+        if self._kept is None or self._kept.units is not units:
+            self._kept = self._prepared(units)
+        kept, total, weight, stop = self._kept, np.zeros(1), 0.0, 0
+        for chunk in self._chunks(True):
+            start, stop = stop, stop + chunk.X.shape[0]
+            run = kept.passes.get((start, plan.kind))
+            if run is None:
+                run = PreparedPass(plan, chunk, kept.target[start:stop], kept.stacked)
+                if self.resident is not None:
+                    kept.passes[start, plan.kind] = run
+            total = total + run(plan.packed)
+            weight += kept.weight_of(chunk)
+        return unpacked(plan, total, weight)
+
+    def _prepared(self, units: Units) -> "Kept":
+        from quadlin.data.gpu.triton_kernel import stacked_units
+
+        there = self._sent(units)
+        target = standardised_target(Chunk(None, self._values[0], None), there)
+        return Kept(units, stacked_units(there), target)
+
+    @cached_property
+    def _dtype(self) -> Any:
+        """Return the dtype of the rows as numpy's."""
+        dtype = self.source.dtype if self.whole is None else self.whole._dtype
+        return np.dtype(str(dtype).removeprefix("torch."))
+
+    @cached_property
+    def table(self) -> MemorySource:
+        """Return the rows in this process; a sample is gathered when it is first asked for."""
+        table: MemorySource = getattr(self.source, "table", self.source)
+        return table
+
+    @cached_property
+    def resident(self) -> MemorySource | None:
+        """Return the rows on the device; None where they do not fit."""
+        import torch
+
+        if not self.of_numpy:
+            return self.table
+        places = getattr(self.source, "places", None)
+        if places is not None and self.whole is not None and self.whole.resident is not None:
+            rows = self.whole.resident.X[tensor(places, self.device)]
+            return MemorySource(rows, *self._values)
+        X, limit = self.table.X, self.limit
+        if limit is None:
+            limit = int(SHARE * torch.cuda.mem_get_info(self.device)[0])
+        if X.nbytes > limit:
+            return None
+        rows = torch.empty(X.shape, dtype=torch_dtype(X), device=self.device)
+        if self.device.startswith("cuda"):
+            for _ in Stages(self.device, self.here.workers).copies(X, self._cuts, rows):
+                pass
+        else:
+            rows[:] = tensor(X)
+        return MemorySource(rows, *self._values)
+
+    def _chunks(self, wide: bool) -> Iterator[Chunk]:
+        resident = self.resident
+        if resident is not None:
+            rows = wide_rows(resident) if wide and takes_rows(resident.X) else None
+            yield from MemorySource(resident.X, resident.y, resident.weight, rows)
+            return
+        y, weight = self._values
+        for part, block in read_ahead(self._staged(), 1):
+            yield Chunk(block, y[part], None if weight is None else weight[part])
+
+    @cached_property
+    def _values(self) -> tuple[Any, Any]:
+        """Return the targets and the weights on the device."""
+        values = self.source.values if hasattr(self.source, "values") else self.table
+        y, weight = self._sent((values.y, values.weight))
+        return y, weight
+
+    @property
+    def _cuts(self) -> list[tuple[int, int]]:
+        """Return runs of rows of the size of a pinned buffer."""
+        X = self.table.X
+        return even_cuts(X.shape[0], max(1, -(-X.nbytes // STAGE_BYTES)))
+
+    def _staged(self) -> Iterator[tuple[slice, Any]]:
+        """Copy block after block to the device."""
+        X = self.table.X
+        if self.device.startswith("cuda"):
+            yield from self._stages(X, self._cuts)
+        else:
+            yield from ((slice(a, b), tensor(X[a:b])) for a, b in self._cuts)
+
+    @cached_property
+    def _stages(self) -> Stages:
+        stages = Stages(self.device, self.here.workers)
+        stages.pin(self.table.X)
+        return stages
+
+    def _sent(self, value: Any) -> Any:
+        def sent(leaf: Any) -> Any:
+            numbers = isinstance(leaf, np.ndarray) and leaf.dtype != object
+            return tensor(leaf, self.device) if numbers else leaf
+
+        return mapped(sent, value)
+
+
+@dataclass
+class Kept:
+    """What passes with the same units have in common, on the device."""
+
+    units: Units  # on the host
+    stacked: Any  # (3, d), as kernels take them
+    target: Any  # (n,), standardised
+    passes: dict[Any, Any] = field(default_factory=dict)  # by first row and kind
+    weights: dict[int, float] = field(default_factory=dict)
+
+    def weight_of(self, chunk: Chunk) -> float:
+        """Return the weight of the rows of a chunk; to ask the device for it takes a round trip."""
+        if chunk.weight is None:
+            return float(chunk.X.shape[0])
+        place = int(chunk.weight.data_ptr())
+        if place not in self.weights:
+            self.weights[place] = float(chunk.weight.sum())
+        return self.weights[place]
+
+
+class OnGpu(Serial):
+    """Sums over tensors on a GPU, in this thread, for a solver there or on the host."""
+
+    source: Any
+    elsewhere = True
+
+    def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
+        """Return the sum over all chunks, which are large where kernels take them."""
+        source = self.source
+        if takes_wide_blocks(fn) and offer_kernels() and takes_rows(source.X):
+            source = MemorySource(source.X, source.y, source.weight, wide_rows(source))
+        return folded(fn, source, params, per_row)[0]
+
+    def hosted(self) -> Engine:
+        """Return what brings the sums to a solver on the host."""
+        return OnDevice(self.source, str(self.source.X.device), 1)
+
+    def over(self, source: Any) -> Engine:
+        """Return the same for other rows."""
+        return Serial(source)
+
+
+def brought(value: Any) -> Any:
+    """Return sums with all their tensors as numpy arrays."""
+    return mapped(lambda leaf: leaf.cpu().numpy() if hasattr(leaf, "cpu") else leaf, value)

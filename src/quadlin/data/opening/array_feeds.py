@@ -1,0 +1,237 @@
+"""Arrays: in memory, mapped from disk, or behind zarr and HDF5."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.chunks import MemorySource, even_cuts
+from quadlin.data.columns.digests import digest_of
+from quadlin.data.columns.errors import SourceError, explained
+from quadlin.data.columns.names import NumberedNames
+from quadlin.data.sources.feeds import BaseFeed, Piece
+from quadlin.data.sources.files import File
+from quadlin.data.sources.numpy_files import mapped_file
+from quadlin.data.sources.readers import ArrayReader
+
+
+@dataclass(frozen=True)
+class MemoryFeed(BaseFeed):
+    """Views of rows in memory."""
+
+    source: MemorySource
+    title: str
+    file: File | None = None  # that the rows were loaded from
+    first: int = 0  # number of the first row in the whole source
+    again, ahead, is_array = True, False, True
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self.source.rows
+
+    def entries_per_row(self) -> float | None:
+        """Return the mean number of entries of a sparse row."""
+        X = self.source.X
+        return X.nnz / max(1, self.rows) if issparse(X) else None
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield views."""
+        for start in range(0, self.rows, rows):
+            chunk = self.source.between(start, min(start + rows, self.rows))
+            yield Piece(chunk.X, chunk.y, chunk.weight, start=self.first + start)
+
+    def parts(self, count: int) -> list["MemoryFeed"]:
+        """Cut between rows."""
+        parts, first = [], self.first
+        for part in self.source.parts(count):
+            parts.append(replace(self, source=part, first=first))
+            first += part.rows
+        return parts
+
+    def identity(self) -> Any:
+        """Return shape, dtype and a hash of the rows, or the file."""
+        X, vectors = self.source.X, (self.source.y, self.source.weight)
+        digests = [None if v is None else digest_of(v) for v in vectors]
+        if self.file is not None:
+            return self.file, self.first, self.rows, digests
+        return tuple(X.shape), str(X.dtype), [digest_of(X), *digests]
+
+
+@dataclass(frozen=True)
+class StoredArrayFeed(BaseFeed):
+    """Slices of an array that is not in memory: each is read when its turn comes."""
+
+    X: Any  # (n, d): memmap, or anything with shape, dtype and slices of rows
+    y: Any
+    weight: Any
+    title: str
+    file: File | None = None
+    first: int = 0  # number of the first row of X in the whole
+    again, ahead, is_array = True, True, True
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return int(self.X.shape[0])
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield slices."""
+        if self.file is not None:
+            self.file.check()
+        step = _aligned(self.X, rows)
+        for start in range(0, self.rows, step):
+            part = slice(start, min(start + step, self.rows))
+            with explained(self.title, "Is the file complete?"):
+                X = np.asarray(self.X[part])
+            yield Piece(
+                X,
+                None if self.y is None else self.y[part],
+                None if self.weight is None else self.weight[part],
+                start=self.first + start,
+            )
+        if self.file is not None:
+            self.file.check()
+
+    def parts(self, count: int) -> list["StoredArrayFeed"]:
+        """Cut between rows."""
+        return [self._part(slice(a, b)) for a, b in even_cuts(self.rows, count)]
+
+    def identity(self) -> Any:
+        """Return shape, dtype and a hash of some rows, or the file."""
+        digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
+        if self.file is not None:
+            return self.file, self.first, self.rows, digests
+        return tuple(self.X.shape), str(self.X.dtype), [digest_of(self.X), *digests]
+
+    def _part(self, part: slice) -> "StoredArrayFeed":
+        X, y, weight = (_windowed(values, part) for values in (self.X, self.y, self.weight))
+        return replace(self, X=X, y=y, weight=weight, first=self.first + part.start)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows of an array that are not read yet."""
+
+    array: Any
+    first: int
+    last: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return (self.last - self.first, *self.array.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype."""
+        return self.array.dtype
+
+    def __getitem__(self, part: slice) -> Any:
+        first, last, _ = part.indices(self.last - self.first)
+        return self.array[self.first + first : self.first + last]
+
+
+def open_array(
+    X: Any, y: Any, weight: Any, missing: str, title: str, file: File | None = None
+) -> tuple[MemoryFeed | StoredArrayFeed, ArrayReader]:
+    """Look at an array before any of it is read.
+
+    Parameters
+    ----------
+    X, y, weight : arrays
+        Rows, their targets and their weights.
+    missing : str
+        What to do with NaN.
+    title : str
+        What the array is called.
+    file : File or None
+        Where it is mapped from.
+
+    Returns
+    -------
+    feed, reader
+    """
+    X = _plain(X)
+    if len(X.shape) != 2:
+        raise SourceError(
+            f"{title} has shape {tuple(X.shape)}, but rows × features are needed. Reshape it."
+        )
+    n, d = X.shape
+    if not n or not d:
+        raise SourceError(
+            f"{title} has shape {tuple(X.shape)}: no {'rows' if not n else 'features'}."
+        )
+    dtype = np.dtype(X.dtype)
+    if dtype.kind == "O":
+        with explained(title, "Give numbers, or a frame where there is text."):
+            X = np.asarray(X[:], dtype=np.float64)
+    elif dtype.kind not in "fiub":
+        raise SourceError(
+            f"{title} has dtype {dtype}, but numbers are needed. Give text as a frame with named "
+            "columns."
+        )
+    y, weight = (
+        _one_per_row(values, n, role) for values, role in ((y, "target"), (weight, "weight"))
+    )
+    single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
+    reader = ArrayReader(NumberedNames(d), single, issparse(X), y is not None, (), missing)
+    if isinstance(X, np.ndarray | csr_array) and not isinstance(X, np.memmap):
+        return MemoryFeed(MemorySource(X, y, weight), title, file), reader
+    return StoredArrayFeed(X, y, weight, title, file), reader
+
+
+def _plain(X: Any) -> Any:
+    """Return numpy's array or CSR where the rows are in memory."""
+    if issparse(X):
+        return csr_array(X.tocsr())
+    if isinstance(X, np.ndarray) or not is_array_api_obj(X):
+        return X
+    return to_numpy(X)
+
+
+def _one_per_row(values: Any, n: int, role: str) -> Any:
+    """Check targets or weights: one number per row."""
+    if values is None:
+        return None
+    if not hasattr(values, "shape") or not hasattr(values, "dtype"):
+        with explained(f"The {role}", "Give one number per row."):
+            values = np.asarray(values)
+    elif not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    shape = tuple(values.shape)
+    if not shape or shape[0] != n or len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
+        raise SourceError(
+            f"The {role} has shape {shape}, but there are {n} rows. Give one per row."
+        )
+    if np.dtype(values.dtype).kind not in "fiubO":
+        raise SourceError(f"The {role} has dtype {values.dtype}, but must be numbers.")
+    return values
+
+
+def _aligned(X: Any, rows: int) -> int:
+    """Return how many rows to fetch at once: no fewer than the storage keeps together."""
+    stored = getattr(X, "chunks", None)
+    if isinstance(X, Window):
+        stored = getattr(X.array, "chunks", None)
+    if isinstance(stored, tuple) and stored and isinstance(stored[0], int):
+        return max(rows, int(stored[0]))
+    return rows
+
+
+def _windowed(values: Any, part: slice) -> Any:
+    """Return some rows of an array without reading them; a mapped file is pickled by its name."""
+    if values is None:
+        return None
+    if isinstance(values, np.memmap):
+        mapped = mapped_file(values)
+        return values[part] if mapped is None else Window(mapped, part.start, part.stop)
+    if isinstance(values, np.ndarray):
+        return values[part]
+    if isinstance(values, Window):
+        return Window(values.array, values.first + part.start, values.first + part.stop)
+    return Window(values, part.start, part.stop)

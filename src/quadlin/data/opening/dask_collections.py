@@ -1,0 +1,277 @@
+"""Dask's arrays and frames: partitions are the parts, computed one at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import isnan
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.data.columns.columns import is_dask
+from quadlin.data.columns.digests import digest_of
+from quadlin.data.columns.errors import SourceError, explained
+from quadlin.data.columns.names import NumberedNames
+from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.readers import ArrayReader
+
+
+def is_dask_frame(given: Any) -> bool:
+    """Tell whether something is a Dask frame."""
+    return is_dask(given) and hasattr(given, "get_partition")
+
+
+@dataclass(frozen=True)
+class DaskFeed(BaseFeed):
+    """Partitions of rows."""
+
+    blocks: tuple[Any, ...]  # Dask collections of one partition each
+    targets: tuple[Any, ...] | None
+    weights: tuple[Any, ...] | None
+    sizes: tuple[int | None, ...]
+    starts: tuple[int | None, ...]
+    title: str
+    columns: tuple[Any, ...] | None = None  # of frames
+    first: int = 0  # number of the first partition
+    again = ahead = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where those of the partitions are known."""
+        return None if None in self.sizes else sum(size or 0 for size in self.sizes)
+
+    def only(self, columns: Sequence[Any]) -> "DaskFeed":
+        """Return a feed that reads no more than these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Compute one partition after the other."""
+        import dask
+
+        start = self.starts[0] if self.starts else 0
+        for i, X in enumerate(self.blocks):
+            X = X if self.columns is None else X[list(self.columns)]
+            vectors = [
+                None if parts is None else parts[i] for parts in (self.targets, self.weights)
+            ]
+            with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
+                X, y, weight = dask.compute(X, *vectors)
+            where = None if start is not None else f"partition {self.first + i}"
+            piece = Piece(_framed(X), _values(y), _values(weight), where, 0, start)
+            yield piece
+            start = None if start is None else start + len(piece)
+
+    def parts(self, count: int) -> list["DaskFeed"]:
+        """Cut between partitions."""
+        runs = spread([size or 1 for size in self.sizes], count)
+        return [
+            replace(
+                self,
+                blocks=self.blocks[run],
+                targets=None if self.targets is None else self.targets[run],
+                weights=None if self.weights is None else self.weights[run],
+                sizes=self.sizes[run],
+                starts=self.starts[run],
+                first=self.first + run.start,
+            )
+            for run in runs
+        ]
+
+    def client(self) -> Any:
+        """Return the client that is current, None where there is none."""
+        try:
+            from distributed import default_client
+
+            return default_client()
+        except (ImportError, ValueError):
+            return None
+
+    def identity(self) -> Any:
+        """Return Dask's own names: they are hashes of what is computed."""
+        parts = (self.blocks, self.targets or (), self.weights or ())
+        return self.columns, [[_name(part) for part in these] for these in parts]
+
+
+def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, ArrayReader]:
+    """Split a Dask array into its blocks of rows."""
+    if X.ndim != 2:
+        raise SourceError(f"The Dask array has {X.ndim} dimensions; rows × features are needed.")
+    d = X.shape[1]
+    if isnan(d):
+        raise SourceError(
+            "The number of columns of the Dask array is unknown. Compute its chunk sizes."
+        )
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    sizes = tuple(None if isnan(size) else int(size) for size in X.chunks[0])
+    if None not in sizes and not sum(size or 0 for size in sizes):
+        raise SourceError("The Dask array holds no rows. At least one is needed.")
+    kind = np.dtype(X.dtype)
+    if kind.kind not in "fiub":
+        raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
+    meta_sparse = hasattr(X._meta, "tocsr")
+    single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
+    reader = ArrayReader(NumberedNames(d), single, meta_sparse, y is not None, (), missing)
+    blocks = tuple(X.blocks[i] for i in range(len(sizes)))
+    return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
+
+
+def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any], DaskFeed]:
+    """Split a Dask frame into its partitions; the first one shows the types of its columns."""
+    parts = tuple(frame.get_partition(i) for i in range(frame.npartitions))
+    sizes: tuple[int | None, ...] = (None,) * len(parts)
+    title = f"Dask frame of {len(parts)} partitions"
+    with explained(title, "Compute its first partition alone to see more."):
+        sample = nw.from_native(parts[0].compute(), eager_only=True)
+    feed = _feed(parts, y, weight, sizes, title)
+    return sample, replace(feed, columns=tuple(frame.columns))
+
+
+def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: bool) -> Any:
+    """Return the predictions of a Dask collection as a Dask array, not computed yet.
+
+    Parameters
+    ----------
+    predict : callable
+        Predicts the rows of one block, (X, return_std) → y or (y, std).
+    X : Dask array or frame
+        Rows.
+    dtype : dtype
+        Of the predictions.
+    return_std : bool
+        Whether to return standard deviations as well.
+
+    Returns
+    -------
+    Dask array (n_samples,), or a pair of them
+    """
+    import dask.array
+
+    parts, (blocks, sizes) = 1 + return_std, _blocks_of(X)
+    predicted = [dask.delayed(_predicted)(predict, block, dtype, return_std) for block in blocks]
+    pieces = [
+        dask.array.from_delayed(block, (parts, size), dtype=dtype)
+        for block, size in zip(predicted, sizes, strict=True)
+    ]
+    together = dask.array.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
+    return (together[0], together[1]) if return_std else together[0]
+
+
+def lazily_for_labels(
+    predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None
+) -> Any:
+    """Return what a classifier says of a Dask collection as a Dask array, not computed yet.
+
+    Parameters
+    ----------
+    predict : callable
+        From the rows of one block to an array (n,), or (n, `width`).
+    X : Dask array or frame
+        Rows.
+    dtype : dtype
+        Of the answer.
+    width : int or None
+        Columns of the answer; None for a vector.
+    """
+    import dask.array
+
+    ends = () if width is None else (width,)
+    pieces = [
+        dask.array.from_delayed(
+            dask.delayed(_answered)(predict, block, dtype, ends), (size, *ends), dtype=dtype
+        )
+        for block, size in zip(*_blocks_of(X), strict=True)
+    ]
+    return dask.array.concatenate(pieces, axis=0, allow_unknown_chunksizes=True)
+
+
+def _answered(
+    predict: Callable[[Any], Any], rows: Any, dtype: np.dtype, ends: tuple[int, ...]
+) -> np.ndarray:
+    return np.asarray(predict(rows), dtype=dtype) if len(rows) else np.empty((0, *ends), dtype)
+
+
+def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
+    """Return the blocks of rows of a Dask collection, and how many rows each has, where known."""
+    if is_dask_frame(X):
+        blocks = X.to_delayed()
+        return blocks, [np.nan] * len(blocks)
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    return X.to_delayed()[:, 0], list(X.chunks[0])
+
+
+def _predicted(
+    predict: Callable[..., Any], rows: Any, dtype: np.dtype, return_std: bool
+) -> np.ndarray:
+    """Return the predictions of a block, one row of the result for each number of a row."""
+    if not len(rows):
+        return np.empty((1 + return_std, 0), dtype)
+    answer = predict(rows, return_std) if return_std else (predict(rows),)
+    return np.stack([np.asarray(part, dtype=dtype) for part in answer])
+
+
+def _feed(
+    parts: tuple[Any, ...], y: Any, weight: Any, sizes: tuple[int | None, ...], title: str
+) -> DaskFeed:
+    ends = list(accumulate(sizes, lambda a, b: None if a is None or b is None else a + b))
+    starts = (0, *ends[:-1])
+    vectors = [
+        None if values is None else _cut_as_rows(values, sizes, starts, role)
+        for values, role in ((y, "target"), (weight, "weight"))
+    ]
+    return DaskFeed(parts, vectors[0], vectors[1], sizes, starts, title)
+
+
+def _cut_as_rows(
+    values: Any, sizes: tuple[int | None, ...], starts: tuple[int | None, ...], role: str
+) -> tuple[Any, ...]:
+    """Cut the target or the weights as the rows are cut."""
+    if is_dask(values) and hasattr(values, "get_partition"):
+        if values.npartitions != len(sizes):
+            raise SourceError(
+                f"The {role} has {values.npartitions} partitions but the rows have {len(sizes)}."
+            )
+        return tuple(values.get_partition(i) for i in range(len(sizes)))
+    if is_dask(values):
+        values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+        if None not in sizes and not any(map(isnan, values.chunks[0])):
+            _same_length(sum(map(int, values.chunks[0])), sizes, role)
+            values = values.rechunk((sizes,))
+        if values.numblocks[0] != len(sizes):
+            raise SourceError(
+                f"The {role} has {values.numblocks[0]} blocks but the rows have {len(sizes)}. "
+                "Rechunk one of them like the other."
+            )
+        return tuple(values.blocks[i] for i in range(len(sizes)))
+    if None in sizes:
+        raise SourceError(
+            f"The {role} is in memory, but the lengths of the partitions are unknown. Give it as a "
+            "column, or as a Dask array."
+        )
+    values = np.asarray(values)
+    _same_length(len(values), sizes, role)
+    return tuple(
+        values[start : start + size]  # type: ignore[operator]
+        for start, size in zip(starts, sizes, strict=True)
+    )
+
+
+def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
+    if n != sum(size or 0 for size in sizes):
+        total = sum(size or 0 for size in sizes)
+        raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
+
+
+def _framed(X: Any) -> Any:
+    """Return frames with slices by position."""
+    return nw.from_native(X, eager_only=True) if hasattr(X, "columns") else X
+
+
+def _values(values: Any) -> Any:
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def _name(part: Any) -> str:
+    if isinstance(part, np.ndarray):
+        return digest_of(part)
+    return str(getattr(part, "name", None) or part._name)

@@ -1,0 +1,203 @@
+"""The function that opens rows from anywhere: `open_source`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.label_sets import separators_of
+from quadlin.data.opening.openers import open_rows
+from quadlin.data.sources.csv_text import Dialect
+from quadlin.data.sources.means import array_means
+from quadlin.data.sources.options import FileOptions, OpenOptions
+from quadlin.data.sources.readers import POLICIES, ArrayReader
+from quadlin.data.sources.source import Source, default_rows
+
+
+def open_source(
+    anything: Any,
+    *,
+    target: Any = None,
+    weight: Any = None,
+    columns: Sequence[Any] | None = None,
+    exclude: Sequence[Any] = (),
+    categorical_features: Sequence[Any] = (),
+    multi_hot: Sequence[Any] | Mapping[Any, str] = (),
+    missing: str | None = None,
+    chunk_rows: int | None = None,
+    format: str | None = None,
+    encoder: TableEncoder | None = None,
+    levels: Mapping[Any, Sequence[str]] | None = None,
+    fill: Mapping[str, float] | None = None,
+    n_features: int | None = None,
+    zero_based: bool | str = "auto",
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    header: bool | None = None,
+    na: Sequence[str] | None = None,
+    keep: Sequence[Any] = (),
+    labels: str | Sequence[str] | None = None,
+) -> Source:
+    """Open rows from anywhere, to be read in chunks of equal size.
+
+    Parameters
+    ----------
+    anything : array, frame, path, iterator, function or file object
+        NumPy arrays, memory maps and CSR; zarr, h5py and other arrays with a shape, a dtype and
+        slices of rows; pandas, polars and Arrow frames; a polars LazyFrame; paths of Parquet, CSV,
+        TSV, Arrow, .npy, .npz, svmlight and libffm files, folders of them, patterns and lists;
+        a pyarrow.dataset; iterators of (X, y) or (X, y, weight), or functions that return such
+        iterators; Dask arrays and frames; an open binary file, or "-" for the standard input,
+        with `format`.
+    target, weight : column name, or array
+        The name of a column for tables, an array for arrays (for a .npy file also the path of
+        another). svmlight and libffm files contain their target.
+    columns : sequence of names or None
+        The features; None: all columns except the target, the weight and those of `keep` and
+        `exclude`.
+    exclude : sequence of names
+        Columns that are not features, instead of `columns`.
+    categorical_features : sequence of names
+        Columns whose values are categories, such as ids and codes, even if they are numbers: each
+        value becomes a level. Text columns need not be named.
+    multi_hot : sequence of names, or mapping of names to separators
+        Columns whose cells list several labels, such as the genres "drama|war": each label becomes
+        a 0/1 column. The labels are separated by "|", unless a mapping says otherwise. An empty
+        cell has no labels.
+    missing : {"error", "drop", "mean"} or None
+        How missing values are handled: an error that says where they are; rows with missing values
+        are dropped; numbers are replaced by the mean of their column, and text by the level
+        "missing". None means "mean" if `fill` is given, otherwise "error".
+    chunk_rows : int or None
+        Rows per chunk; None: as many as fit in the cache.
+    format : str or None
+        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm"; None: chosen
+        by the suffix.
+    encoder : TableEncoder or None
+        The encoder of the text columns, such as a model's `encoder_`. Levels that it does not know
+        are counted.
+    levels : mapping of sequences or None
+        The levels of each text column, for rows that can be read only once, and for columns with
+        more levels than are accepted otherwise.
+    fill : mapping or None
+        The values that replace missing ones with ``missing="mean"``, by column, such as a model's
+        `fill_`.
+    n_features, zero_based : int or None, bool or "auto"
+        Of svmlight files; a scan finds them if they are not given.
+    delimiter : str or None
+        What separates the columns of CSV. None: a comma, or the semicolon, tab or bar of a header
+        that has no comma.
+    decimal : {".", ","} or None
+        The decimal point of CSV; None: a point; columns of numbers with commas are
+        refused.
+    encoding : str or None
+        The encoding of CSV, such as "latin1"; None: UTF-8.
+    header : bool or None
+        Whether the first row of CSV contains the names of the columns; if False, they are called
+        x0, x1, … None means True, except that a first row which looks like data is refused.
+    na : sequence of str or None
+        Values of CSV that are missing, in addition to empty cells, NA, N/A, null and NaN. None:
+        "?" anywhere, and marks such as "-", "." or "none" in columns that are numeric otherwise,
+        with a warning. An empty list: no others.
+    keep : sequence of names
+        Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
+        are features only if `columns` names them. Those of CSV are text.
+    labels : "learn", sequence of str or None
+        For classifiers, the labels of a target of tables that is text; the target of a row is then
+        the position of its label. "learn" finds them by a scan and sorts them; a numeric target
+        stays as it is.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    SourceError
+        If rows cannot be read; the message names the file, the column and the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = open_source(np.arange(12.0).reshape(6, 2), target=np.ones(6), chunk_rows=4)
+    >>> [chunk.X.shape for chunk in source]
+    [(4, 2), (2, 2)]
+    >>> source.description
+    'NumPy array, 6 rows × 2 features'
+
+    Text becomes one-hot fields:
+
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Oslo", "Rome"] * 2, "age": [1, 2, 3, 4], "y": [0, 1, 0, 1]})
+    >>> open_source(table, target="y").names
+    ('city=Oslo', 'city=Rome', 'age')
+    """
+    if isinstance(anything, Source):
+        return anything
+    if missing is None:
+        missing = "error" if fill is None else "mean"
+    if missing not in POLICIES:
+        raise SourceError(
+            Message(
+                "{missing} is not one of {policies}.",
+                missing=Option("missing", missing),
+                policies=", ".join(map(repr, POLICIES)),
+            )
+        )
+    whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
+    if chunk_rows is not None and (not whole or chunk_rows < 1):
+        raise SourceError(
+            Message("{rows} must be a whole number ≥ 1.", rows=Option("chunk_rows", chunk_rows))
+        )
+    means = None
+    if fill is not None and missing == "mean":
+        means = {str(name): float(value) for name, value in fill.items()}
+    if exclude and columns is not None:
+        raise SourceError(
+            Message(
+                "{exclude} cannot be combined with {columns}, which already says which columns are "
+                "features.",
+                exclude=Option("exclude"),
+                columns=Option("columns"),
+            )
+        )
+    label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
+    table = FileOptions(
+        None,
+        None,
+        columns,
+        missing,
+        encoder,
+        levels,
+        means,
+        keep=_names(keep),
+        categorical_features=_names(categorical_features) if encoder is None else (),
+        multi_hot=_separators(multi_hot) if encoder is None else {},
+        exclude=_names(exclude) if encoder is None else (),
+        labels=label_names or labels,
+    )
+    dialect = Dialect.of(delimiter, decimal, encoding, header, na)
+    options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
+    feed, reader, counted = open_rows(anything, options)
+    if isinstance(reader, ArrayReader) and missing == "mean":
+        reader = replace(reader, fill=means) if means else array_means(feed, reader)
+    inputs = feed.entries_per_row() or len(reader.input_columns or reader.names)
+    rows = feed.rows if counted is None and missing != "drop" else counted
+    size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
+    return Source(feed, reader, size, rows, na=dialect.na)
+
+
+def _separators(given: Any) -> dict[Any, str]:
+    try:
+        return separators_of(given)
+    except ValueError as error:
+        raise SourceError(*error.args) from None
+
+
+def _names(given: Sequence[Any]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,189 @@
+"""What the first block of CSV text shows: types, a missing header, missing values, odd numbers."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quadlin.core.messages import Message, Option, warn
+from quadlin.data.columns.columns import MARKERS
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.names import shortened
+from quadlin.data.sources.arrow_batches import arrow
+from quadlin.data.sources.csv_text import ENCODINGS, Dialect
+
+# Numbers with commas or points anywhere: 1,5 and 1.234,5 and 1,234.5.
+COMMA_NUMBER = r"^[-+]?(\d+([.,]\d+)*|[.,]\d+)([eE][-+]?\d+)?$"
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known about CSV text before it is read."""
+
+    schema: Any
+    dialect: Dialect  # with the markers of missing values that were noticed
+    commas: dict[str, str]  # columns of numbers such as "1,5", each with an example
+
+
+def look_at_csv(
+    opened: Callable[[Dialect], Any], what: str, dialect: Dialect, text: Sequence[Any]
+) -> Look:
+    """Look at the first block of CSV text.
+
+    Parameters
+    ----------
+    opened : callable
+        Opens the text anew, as a stream of batches of a dialect.
+    what : str
+        What the text is called in messages.
+    dialect : Dialect
+        How the user said that it is written.
+    text : sequence of str
+        Columns that are text even if they look like numbers.
+
+    Returns
+    -------
+    Look
+    """
+    schema, first = _first_block(opened, what, dialect)
+    if dialect.header is None:
+        _refuse_missing_header(schema, first, what)
+    if dialect.na is None:
+        markers = _markers(first, text)
+        dialect = replace(dialect, na=tuple(markers))
+        if markers:
+            _warn_of_markers(markers, what)
+            schema, first = _first_block(opened, what, dialect)
+    pa = arrow()
+    fields = [
+        # Arrow reads text that is not UTF-8 as bytes; as text it is refused where it is used.
+        pa.field(field.name, pa.string())
+        if field.name in text or pa.types.is_binary(field.type)
+        else field
+        for field in schema
+    ]
+    commas = {} if dialect.decimal == "." else _commas(first, text)
+    return Look(pa.schema(fields), dialect, commas)
+
+
+def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) -> tuple[Any, Any]:
+    """Return the schema and the first batch, None where it cannot be looked at."""
+    with opened(dialect) as batches:
+        try:
+            names = batches.schema.names  # the first to decode them
+        except UnicodeDecodeError:
+            raise SourceError(
+                Message("The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS)
+            ) from None
+        schema = batches.schema
+        if len(set(names)) < len(names):
+            return schema, None
+        try:
+            return schema, batches.read_next_batch()
+        except StopIteration:
+            return schema, None
+
+
+def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
+    """Refuse a first row that is data: numbers, or text that its own column has as values."""
+    names = [name.strip() for name in schema.names]
+    if not all(names) or _count_up(names):
+        return
+    numbers = [bool(NUMBER.fullmatch(name)) for name in names]
+    if not any(numbers):
+        return
+    for name, column, number in zip(names, schema.names, numbers, strict=True):
+        if not number and (first is None or name not in _distinct(first.column(column))):
+            return
+    raise SourceError(
+        Message(
+            "The first row of {what} looks like data, not like the names of columns: {names}. Give "
+            "{without} if there is no header, so that the columns are called x0, x1, …, or "
+            "{with_header} if these are names.",
+            what=what,
+            names=shortened(names),
+            without=Option("header", False),
+            with_header=Option("header", True),
+        )
+    )
+
+
+def _count_up(names: list[str]) -> bool:
+    """Tell whether names are 0, 1, … as of an array, or three and more numbers in a row as years.
+
+    Examples
+    --------
+    >>> _count_up(["0", "1"]), _count_up(["2023", "2024", "2025"]), _count_up(["1", "2"])
+    (True, True, False)
+    """
+    if not all(name.isdecimal() for name in names):
+        return False
+    numbers = [int(name) for name in names]
+    rising = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return rising and (numbers[0] == 0 or len(numbers) > 2)
+
+
+def _markers(first: Any, text: Sequence[Any]) -> dict[str, str]:
+    """Return what stands for missing values, each with a column that has it.
+
+    A question mark does so in any column; other markers do where nothing else keeps a column from
+    being numeric.
+    """
+    pa = arrow()
+    markers: dict[str, str] = {}
+    for field, column in zip(first.schema, first.columns, strict=True) if first is not None else ():
+        if field.name in text or not pa.types.is_string(field.type):
+            continue
+        labels = _distinct(column)
+        odd = {label for label in labels if not NUMBER.fullmatch(label)}
+        if odd and odd <= set(MARKERS) and len(odd) < len(labels):
+            markers.update(dict.fromkeys(sorted(odd), field.name))
+        elif "?" in odd:
+            markers["?"] = field.name
+    return markers
+
+
+def _warn_of_markers(markers: dict[str, str], what: str) -> None:
+    marker, name = next(iter(markers.items()))
+    warn(
+        Message(
+            "{what} has {markers} for missing values, such as {marker!r} in column {name!r}. Give "
+            "{na} to say which values are missing, or {none} if none of these are.",
+            what=what[0].upper() + what[1:],
+            markers=shortened(markers),
+            marker=marker,
+            name=name,
+            na=Option("na", list(markers)),
+            none=Option("na", []),
+        )
+    )
+
+
+def _distinct(column: Any) -> set[str]:
+    from pyarrow import compute
+
+    pa = arrow()
+    if not pa.types.is_string(column.type):
+        return set()
+    return set(compute.utf8_trim_whitespace(column.unique().drop_null()).to_pylist())
+
+
+def _commas(first: Any, text: Sequence[Any]) -> dict[str, str]:
+    """Return columns of text that are numbers with commas, each with one of them."""
+    from pyarrow import compute
+
+    pa = arrow()
+    examples: dict[str, str] = {}
+    if first is None:
+        return examples
+    for field, column in zip(first.schema, first.slice(0, SHOWN_ROWS).columns, strict=True):
+        if field.name in text or not pa.types.is_string(field.type):
+            continue
+        values = compute.utf8_trim_whitespace(column.drop_null())
+        with_comma = values.filter(compute.match_substring(values, ","))
+        numeric = compute.match_substring_regex(values, COMMA_NUMBER)
+        if len(with_comma) and compute.all(numeric).as_py():
+            examples[field.name] = with_comma[0].as_py()
+    return examples

@@ -1,0 +1,273 @@
+"""CSV text: what separates its columns, how its numbers and letters are written, its types."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import Any
+
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns.columns import MARKERS
+from quadlin.data.columns.errors import SourceError, first_line
+from quadlin.data.sources.arrow_batches import ADVICE, arrow
+
+CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
+HEAD = 1 << 16  # bytes that show what a file is
+SEPARATORS = (";", "\t", "|")  # beside the comma
+UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
+NO_CSV = {
+    b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
+    b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
+    b"PAR1": Message("is a Parquet file. Give {parquet}", parquet=Option("format", "parquet")),
+    b"\xff\xfe": UTF16,
+    b"\xfe\xff": UTF16,
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV text is written."""
+
+    delimiter: str | None = None  # None: what the header shows
+    decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
+    encoding: str = "utf8"
+    header: bool | None = (
+        None  # None: there is one, and a first row that looks like data is refused
+    )
+    na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
+    names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
+    blank_lines: int = 0  # before the header
+
+    @classmethod
+    def of(
+        cls,
+        delimiter: Any,
+        decimal: Any,
+        encoding: Any,
+        header: Any = None,
+        na: Any = None,
+    ) -> "Dialect":
+        """Check the options that the user gave."""
+        single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
+        if delimiter is not None and (not single or delimiter in '"\r\n\0'):
+            raise SourceError(
+                Message(
+                    '{delimiter} must be one character, such as ";".',
+                    delimiter=Option("delimiter", delimiter),
+                )
+            )
+        if decimal not in (None, ".", ","):
+            raise SourceError(
+                Message('{decimal} must be "." or ",".', decimal=Option("decimal", decimal))
+            )
+        try:
+            "".encode(encoding or "utf8")
+        except (LookupError, TypeError, ValueError):
+            raise SourceError(
+                Message(
+                    '{encoding} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
+                    encoding=Option("encoding", encoding),
+                )
+            ) from None
+        same = encoding is None or encoding.lower().replace("-", "") == "utf8"
+        if header not in (None, True, False):
+            raise SourceError(
+                Message("{header} must be True or False.", header=Option("header", header))
+            )
+        if na is not None:
+            na = (na,) if isinstance(na, str) else tuple(na)
+            if not all(isinstance(marker, str) for marker in na):
+                raise SourceError(
+                    Message('{na} must be a list of texts, such as ["?"].', na=Option("na", na))
+                )
+        return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
+
+    def seen_in(self, head: bytes) -> "Dialect":
+        """Return the dialect of a text that begins like this."""
+        dialect = replace(self, delimiter=self.delimiter or delimiter_of(head))
+        row, blank_lines = _first_row(head, str(dialect.delimiter))
+        if self.header is False:
+            return replace(dialect, names=tuple(f"x{j}" for j in range(len(row))))
+        names = tuple(name.strip() for name in row)
+        if list(names) == row or "\ufffd" in "".join(names):  # that is refused as not UTF-8
+            return dialect
+        return replace(dialect, names=names, blank_lines=blank_lines)
+
+    @property
+    def null_values(self) -> list[str]:
+        """Return what stands for a missing value, also after a space."""
+        from pyarrow.csv import ConvertOptions
+
+        markers = [*ConvertOptions().null_values, *(self.na or ())]
+        return [*markers, *(f" {marker}" for marker in markers)]
+
+
+def delimiter_of(head: bytes) -> str:
+    r"""Return what separates the names of a header: a comma, or another where there is none.
+
+    Examples
+    --------
+    >>> delimiter_of(b'"a,1";b;y\n1,5;2;3'), delimiter_of(b"a,b;c"), delimiter_of(b"a")
+    (';', ',', ',')
+    """
+    plain = re.sub(rb'"[^"]*"', b"", head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
+    header = re.split(rb"[\r\n]", plain, maxsplit=1)[0].decode(errors="replace")
+    most = max(SEPARATORS, key=header.count)
+    return most if most in header and "," not in header else ","
+
+
+def _first_row(head: bytes, delimiter: str) -> tuple[list[str], int]:
+    """Return the cells of the first row, and how many blank lines are above it."""
+    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
+    blank_lines = 0
+    for row in csv.reader(text, delimiter=delimiter):
+        if row:
+            return row, blank_lines
+        blank_lines += 1
+    return [], blank_lines
+
+
+def refuse_other(head: bytes, what: str) -> None:
+    """Refuse bytes that are not CSV text, by how they begin."""
+    for start, why in NO_CSV.items():
+        if head.startswith(start):
+            raise SourceError(Message("{what} {why}.", what=_capital(what), why=why))
+
+
+def in_utf8(file: Any, dialect: Dialect) -> Any:
+    """Open a path or a stream as a stream of UTF-8; a packed file is unpacked."""
+    pa = arrow()
+    stream = pa.input_stream(file) if isinstance(file, str) else file
+    if dialect.encoding == "utf8":
+        return stream
+    return pa.transcoding_input_stream(stream, dialect.encoding, "utf8")
+
+
+def open_csv_file(path: str, dialect: Dialect, columns: Any, types: dict[str, Any] | None) -> Any:
+    """Open a CSV file as a stream of batches."""
+    with in_utf8(path, dialect) as stream:
+        head = stream.read(HEAD)
+        while not head.count(b"\n") and len(head) < CSV_BLOCK and (more := stream.read(HEAD)):
+            head += more
+    if dialect.encoding == "utf8":
+        refuse_other(head, f"file {path}")
+    dialect = dialect.seen_in(head)
+    return open_csv(in_utf8(path, dialect), dialect, columns, types, f"file {path}")
+
+
+def open_csv(
+    stream: Any, dialect: Dialect, columns: Any, types: dict[str, Any] | None, what: str
+) -> Any:
+    """Open UTF-8 text of a known dialect as a stream of batches."""
+    pa = arrow()
+    from pyarrow import csv as arrow_csv
+
+    # One thread: only then does an error name its row, and there is one reading ahead anyway.
+    read = arrow_csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
+    if dialect.names is not None:
+        read.column_names, read.skip_rows = list(dialect.names), dialect.blank_lines
+        read.skip_rows_after_names = int(dialect.header is not False)
+    # A quoted line break may stand at the end of a block.
+    parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(
+        include_columns=None if columns is None else list(columns),
+        column_types=types,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        decimal_point=dialect.decimal or ".",
+        null_values=dialect.null_values,
+    )
+    try:
+        return arrow_csv.open_csv(stream, read, parse, convert)
+    except pa.ArrowInvalid as error:
+        if "parse error: Row #" in str(error):
+            raise SourceError(csv_error(error, what, (), dialect)) from None
+        if "Empty CSV" not in str(error):
+            raise
+        raise SourceError(
+            f"{_capital(what)} is empty or holds no rows. A header and at least one row are needed."
+        ) from None
+
+
+def trimmed(batch: Any) -> Any:
+    """Return a batch whose texts have no spaces around them."""
+    from pyarrow import compute
+
+    pa = arrow()
+    columns = [
+        compute.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def csv_types(schema: Any) -> tuple[Any, dict[str, Any]]:
+    """Read numbers as float64: whole numbers in the first block may have fractions later."""
+    pa = arrow()
+    fields = []
+    for field in schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_null(field.type)
+        fields.append(pa.field(field.name, pa.float64() if number else field.type))
+    schema = pa.schema(fields)
+    return schema, {field.name: field.type for field in schema}
+
+
+def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Dialect) -> str:
+    """Say which cell cannot be read, in names instead of numbers where Arrow gives them."""
+    match = re.search(
+        r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
+        r"invalid (?:UTF8|value '(.*))",
+        str(error),
+    )
+    if match is None or int(match[1]) >= len(names):
+        return Message(
+            "{what} cannot be read: {error} {advice}",
+            what=_capital(what),
+            error=re.sub(
+                r"Row #(\d+)",
+                lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",
+                first_line(error),
+            ),
+            advice=ADVICE["csv"],
+        )
+    name, kind = names[int(match[1])], {"double": "a number"}.get(match[3], match[3])
+    row = f" in row {int(match[2]) - _above(dialect)} (counted from 0)" if match[2] else ""
+    if match[4] is None:
+        return Message(
+            "Column {name!r} of {what} is not UTF-8{row}. {advice}",
+            name=name,
+            what=what,
+            row=row,
+            advice=ENCODINGS,
+        )
+    cell = match[4].rstrip("'").strip()
+    return Message(
+        "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
+        "'{value}. Correct it{missing}{python}.",
+        missing=Message(", give {na} if it is missing", na=Option("na", [cell]))
+        if cell in MARKERS
+        else "",
+        name=name,
+        what=what,
+        kind=kind,
+        row=row,
+        value=match[4][:80],
+        python=Phrase(f", or give levels={{{name!r}: [...]}} if it is text"),
+    )
+
+
+ENCODINGS = Message(
+    "Give {latin1} if it is Western text from an older program, or its own encoding; or convert it "
+    "with iconv -f latin1 -t utf8.",
+    latin1=Option("encoding", "latin1"),
+)
+
+
+def _above(dialect: Dialect) -> int:
+    """Return by how much Arrow's number of a row is larger: it begins at 1, and with the header."""
+    return 1 if dialect.header is False else 2
+
+
+def _capital(what: str) -> str:
+    return what[0].upper() + what[1:]

@@ -1,0 +1,176 @@
+"""Which columns of a table are features, and whether they can be."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.columns import is_text
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.levels import may_be_numbers
+from quadlin.data.columns.names import did_you_mean, shortened
+from quadlin.data.sources.options import FileOptions
+
+
+def feature_columns(available: list[Any], options: FileOptions, title: str) -> list[Any]:
+    """Return the columns that are the features, of those in the table."""
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None and name not in available:
+            raise SourceError(_no_column(title, name, f" for the {role}", available))
+    if options.target is not None and options.target == options.weight:
+        raise SourceError(
+            Message(
+                "{name!r} cannot be both the target and the weight. Name another {weight}.",
+                name=options.target,
+                weight=Option("weight"),
+            )
+        )
+    for option in ("exclude", "categorical_features", "multi_hot"):
+        for name in getattr(options, option):
+            if name not in available:
+                raise SourceError(
+                    _no_column(title, name, Message(" of {o}", o=Option(option)), available)
+                )
+    columns = options.columns if options.encoder is None else options.encoder.input_names
+    if columns is None:
+        left = [
+            name
+            for name in available
+            if name not in (options.target, options.weight, *options.keep, *options.exclude)
+        ]
+        if not left:
+            raise SourceError(
+                f"{title} has no columns left for features: it has {shortened(available)}."
+            )
+        return left
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    if gone := [name for name in columns if name not in available]:
+        raise SourceError(_no_column(title, gone[0], "", available))
+    if not columns:
+        raise SourceError(
+            Message("{columns} is empty: name at least one column.", columns=Option("columns"))
+        )
+    if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise SourceError(_twice("columns", twice[0]))
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None and name in columns:
+            remedy = (
+                "Leave it out of {option}." if options.encoder is None else "Name another {option}."
+            )
+            raise SourceError(
+                Message(
+                    "{name!r} cannot be both a feature and the {role}. " + remedy,
+                    name=name,
+                    role=role,
+                    option=Option("columns" if options.encoder is None else role),
+                )
+            )
+    return columns
+
+
+def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return a frame without rows of the columns that are passed on."""
+    available = list(sample.columns)
+    if gone := [name for name in keep if name not in available]:
+        raise SourceError(_no_column(title, gone[0], " to keep", available))
+    if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(_twice("keep", twice[0]))
+    return sample.select(list(keep)).head(0).to_native() if keep else None
+
+
+def _twice(option: str, name: Any) -> Message:
+    return Message("{option} names {name!r} twice.", option=Option(option), name=name)
+
+
+def _no_column(title: str, name: Any, purpose: str, available: list[Any]) -> Message:
+    """Say that a table has no such column, and which ones it has."""
+    return Message(
+        "{title} has no column {name!r}{purpose}{columns}",
+        title=title,
+        name=name,
+        purpose=purpose,
+        columns=_has(name, available),
+    )
+
+
+def _has(name: Any, available: list[Any]) -> str:
+    """List the columns of the table, and say where a missing one may hide."""
+    listing = f"; it has {shortened(available)}."
+    for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
+        split = (str(column).split(separator) for column in available if separator in str(column))
+        if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
+            return Message(
+                "{columns} If '{shown}' separates them, give {delimiter}.",
+                columns=listing,
+                shown=shown,
+                delimiter=Option("delimiter", shown),
+            )
+    if len(available) == 1:
+        return Message(
+            "{columns} If that is several columns, say what separates them with {delimiter}.",
+            columns=listing,
+            delimiter=Option("delimiter"),
+        )
+    return listing + did_you_mean(name, available)
+
+
+def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
+    """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
+    for name in wanted:
+        if name in commas:
+            raise SourceError(
+                Message(
+                    "{title}: column {name!r} holds numbers with commas, such as {example!r}. Give "
+                    "{comma} if the comma is the decimal point, or {point} to read them as text; "
+                    "remove separators of thousands.",
+                    title=title,
+                    name=name,
+                    example=commas[name],
+                    comma=Option("decimal", ","),
+                    point=Option("decimal", "."),
+                )
+            )
+
+
+def text_columns(
+    sample: nw.DataFrame[Any], columns: list[Any], options: FileOptions, title: str
+) -> set[Any]:
+    """Return the features that are categories: those that an encoder has levels of, if given."""
+    given = {*options.categorical_features, *options.multi_hot}
+    declared = {name for name in columns if name in given}
+    try:
+        text = {name for name in columns if name in declared or is_text(sample.get_column(name))}
+    except ValueError as error:
+        raise SourceError.about(title, error) from None
+    if options.encoder is None:
+        return text
+    encoded = dict(zip(options.encoder.input_names, options.encoder.levels, strict=True))
+    for name in columns:
+        levels = encoded[name]
+        if name in text if levels is None else not (name in text or may_be_numbers(levels)):
+            raise SourceError(
+                f"{title}: column {name!r} holds {'text' if name in text else 'numbers'}, but it "
+                f"held {'numbers' if levels is None else 'text'} when it was learned. Convert it."
+            )
+    return {name for name in columns if encoded[name] is not None}
+
+
+def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
+    """Refuse a target or a weight that is not numeric."""
+    try:
+        text = is_text(column)
+    except ValueError:
+        text = True
+    if text:
+        raise SourceError(
+            Message(
+                "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
+                "numeric column with {option}, or replace its values by numbers.",
+                title=title,
+                role=role,
+                name=column.name,
+                dtype=str(column.dtype),
+                option=Option(role),
+            )
+        )

@@ -1,0 +1,255 @@
+"""Files on disk: which ones are meant, what format they have, and whether they stay the same."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from hashlib import blake2b
+from os import fspath
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns.errors import SourceError, explained
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "arrow",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".ffm": "libffm",
+    ".libffm": "libffm",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+TITLES = {
+    "parquet": "Parquet",
+    "csv": "CSV",
+    "tsv": "TSV",
+    "arrow": "Arrow",
+    "npy": "NumPy",
+    "npz": "NumPy",
+    "svmlight": "svmlight",
+    "libffm": "libffm",
+}
+SAMPLED_BLOCKS, SAMPLED_BYTES = 8, 1 << 12  # of a file, by which a rewrite is noticed
+FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
+PACKED = (".gz", ".bz2", ".xz")
+PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was first seen.
+
+    Size and time of modification are its identity, by which a later fit recognises it. Within a
+    fit, a rewrite that keeps both is noticed by the time of the inode's last change and by a digest
+    of some blocks, 50 µs per file.
+    """
+
+    path: str
+    size: int
+    mtime: int  # nanoseconds
+    ctime: int | None = field(default=None, compare=False, repr=False)  # None on another machine
+    sample: bytes = field(default=b"", compare=False, repr=False)
+
+    @classmethod
+    def of(cls, path: str) -> "File":
+        """Look at a file."""
+        with explained(f"File {path}", "Check the path."):
+            status = Path(path).stat()
+            sample = _sample(path, status.st_size) if S_ISREG(status.st_mode) else b""
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sample)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has a time of its own
+
+    def check(self) -> None:
+        """Refuse a file that is no longer the one it was."""
+        now = File.of(self.path)
+        touched = self.ctime is not None and now.ctime != self.ctime
+        if now != self or touched or now.sample != self.sample:
+            raise SourceError(
+                f"File {self.path} has changed since it was opened. Open it again, once it is "
+                "complete."
+            )
+
+
+def _sample(path: str, size: int) -> bytes:
+    """Return a digest of some blocks of a file, the first and the last among them."""
+    digest = blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:
+        for i in range(SAMPLED_BLOCKS):
+            file.seek(max(0, size - SAMPLED_BYTES) * i // (SAMPLED_BLOCKS - 1))
+            digest.update(file.read(SAMPLED_BYTES))
+            if size <= SAMPLED_BYTES:
+                break
+    return digest.digest()
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The files that a path means."""
+
+    files: tuple[File, ...]
+    format: str
+    title: str  # "Parquet folder sales/, 12 files"
+
+
+def find(given: Any, format: str | None) -> FileSet:
+    """Return the files that a path, a folder, a pattern or a list of paths means.
+
+    Parameters
+    ----------
+    given : str, path-like, or a list of them
+        What the user gave.
+    format : str or None
+        The format; None: by the suffix.
+
+    Returns
+    -------
+    FileSet
+    """
+    if isinstance(given, list | tuple):
+        shown, paths, kind = f"{len(given)} paths", [_text(path) for path in given], "files"
+    else:
+        shown = _text(given)
+        paths, kind = _expanded(shown, format)
+    chosen = format or _common_format(paths, shown)
+    if chosen not in FORMATS:
+        raise SourceError(
+            Message(
+                "{format} is not one of {formats}.",
+                format=Option("format", format),
+                formats=", ".join(FORMATS),
+            )
+        )
+    files = tuple(File.of(path) for path in paths)
+    for file in files:
+        if not Path(file.path).is_file():
+            raise SourceError(
+                Message(
+                    "{path} is not a regular file. Give files of rows, or {stream} with {format}.",
+                    path=file.path,
+                    stream=Phrase("an open file", "read it from the standard input"),
+                    format=Option("format"),
+                )
+            )
+    title = f"{TITLES[chosen]} {kind} {shown}"
+    if kind != "file":
+        title += f", {len(files)} file{'s' * (len(files) != 1)}"
+    return FileSet(files, chosen, title)
+
+
+def format_of(path: str) -> str | None:
+    """Guess the format of a file by its name; None where the name says nothing."""
+    name = Path(path)
+    packed = name.suffix.lower() in PACKED
+    suffix = (name.with_suffix("") if packed else name).suffix.lower()
+    format = SUFFIXES.get(suffix)
+    if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
+        return format
+    raise SourceError(
+        f"{path}: {TITLES[format]} files cannot be read compressed. Decompress it first."
+    )
+
+
+def _text(path: Any) -> str:
+    text = fspath(path)
+    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+]+://", text):
+        raise SourceError(
+            Message(
+                "{path} is not a file on this machine. Download it first{python}.",
+                path=text,
+                python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
+            )
+        )
+    if not text:
+        raise SourceError("The path is empty. Give that of a file or a folder.")
+    if "\0" in text:
+        raise SourceError("The path contains a NUL character. Check it.")
+    return text
+
+
+def _expanded(shown: str, format: str | None) -> tuple[list[str], str]:
+    with explained(f"Path {shown}", "Check the path."):
+        path = Path(shown)
+        if path.is_dir():
+            return _inside(path, format), "folder"
+        if has_magic(shown) and not path.exists():
+            matched = sorted(p for p in glob(shown, recursive=True) if Path(p).is_file())
+            if not matched:
+                raise SourceError(f"No file matches {shown}. Check the pattern.")
+            return matched, "files"
+        if not path.exists():
+            raise SourceError(f"File {shown} does not exist. Check the path.")
+        return [shown], "file"
+
+
+def _inside(folder: Path, format: str | None) -> list[str]:
+    paths = []
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        if any(part.startswith((".", "_")) for part in inner.parts) or not path.is_file():
+            continue
+        if format is None and format_of(path.name) is None:
+            continue
+        if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
+            raise SourceError(
+                Message(
+                    "Folder {folder} keeps values in the names of its folders ({key}). Give "
+                    "{python}",
+                    folder=str(folder),
+                    key=keyed[0],
+                    python=Phrase(
+                        f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.',
+                        "a folder without such folders, or write those values into a column.",
+                    ),
+                )
+            )
+        paths.append(str(path))
+    if not paths:
+        raise SourceError(
+            Message(
+                "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
+                "{format} when the files have other names.",
+                folder=str(folder),
+                suffixes=", ".join(SUFFIXES),
+                format=Option("format"),
+            )
+        )
+    return paths
+
+
+def _common_format(paths: Iterable[str], shown: str) -> str:
+    formats = {format_of(path): path for path in paths}
+    if not formats:
+        raise SourceError("The list of paths is empty. Give at least one.")
+    if None in formats and Path(str(formats[None])).suffix.lower() in FOREIGN:
+        raise SourceError(
+            f"{formats[None]} cannot be read. Save its table as CSV or Parquet first."
+        )
+    if None in formats:
+        raise SourceError(
+            Message(
+                "The name of {path} does not tell its format. Give {format}: {formats}.",
+                path=str(formats[None]),
+                format=Option("format"),
+                formats=", ".join(FORMATS),
+            )
+        )
+    if len(formats) > 1:
+        some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
+        raise SourceError(f"{shown} mixes formats ({some}). Give files of one format.")
+    return str(next(iter(formats)))

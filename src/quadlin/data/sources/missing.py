@@ -1,0 +1,176 @@
+"""How missing and infinite values are handled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.sources.feeds import Piece
+from quadlin.data.sources.piece_reader import Counts
+
+REMEDY = Message(
+    "Use {drop} or {mean}, or fill it beforehand.",
+    drop=Option("missing", "drop"),
+    mean=Option("missing", "mean"),
+)
+
+
+@dataclass(frozen=True)
+class UncheckedRows:
+    """Numbers of a piece that have not been checked yet."""
+
+    X: Any  # (n, d), dense or CSR
+    y: np.ndarray | None
+    weight: np.ndarray | None
+    piece: Piece
+    target_name: Any = None
+    weight_name: Any = None
+
+    def bad(self, missing: str) -> np.ndarray | None:
+        """Return which rows must be dropped, None if none; refuse what no policy allows."""
+        bad: np.ndarray | None = None
+        vectors = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
+        for values, role, name in vectors:
+            if values is None or np.isfinite(values).all():
+                continue
+            what = f"The {role}" if name is None else f"The {role} {name!r}"
+            absent = np.isnan(values)
+            refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
+            if missing != "drop":
+                raise SourceError(
+                    Message(
+                        "{what} is missing in {where}. Use {drop}, or take such rows out "
+                        "beforehand.",
+                        what=what,
+                        where=self.piece.where(int(absent.argmax())),
+                        drop=Option("missing", "drop"),
+                    )
+                )
+            bad = absent if bad is None else bad | absent
+        if self.weight is not None and (self.weight < 0).any():
+            at = int((self.weight < 0).argmax())
+            raise SourceError(
+                f"The weight is {self.weight[at]:g} in {self.piece.where(at)}; it must be ≥ 0."
+            )
+        if missing == "drop" and not finite(self.X):
+            absent = _rows_with(self.X, np.isnan)
+            bad = absent if bad is None else bad | absent
+        return bad
+
+    def without(self, bad: np.ndarray) -> "UncheckedRows":
+        """Return the other rows."""
+        y, weight = self.y, self.weight
+        return UncheckedRows(
+            self.X[~bad],
+            None if y is None else y[~bad],
+            None if weight is None else weight[~bad],
+            self.piece,
+            self.target_name,
+            self.weight_name,
+        )
+
+
+def cleaned(rows: UncheckedRows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
+    """Apply the reader's policy for missing values."""
+    bad = rows.bad(reader.missing)
+    if bad is not None:
+        refuse_infinite_entry(rows, names)  # while rows still have their numbers
+        counts.dropped += int(bad.sum())
+        rows = rows.without(bad)
+    return settled(rows, reader, names)
+
+
+def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
+    """Fill or refuse what is missing, and refuse what is infinite."""
+    if not finite(rows.X):
+        refuse_infinite_entry(rows, names)
+        if reader.missing != "mean":
+            _refuse_missing_entry(rows, names)
+        rows = _filled(rows, reader.fill, names)
+    return Chunk(rows.X, rows.y, rows.weight)
+
+
+def finite(X: Any) -> bool:
+    """Tell whether all entries are finite."""
+    return bool(np.isfinite(X.data if issparse(X) else X).all())
+
+
+def _rows_with(X: Any, test: Any) -> np.ndarray:
+    if not issparse(X):
+        return np.asarray(test(X).any(axis=1))
+    bad = np.zeros(X.shape[0], dtype=bool)
+    bad[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[test(X.data)]] = True
+    return bad
+
+
+def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
+    """Return the row and column of the first entry that passes a test."""
+    bad = _rows_with(X, test)
+    if not bad.any():
+        return None
+    i = int(bad.argmax())
+    if not issparse(X):
+        return i, int(test(X[i]).argmax())
+    span = slice(X.indptr[i], X.indptr[i + 1])
+    return i, int(X.indices[span][test(X.data[span]).argmax()])
+
+
+def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
+    """Refuse an infinite entry by its column and row."""
+    if spot := _first_entry(rows.X, np.isinf):
+        raise SourceError(
+            f"Column {names[spot[1]]!r} contains infinity or a value too large for "
+            f"{rows.X.dtype}, first in {rows.piece.where(spot[0])}. Correct or clip it."
+        )
+
+
+def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
+    if spot := _first_entry(rows.X, np.isnan):
+        raise SourceError(
+            Message(
+                "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+                name=names[spot[1]],
+                where=rows.piece.where(spot[0]),
+                remedy=REMEDY,
+            )
+        )
+
+
+def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
+    """Refuse a text column in which a row is missing."""
+    raise SourceError(
+        Message(
+            "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+            name=str(name),
+            where=piece.where(int(null.argmax())),
+            remedy=REMEDY,
+        )
+    )
+
+
+def refuse_infinite(what: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
+    """Refuse infinities."""
+    if bad.any():
+        raise SourceError(
+            f"{what} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
+        )
+
+
+def _filled(
+    rows: UncheckedRows, fill: dict[str, float] | None, names: Sequence[str]
+) -> UncheckedRows:
+    X, means = rows.X.copy(), np.array([(fill or {}).get(name, np.nan) for name in names])
+    if issparse(X):
+        bad = np.isnan(X.data)
+        X.data[bad] = means[X.indices[bad]]
+    else:
+        row, column = np.nonzero(np.isnan(X))
+        X[row, column] = means[column]
+    if spot := _first_entry(X, np.isnan):
+        raise SourceError(f"Column {names[spot[1]]!r} has no values, so it has no mean. Drop it.")
+    return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)

@@ -1,0 +1,232 @@
+"""What must be known about a table before its rows can be read: its levels and its means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import narwhals as nw
+import numpy as np
+
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns.columns import is_text, number_dtype
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.errors import SourceError, first_line
+from quadlin.data.columns.level_codes import written_numbers
+from quadlin.data.columns.levels import LevelLearner
+from quadlin.data.columns.names import shortened
+from quadlin.data.sources.feature_columns import (
+    columns_to_keep,
+    feature_columns,
+    refuse_commas,
+    refuse_text,
+    text_columns,
+)
+from quadlin.data.sources.feeds import Feed
+from quadlin.data.sources.means import Means, means_unknown
+from quadlin.data.sources.missing import refuse_infinite_entry
+from quadlin.data.sources.options import FileOptions
+from quadlin.data.sources.piece_reader import Counts
+from quadlin.data.sources.readers import TableReader
+from quadlin.data.sources.source import default_rows
+
+MANY_LABELS = 1000  # a text with more values is no label
+
+
+class TableFeed(Feed, Protocol):
+    """A feed of frames."""
+
+    def only(self, columns: Sequence[Any]) -> "TableFeed":
+        """Return a feed that reads no more than these columns."""
+
+
+def table_reader(
+    sample: nw.DataFrame[Any], options: FileOptions, feed: TableFeed, title: str
+) -> tuple[TableFeed, TableReader, int | None]:
+    """Decide how a table is read, with a scan of what must be known first.
+
+    Parameters
+    ----------
+    sample : frame
+        With all columns and their dtypes; rows are needed only for columns of Python objects.
+    options : TableOptions
+        How to read it.
+    feed : TableFeed
+        The table.
+    title : str
+        Its name in errors.
+
+    Returns
+    -------
+    feed, reader, rows
+        The feed of the columns in use, how to read it, and the number of rows that are kept where
+        the scan has counted them.
+    """
+    columns = feature_columns(list(sample.columns), options, title)
+    wanted = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
+    kept_columns = columns_to_keep(sample, options.keep, title)
+    refuse_commas(feed.numbers_with_commas(), wanted, title)
+    text = text_columns(sample, columns, options, title)
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None:
+            if role == "target" and options.labels is not None and is_text(sample.get_column(name)):
+                continue
+            refuse_text(sample.get_column(name), role, title)
+    kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
+    reader = TableReader(
+        tuple(columns),
+        frozenset(text),
+        number_dtype(kinds) if options.encoder is None else options.encoder.dtype,
+        options.target,
+        options.weight,
+        options.target_apart,
+        options.encoder,
+        options.missing,
+        options.fill,
+        kept_columns,
+        _labels(sample, feed, options, title),
+        options.multi_hot if options.encoder is None else options.encoder.separators,
+    )
+    feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
+    if text and reader.encoder is None and set(options.levels or ()) >= text:
+        reader = replace(reader, encoder=_given_encoder(reader, options.levels or {}))
+    return _scanned(feed, reader, options, title)
+
+
+def _labels(
+    sample: nw.DataFrame[Any], feed: TableFeed, options: FileOptions, title: str
+) -> tuple[str, ...] | None:
+    """Return the labels of a target that is text: as given, or found by a walk over it."""
+    if options.labels is None or options.target is None:
+        return None
+    if not is_text(sample.get_column(options.target)):
+        return None
+    if not isinstance(options.labels, str):
+        return tuple(options.labels)
+    if not feed.again:
+        raise SourceError(
+            Message(
+                "{title} can be walked only once, but the labels of the target must be known "
+                "beforehand. {python}ave the rows to a file first.",
+                title=title,
+                python=Phrase("Give them as labels=[...], or s", "S"),
+            )
+        )
+    labels: set[str] = set()
+    for piece in feed.only([options.target]).pieces(default_rows(1, 0, sparse=False)):
+        column = nw.from_native(piece.X, eager_only=True).get_column(options.target)
+        labels.update(column.drop_nulls().cast(nw.String()).unique().to_list())
+        if len(labels) > MANY_LABELS:
+            raise SourceError(
+                f"{title}: the target {options.target!r} is text with more than {MANY_LABELS} "
+                "different values. Choose a column of fewer labels, or of numbers."
+            )
+    example = written_numbers(sorted(labels))
+    if example is not None:
+        raise SourceError(
+            f"{title}: the target {options.target!r} holds numbers with a currency, a percent "
+            f"sign, brackets or a unit, such as {example!r}. Remove these signs."
+        )
+    return tuple(sorted(labels))
+
+
+def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
+    learner = LevelLearner(reader.columns, [], reader.dtype, separators=reader.separators)
+    learner.seen = {
+        # Given levels keep the order they are given in.
+        name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
+        for name in reader.columns
+        if name in reader.text
+    }
+    learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
+    learner.lists = set(reader.separators)
+    try:
+        return TableEncoder.of(learner)
+    except ValueError as error:
+        raise SourceError(*error.args) from None
+
+
+def _scanned(
+    feed: TableFeed, reader: TableReader, options: FileOptions, title: str
+) -> tuple[TableFeed, TableReader, int | None]:
+    """Learn levels and means in one walk over the columns that tell them."""
+    needs_levels = bool(reader.text) and reader.encoder is None
+    needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
+    if not (needs_levels or needs_means):
+        return feed, reader, None
+    if not feed.again:
+        raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
+    text = sorted(reader.text, key=str)
+    declared = options.categorical_features
+    learner = LevelLearner(
+        reader.columns, text, reader.dtype, declared, reader.missing, reader.separators
+    )
+    learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # looked at before
+    means = Means(len(reader.numbers))
+    # Only rows that are kept may teach levels, and any column can drop a row.
+    if reader.missing == "error":
+        narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
+        narrow = replace(narrow, target=None, weight=None, kept_columns=None)
+        walk = feed.only(narrow.columns)
+    else:
+        narrow, walk = reader, feed
+    counts = Counts()
+    for piece in walk.pieces(default_rows(len(narrow.columns), 0, sparse=False)):
+        rows, frame = narrow.kept(piece, counts)
+        if needs_means:
+            names = tuple(map(str, reader.numbers))
+            refuse_infinite_entry(rows, names)
+            means.add(rows.X, rows.weight)
+        if needs_levels:
+            _learn(learner, frame)
+    if needs_means:
+        reader = replace(reader, fill=means.fill(tuple(map(str, reader.numbers)), title))
+    if needs_levels:
+        try:
+            where = partial(_first_row, walk)
+            reader = replace(reader, encoder=TableEncoder.of(learner, where))
+        except ValueError as error:
+            raise SourceError.about(title, error) from None
+    return feed, reader, learner.rows if needs_levels else None
+
+
+def _first_row(walk: TableFeed, name: Any, label: str) -> str:
+    """Name the first row whose column has some label, by another walk."""
+    for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
+        labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
+        rows = np.flatnonzero((labels == label).fill_null(value=False).to_numpy())
+        if len(rows):
+            return piece.where(int(rows[0]))
+    return "a row that is gone"  # pragma: no cover
+
+
+def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
+    try:
+        learner.add(frame)
+    except SourceError:
+        raise
+    except Exception as error:  # bytes that are no text, in the words of each library
+        raise SourceError(
+            Message(
+                "The levels of {names} cannot be read: {error} Leave the column out of {columns}, "
+                "or write it as UTF-8.",
+                names=shortened(learner.seen),
+                error=first_line(error),
+                columns=Option("columns"),
+            )
+        ) from None
+
+
+def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
+    if levels:
+        named = shortened(sorted(reader.text, key=str))
+        return Message(
+            "{title} can be walked only once, but the levels of its text columns ({names}) must be "
+            "known beforehand. {python}eave the columns out of {columns}, or save the rows to a "
+            "file first.",
+            title=title,
+            names=named,
+            python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),
+            columns=Option("columns"),
+        )
+    return means_unknown(title)

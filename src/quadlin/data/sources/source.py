@@ -1,0 +1,246 @@
+"""What a source of rows is: a feed of pieces, a reader that makes numbers of them, even chunks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, NoReturn
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import csr_array, issparse, vstack
+
+from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.errors import SourceError
+from quadlin.data.sources.feeds import Feed
+from quadlin.data.sources.piece_reader import Counts, PieceReader
+from quadlin.data.sources.prefetch import read_ahead
+
+
+@dataclass(frozen=True)
+class Source(BaseRows):
+    """Rows from anywhere, walked as chunks of even size; made by :func:`open_source`.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Features, after text columns have been encoded ("city=Oslo").
+    dtype : dtype
+        Of X: float32 or float64.
+    rows : int or None
+        Number of rows, where it is known without a walk.
+    again : bool
+        Whether the rows can be walked more than once.
+    encoder : TableEncoder or None
+        Of the text columns.
+    fields : tuple of arrays
+        Positions of the features of each one-hot group.
+    sparse : bool
+        Whether X comes as CSR.
+    has_target : bool
+        Whether chunks have a y.
+    fill : dict or None
+        What missing numbers are filled with, by column, when ``missing="mean"``.
+    dropped : int
+        Rows left out by ``missing="drop"`` in the last walk, or in the walk under way.
+    unseen : dict
+        Rows with a level that the encoder does not know, by column, in the last walk.
+    watch : callable or None
+        Called with the number of rows of each chunk once it has been read, and with 0 at the end of
+        a walk over all rows. It is called by the thread that reads, and does not travel to a
+        cluster.
+    """
+
+    feed: Feed
+    reader: PieceReader
+    chunk_rows: int
+    rows: int | None = None
+    whole: bool = True  # not a part of another source
+    counts: Counts = field(default_factory=Counts, compare=False)
+    watch: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
+
+    @property
+    def names(self) -> Sequence[str]:  # noqa: D102
+        return self.reader.names
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return len(self.names)
+
+    @property
+    def dtype(self) -> np.dtype:  # noqa: D102
+        return self.reader.dtype
+
+    @property
+    def again(self) -> bool:  # noqa: D102
+        return self.feed.again
+
+    @property
+    def encoder(self) -> TableEncoder | None:  # noqa: D102
+        return self.reader.encoder
+
+    @property
+    def fields(self) -> tuple[np.ndarray, ...]:  # noqa: D102
+        return self.reader.fields
+
+    @property
+    def sparse(self) -> bool:  # noqa: D102
+        return self.reader.sparse
+
+    @property
+    def has_target(self) -> bool:  # noqa: D102
+        return self.reader.has_target
+
+    @property
+    def fill(self) -> dict[str, float] | None:  # noqa: D102
+        return self.reader.fill
+
+    @property
+    def dropped(self) -> int:  # noqa: D102
+        return self.counts.dropped
+
+    @property
+    def unseen(self) -> dict[str, int]:  # noqa: D102
+        return self.counts.unseen
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Return the labels that the targets are positions of; None where they are numbers."""
+        return self.reader.labels
+
+    @property
+    def target(self) -> str | None:
+        """Return the name of the column that the targets were; None where they were none."""
+        return None if self.reader.target is None else str(self.reader.target)
+
+    @property
+    def title(self) -> str:
+        """Return what the rows come from, in a few words."""
+        return self.feed.title
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns of a table that are the features; () where rows are arrays."""
+        return self.reader.input_columns
+
+    @property
+    def description(self) -> str:
+        """Return one line for people."""
+        rows = "unknown number of" if self.rows is None else f"{self.rows:,}"
+        return f"{self.feed.title}, {rows} rows × {len(self.names):,} features"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "watch": None}
+
+    def __iter__(self) -> Iterator[Chunk]:
+        chunks = self._chunks() if self.watch is None else self._watched(self.watch)
+        return read_ahead(chunks) if self.feed.ahead else chunks
+
+    def parts(self, count_hint: int) -> "Sequence[Source]":
+        """Cut into disjoint sources that together, in order, are this one.
+
+        Parameters
+        ----------
+        count_hint : int
+            How many are wanted; there may be fewer.
+
+        Returns
+        -------
+        sequence of Source
+            They can be pickled. ``[self]`` where the rows cannot be cut.
+        """
+        feeds = self.feed.parts(max(1, int(count_hint)))
+        if len(feeds) < 2:
+            return [self]
+        kept = [None if self.reader.missing == "drop" else feed.rows for feed in feeds]
+        return [
+            replace(self, feed=feed, rows=rows, whole=False, counts=Counts())
+            for feed, rows in zip(feeds, kept, strict=True)
+        ]
+
+    def absorb(self, parts: Any) -> None:
+        """Take over what walks of its parts have counted."""
+        self.counts.clear()
+        for part in parts:
+            if part is not self:
+                self.counts.add(part.counts)
+
+    def fingerprint(self) -> str | None:
+        """Return an identity of the data and of how they are read, None where there is none."""
+        reader, identity = self.reader, self.feed.identity()
+        if identity is None:
+            return None
+        reading = (identity, reader.names, str(reader.dtype), reader.missing, reader.fill)
+        return sha256(repr((reading, reader.has_target)).encode()).hexdigest()[:32]
+
+    def client(self) -> Any:
+        """Return the client of the cluster that holds the rows, if there is one."""
+        return self.feed.client()
+
+    def _watched(self, watch: Callable[[int], None]) -> Iterator[Chunk]:
+        for chunk in self._chunks():
+            watch(chunk.X.shape[0])
+            yield chunk
+        if self.whole:
+            watch(0)
+
+    def _chunks(self) -> Iterator[Chunk]:
+        self.counts.clear()
+        rows, have, total = self.chunk_rows, 0, 0
+        begun: list[Chunk] = []  # what there is of the next chunk
+        for piece in self.feed.pieces(rows):
+            first = 0
+            while first < len(piece):
+                last = min(len(piece), first + rows - have)
+                begun.append(self.reader.read(piece.cut(first, last), self.counts))
+                first, have = last, have + begun[-1].X.shape[0]
+                if have == rows:
+                    yield _joined(begun)
+                    begun, have, total = [], 0, total + rows
+        if have:
+            yield _joined(begun)
+        elif self.whole and not total:
+            self._refuse_nothing()
+
+    def _refuse_nothing(self) -> NoReturn:
+        if self.dropped:
+            raise SourceError(
+                Message(
+                    "{title}: all {dropped} rows have missing values and were dropped. Use {mean}, "
+                    "or leave the incomplete columns out of {columns}.",
+                    title=self.feed.title,
+                    dropped=self.dropped,
+                    mean=Option("missing", "mean"),
+                    columns=Option("columns"),
+                )
+            )
+        raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    """Put pieces of a chunk together; one alone is not copied."""
+    kept = [chunk for chunk in chunks if chunk.X.shape[0]]
+    if len(kept) == 1:
+        return kept[0]
+    if len({chunk.weight is None for chunk in kept}) > 1:
+        raise SourceError("Some rows come with a weight and some without. Give it with all rows.")
+    X = [chunk.X for chunk in kept]
+    y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
+    weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])
+    columns = None
+    if kept[0].kept_columns is not None:
+        columns = nw.concat(
+            [nw.from_native(c.kept_columns, eager_only=True) for c in kept]
+        ).to_native()
+    return Chunk(
+        csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight, columns
+    )
+
+
+def default_rows(per_row: float, width: int, sparse: bool) -> int:
+    """Return the rows per chunk: its entries stay in the cache, or outweigh the d-sized results."""
+    entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
+    return max(1, int(entries / max(per_row, 1)))

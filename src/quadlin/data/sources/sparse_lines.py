@@ -1,0 +1,115 @@
+"""Lines of svmlight (libsvm) and libffm text as sparse rows."""
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from quadlin.data.columns.errors import SourceError, first_line
+
+BLOCK = 1 << 22  # bytes parsed at once
+LONGEST = 1 << 28  # bytes of a line; what is longer is no text of rows
+ADVICE = {
+    "svmlight": "A line is “target index:value index:value …”, indices rising.",
+    "libffm": "A line is “target field:index:value …”.",
+}
+
+
+def whole_lines(handle: Any, limit: int | None) -> Iterator[bytes]:
+    """Yield blocks of whole lines."""
+    rest = b""
+    while limit is None or limit > 0:
+        data = handle.read(BLOCK if limit is None else min(BLOCK, limit))
+        if not data:
+            break
+        if isinstance(data, str):
+            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
+        limit = None if limit is None else limit - len(data)
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield rest + data[:end]
+            rest = data[end:]
+        else:
+            rest += data
+            if len(rest) > LONGEST:
+                raise SourceError("A line is longer than 256 MB, so these are not lines of rows.")
+    if rest:
+        yield rest
+
+
+def parsed_block(block: bytes, format: str, path: str, line: int) -> tuple[csr_array, np.ndarray]:
+    """Return the rows and targets of a block of lines, or name the line that cannot be read."""
+    parse = _svmlight if format == "svmlight" else _libffm
+    try:
+        return parse(block)
+    except MemoryError:
+        raise
+    except Exception:  # look again, line by line, for the one to name
+        for text in block.splitlines():
+            try:
+                line += len(parse(text + b"\n")[1])
+            except Exception as error:
+                shown = text[:60].decode(errors="replace")
+                raise SourceError(
+                    f"Row {line} of {path} (counted from 0) is not {format}: {shown!r}: "
+                    f"{first_line(error)} {ADVICE[format]}"
+                ) from None
+        raise
+
+
+def _svmlight(block: bytes) -> tuple[csr_array, np.ndarray]:
+    if b"\0" in block:
+        raise ValueError("it contains a NUL byte")
+    from sklearn.datasets import load_svmlight_file  # it takes long to import
+
+    X, y = load_svmlight_file(BytesIO(block), zero_based=True)
+    return csr_array(X), y
+
+
+def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
+    lines = [line for line in block.splitlines() if line.strip()]
+    tokens = [line.split() for line in lines]
+    counts = np.array([len(entries) - 1 for entries in tokens], dtype=np.int64)
+    y = np.array([float(entries[0]) for entries in tokens])
+    triples = [entry.split(b":") for entries in tokens for entry in entries[1:]]
+    if any(len(triple) != 3 for triple in triples):
+        raise ValueError("an entry is not field:index:value")
+    flat = [(int(a), int(b), float(c)) for a, b, c in triples]
+    if flat and min(min(a, b) for a, b, _ in flat) < 0:
+        raise ValueError("a field or an index is negative")
+    if flat and max(max(a, b) for a, b, _ in flat) > np.iinfo(np.int64).max // 2:
+        raise ValueError("a field or an index is too large")
+    fields, indices = (np.array([t[i] for t in flat], dtype=np.int64) for i in (0, 1))
+    data = np.array([t[2] for t in flat], dtype=np.float64)
+    row = np.repeat(np.arange(len(y)), counts)
+    order = np.lexsort((indices, row))
+    row, indices, fields, data = row[order], indices[order], fields[order], data[order]
+    if np.any((row[1:] == row[:-1]) & (indices[1:] == indices[:-1])):
+        raise ValueError("an index occurs twice in a row")
+    width = int(indices.max(initial=0)) + 1
+    X = csr_array((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(y), width))
+    X.fields = fields
+    return X, y
+
+
+def check_range(X: csr_array, width: int | None, base: int, path: str) -> None:
+    """Refuse indices of features that do not exist."""
+    if X.nnz and X.indices.min() < 0:
+        raise SourceError(
+            f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
+        )
+    if X.nnz and width is not None and X.indices.max() >= width:
+        raise SourceError(
+            f"{path} has index {int(X.indices.max()) + base}, but there are {width} features. "
+            "Raise n_features=, or check the file."
+        )
+
+
+def narrowed(X: csr_array) -> csr_array:
+    """Use 32-bit indices where they do."""
+    if max(X.shape[1], X.nnz) >= np.iinfo(np.int32).max:
+        return X
+    parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return csr_array(parts, shape=X.shape)

@@ -1,0 +1,279 @@
+"""Files of svmlight (libsvm) and libffm lines, read in blocks of bytes; packed files as well."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from quadlin.core.messages import Message, Option
+from quadlin.data.columns.errors import SourceError, explained
+from quadlin.data.columns.names import NumberedNames
+from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.files import File, FileSet
+from quadlin.data.sources.readers import ArrayReader
+from quadlin.data.sources.sparse_lines import (
+    ADVICE,
+    check_range,
+    narrowed,
+    parsed_block,
+    whole_lines,
+)
+
+MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB per component
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Whole lines of a file."""
+
+    file: File
+    first: int = 0  # byte
+    last: int | None = None
+    line: int = 0  # number of rows before it in its file
+    start: int | None = 0  # and in the whole source
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class LineFeed(BaseFeed):
+    """Rows of text files with sparse entries."""
+
+    format: str
+    spans: tuple[Span, ...]
+    title: str
+    width: int | None = None
+    base: int = 0  # the number of the first feature in the files
+    per_row: float = 64.0  # entries of a row, about
+    again = ahead = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known."""
+        rows = [span.rows for span in self.spans]
+        return None if None in rows else sum(count or 0 for count in rows)
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield the rows of each block of bytes."""
+        for span, y, X in self.parsed():
+            X = csr_array((X.data, X.indices - self.base, X.indptr), shape=(len(y), X.shape[1]))
+            check_range(X, self.width, self.base, span.file.path)
+            X.resize(len(y), self.width)
+            yield Piece(narrowed(X), y, None, span.file.path, span.line, span.start)
+
+    def parsed(self) -> Iterator[tuple[Span, np.ndarray, csr_array]]:
+        """Yield each block's span, targets and rows, with indices as they stand in the file."""
+        start = self.spans[0].start if self.spans else 0
+        for span in self.spans:
+            span.file.check()
+            line, at = span.line, span.first
+            with explained(f"File {span.file.path}", ADVICE[self.format]):
+                for block in _blocks(span):
+                    X, y = parsed_block(block, self.format, span.file.path, line)
+                    block_span = Span(span.file, at, at + len(block), line, start, len(y))
+                    yield block_span, y, X
+                    line, at = line + len(y), at + len(block)
+                    start = None if start is None else start + len(y)
+            span.file.check()
+
+    def parts(self, count: int) -> list["LineFeed"]:
+        """Cut between blocks of lines, where a scan has found them, or between files."""
+        sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
+        return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
+
+    def entries_per_row(self) -> float | None:
+        """Return the approximate number of entries of a row."""
+        return self.per_row
+
+    def identity(self) -> Any:
+        """Return the files, as they were."""
+        files = tuple(dict.fromkeys(span.file for span in self.spans))
+        first, last = self.spans[0], self.spans[-1]
+        return self.format, files, first.first, last.last, self.width, self.base
+
+
+def open_lines(
+    files: FileSet, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[LineFeed, ArrayReader]:
+    """Find the number of features, the base of the indices and the fields by a scan.
+
+    Parameters
+    ----------
+    files : FileSet
+        The files.
+    n_features : int or None
+        Number of features; None: the largest index.
+    zero_based : bool or "auto"
+        Whether the first feature is number 0; "auto": if 0 occurs in any file.
+    missing : str
+        What to do with NaN.
+
+    Returns
+    -------
+    feed, reader
+    """
+    for file in files.files:
+        if not file.size:
+            raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
+    spans = tuple(Span(file, start=None if i else 0) for i, file in enumerate(files.files))
+    feed = LineFeed(files.format, spans, files.title)
+    fields: tuple[np.ndarray, ...] = ()
+    if n_features is None or zero_based == "auto" or files.format == "libffm":
+        scan = _Scan(files.format == "libffm")
+        for span, _, X in feed.parsed():
+            scan.add(span, X)
+        feed, fields = scan.settled(feed, n_features, zero_based)
+    else:
+        feed = replace(feed, width=int(n_features), base=0 if zero_based else 1)
+    assert feed.width is not None
+    return feed, ArrayReader(
+        NumberedNames(feed.width), np.dtype(np.float64), True, True, fields, missing
+    )
+
+
+def open_line_stream(
+    handle: Any, format: str, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[Any, ArrayReader]:
+    """Read lines of an open binary file, once; what a scan would find must be given."""
+    from quadlin.data.sources.iterators import IteratorFeed, Once
+
+    if n_features is None or zero_based == "auto":
+        raise SourceError(
+            Message(
+                "A {kind} stream is read once. Give {n_features} and {yes} or {no}, or save the "
+                "stream to a file.",
+                kind=format,
+                n_features=Option("n_features"),
+                yes=Option("zero_based", True),
+                no=Option("zero_based", False),
+            )
+        )
+    base, width = 0 if zero_based else 1, int(n_features)
+
+    def rows() -> Iterator[tuple[Any, Any]]:
+        line = 0
+        with explained(f"The {format} stream", ADVICE[format]):
+            for block in whole_lines(handle, None):
+                X, y = parsed_block(block, format, "the stream", line)
+                X = csr_array((X.data, X.indices - base, X.indptr), shape=(len(y), X.shape[1]))
+                check_range(X, width, base, "the stream")
+                X.resize(len(y), width)
+                line += len(y)
+                yield narrowed(X), y
+
+    reader = ArrayReader(NumberedNames(width), np.dtype(np.float64), True, True, (), missing)
+    return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
+
+
+@dataclass
+class _Scan:
+    """What a scan of all lines finds."""
+
+    with_fields: bool
+    spans: list[Span] = field(default_factory=list)
+    least: int | None = None
+    most: int = -1
+    entries: int = 0
+    field_of: dict[int, int] = field(default_factory=dict)  # by feature
+    mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
+
+    def add(self, span: Span, X: csr_array) -> None:
+        self.spans.append(span)
+        self.entries += X.nnz
+        if not X.nnz:
+            return
+        low, high = int(X.indices.min()), int(X.indices.max())
+        self.least = low if self.least is None else min(self.least, low)
+        self.most = max(self.most, high)
+        if self.with_fields:
+            self._note_fields(X, X.fields)
+
+    def _note_fields(self, X: csr_array, fields: np.ndarray) -> None:
+        self.mixed.update(np.unique(fields[(X.data != 0) & (X.data != 1)]).tolist())
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[X.data != 0]
+        pairs = np.stack([row, fields[X.data != 0]])
+        values, times = np.unique(pairs, axis=1, return_counts=True)
+        self.mixed.update(np.unique(values[1][times > 1]).tolist())
+        for feature, its in np.unique(np.stack([X.indices, fields]), axis=1).T.tolist():
+            first = self.field_of.setdefault(feature, its)
+            if first != its:
+                self.mixed.update((first, its))
+
+    def settled(
+        self, feed: LineFeed, n_features: int | None, zero_based: bool | str
+    ) -> tuple[LineFeed, tuple[np.ndarray, ...]]:
+        """Return the feed with what the scan found, and the fields that are one-hot."""
+        rows = sum(span.rows or 0 for span in self.spans)
+        if not rows:
+            raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
+        if self.least is None and n_features is None:
+            raise SourceError(
+                Message(
+                    "{title} has no entries, so no features. Give {n_features}.",
+                    title=feed.title,
+                    n_features=Option("n_features"),
+                )
+            )
+        auto = zero_based == "auto"
+        if auto and n_features is not None and not self.with_fields and self.least != 0:
+            self._refuse_either(feed.title, int(n_features))
+        base = (0 if self.least == 0 or self.with_fields else 1) if auto else 1 - bool(zero_based)
+        width = self.most + 1 - base if n_features is None else int(n_features)
+        if width > MOST and n_features is None:
+            raise SourceError(
+                Message(
+                    "{title}: feature {most} would make a model of {width:,} features. Check that "
+                    "line, or give {n_features} if it is meant.",
+                    title=feed.title,
+                    most=self.most,
+                    width=width,
+                    n_features=Option("n_features"),
+                )
+            )
+        members: dict[int, list[int]] = {}
+        for feature, its in sorted(self.field_of.items()):
+            if its not in self.mixed:
+                members.setdefault(its, []).append(feature - base)
+        fields = tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
+        packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
+        # A packed file cannot be entered in its middle.
+        spans = self._files() if packed else [span for span in self.spans if span.rows]
+        per_row = self.entries / rows
+        return replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row), fields
+
+    def _refuse_either(self, title: str, width: int) -> None:
+        """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
+        if self.least is not None and self.most < width:
+            raise SourceError(
+                Message(
+                    "{title}: the indices {least} to {most} of {width} features may start at 0 or "
+                    "at 1. Give {yes} or {no}.",
+                    title=title,
+                    least=self.least,
+                    most=self.most,
+                    width=width,
+                    yes=Option("zero_based", True),
+                    no=Option("zero_based", False),
+                )
+            )
+
+    def _files(self) -> list[Span]:
+        """Return whole files instead of blocks."""
+        whole: dict[File, Span] = {}
+        for span in self.spans:
+            first = whole.get(span.file, replace(span, last=None, rows=0))
+            whole[span.file] = replace(first, rows=(first.rows or 0) + (span.rows or 0))
+        return list(whole.values())
+
+
+def _blocks(span: Span) -> Iterator[bytes]:
+    suffix = next((s for s in OPENERS if span.file.path.endswith(s)), None)
+    with (open if suffix is None else OPENERS[suffix])(span.file.path, "rb") as handle:
+        if span.first:
+            handle.seek(span.first)
+        yield from whole_lines(handle, None if span.last is None else span.last - span.first)

@@ -1,0 +1,300 @@
+"""Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import narwhals as nw
+
+from quadlin.data.columns.errors import SourceError, explained
+from quadlin.data.columns.names import shortened
+from quadlin.data.sources.arrow_batches import (
+    ADVICE,
+    BATCH_ELEMENTS,
+    BUFFER,
+    arrow,
+    selected,
+    valid,
+    without_index,
+)
+from quadlin.data.sources.csv_preview import look_at_csv
+from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv_file, trimmed
+from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.files import File, FileSet
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What of a file is read: some of its row groups or batches, or all of it."""
+
+    file: File
+    groups: tuple[int, ...] | None = None
+    row: int = 0  # number of the first row in the file
+    start: int | None = 0  # and in the whole source, where it is known
+    rows: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Return a measure of the work."""
+        return max(1, self.file.size if self.rows is None else self.rows)
+
+
+@dataclass(frozen=True)
+class FileFeed(BaseFeed):
+    """Batches of files of one format."""
+
+    format: str
+    units: tuple[Unit, ...]
+    title: str
+    columns: tuple[str, ...]
+    types: dict[str, Any] | None = None  # of CSV columns
+    dialect: Dialect = field(
+        default_factory=Dialect
+    )  # of CSV files; each may have its own delimiter
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
+    again = ahead = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where it is known."""
+        rows = [unit.rows for unit in self.units]
+        return None if None in rows else sum(count or 0 for count in rows)
+
+    def only(self, columns: Sequence[Any]) -> "FileFeed":
+        """Return a feed that reads no more than these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield batches of a bounded size."""
+        pa = arrow()
+        start = self.units[0].start if self.units else 0
+        for unit in _by_file(self.units):
+            unit.file.check()
+            row = unit.row
+            with explained(f"File {unit.file.path}", ADVICE[self.format]):
+                for batch in WALKS[self.format](unit, self):
+                    table = pa.Table.from_batches([batch])
+                    yield Piece(table, file=unit.file.path, row=row, start=start)
+                    row += len(table)
+                    start = None if start is None else start + len(table)
+            unit.file.check()
+
+    def numbers_with_commas(self) -> Mapping[str, str]:
+        """Return the columns of text that look like numbers with commas, each with an example."""
+        return self.commas
+
+    def parts(self, count: int) -> list["FileFeed"]:
+        """Cut between row groups or files."""
+        sizes = [unit.size for unit in self.units]
+        return [replace(self, units=self.units[run]) for run in spread(sizes, count)]
+
+    def identity(self) -> Any:
+        """Return the files, as they were."""
+        return self.format, self.units, self.columns, self.dialect
+
+
+def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Join what is read of the same file, whose head need then be read only once."""
+    for _, same in groupby(units, lambda unit: unit.file):
+        first, *others = same
+        groups = [unit.groups for unit in (first, *others) if unit.groups is not None]
+        yield replace(first, groups=sum(groups, ()) if groups else None)
+
+
+def open_files(
+    files: FileSet, text: Sequence[Any], dialect: Dialect
+) -> tuple[nw.DataFrame[Any], FileFeed]:
+    """Look at the schema of each file, and cut them into units.
+
+    Parameters
+    ----------
+    files : FileSet
+        The files.
+    text : sequence of str
+        Columns of CSV files that are text even if they look like numbers.
+    dialect : Dialect
+        How CSV files are written.
+
+    Returns
+    -------
+    sample, feed
+        A frame without rows that has all columns, and the feed.
+    """
+    arrow()  # or say how to get it, before anything else
+    units: list[Unit] = []
+    commas: dict[str, str] = {}
+    markers: dict[str, None] = {}  # of missing values, in any of the files
+    schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
+    for file in files.files:
+        with explained(f"File {file.path}", ADVICE[files.format]):
+            if not file.size:
+                raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
+            if files.format in CSV:
+                opened = partial(_opened_csv, file)
+                look = look_at_csv(opened, f"file {file.path}", dialect, text)
+                schema, groups, commas = look.schema, [(None, None)], look.commas | commas
+                markers.update(dict.fromkeys(look.dialect.na or ()))
+            else:
+                schema, groups = LOOKS[files.format](file)
+            schemas.append(schema)
+            _check_names(schema, file)
+        row = 0
+        for group in groups:
+            at = start if start is not None else (0 if not units else None)
+            units.append(Unit(file, group[0], row, at, group[1]))
+            row += group[1] or 0
+            start = None if start is None or group[1] is None else start + group[1]
+    schema = without_index(_one_schema(schemas, files), files.title)
+    types = None
+    if files.format in CSV:
+        schema, types = csv_types(schema)
+        dialect = replace(dialect, na=tuple(markers))
+    names = tuple(schema.names)
+    feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect, commas)
+    if feed.rows == 0:
+        raise SourceError(f"{files.title} holds no rows. At least one is needed.")
+    with explained(files.title, ADVICE[files.format]):
+        return nw.from_native(schema.empty_table(), eager_only=True), feed
+
+
+def _check_names(schema: Any, file: File) -> None:
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
+
+
+def _one_schema(schemas: list[Any], files: FileSet) -> Any:
+    """Return a schema that fits all files: numbers may differ in width, nothing else may."""
+    pa, first = arrow(), schemas[0]
+    for schema, file in zip(schemas, files.files, strict=True):
+        mine, theirs = set(first.names), set(schema.names)
+        if mine != theirs:
+            lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
+            differences = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
+                f"has {shortened(extra)}"
+            ] * bool(extra)
+            raise SourceError(
+                f"File {file.path} has other columns than {files.files[0].path}: it "
+                f"{' and '.join(differences)}. Give files of one table."
+            )
+    fields = []
+    for name in first.names:
+        kinds = [schema.field(name).type for schema in schemas]
+        fields.append(pa.field(name, _one_type(name, kinds, files)))
+    return pa.schema(fields)
+
+
+def _one_type(name: str, kinds: list[Any], files: FileSet) -> Any:
+    pa = arrow()
+    typed = [
+        (kind, file) for kind, file in zip(kinds, files.files, strict=True) if kind != pa.null()
+    ]
+    if not typed:
+        return pa.float64()  # nothing but missing values
+    kind, file = typed[0]
+    for other, its_file in typed[1:]:
+        if _family(other) != _family(kind):
+            raise SourceError(
+                f"Column {name!r} holds {kind} in {file.path} but {other} in {its_file.path}. "
+                "Write it with one type."
+            )
+    same = all(other == kind for other, _ in typed)
+    if same or _family(kind) == "text":
+        return kind if same else pa.string()
+    if all(pa.types.is_signed_integer(other) for other, _ in typed):
+        return pa.int64()  # identifiers may be larger than a float can tell apart
+    narrow = {str(other) for other, _ in typed} <= {
+        "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
+    }  # fmt: skip
+    return pa.float32() if narrow and pa.float32() in kinds else pa.float64()
+
+
+def _family(kind: Any) -> str:
+    types = arrow().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    for name, tests in {
+        "numbers": (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean),
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
+    }.items():
+        if any(test(kind) for test in tests):
+            return name
+    return str(kind)
+
+
+def _look_parquet(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int | None]]]:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(file.path) as opened:
+        meta = opened.metadata
+        counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        if min(counts, default=0) < 0:
+            raise SourceError(f"File {file.path} is damaged: a row group has negative length.")
+        return opened.schema_arrow, [((i,), count) for i, count in enumerate(counts)]
+
+
+def _walk_parquet(unit: Unit, feed: FileFeed) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile
+
+    size = max(1, BATCH_ELEMENTS // max(1, len(feed.columns)))
+    # Without these two options a row group's columns are all in memory at once.
+    with ParquetFile(unit.file.path, buffer_size=BUFFER, pre_buffer=False) as opened:
+        groups = list(unit.groups or ())
+        for batch in opened.iter_batches(size, row_groups=groups, columns=list(feed.columns)):
+            yield valid(batch)
+
+
+def _look_arrow(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int | None]]]:
+    pa = arrow()
+    with pa.OSFile(file.path) as handle:
+        if handle.read(6) == b"ARROW1":
+            opened = pa.ipc.open_file(handle)
+            return opened.schema, [((i,), None) for i in range(opened.num_record_batches)]
+        handle.seek(0)
+        return pa.ipc.open_stream(handle).schema, [(None, None)]
+
+
+def _walk_arrow(unit: Unit, feed: FileFeed) -> Iterator[Any]:
+    pa = arrow()
+    # A mapped file would count as memory in use, and kill the process were it cut short.
+    with pa.OSFile(unit.file.path) as handle:
+        if unit.groups is None:
+            yield from selected(pa.ipc.open_stream(handle), feed.columns)
+        else:
+            options = _included(pa.ipc.open_file(handle).schema, feed.columns)
+            opened = pa.ipc.open_file(handle, options=options)
+            yield from selected((opened.get_batch(i) for i in unit.groups), feed.columns)
+
+
+def _included(schema: Any, columns: Sequence[str]) -> Any:
+    """Read no more than some columns."""
+    wanted = [schema.get_field_index(name) for name in columns]
+    return arrow().ipc.IpcReadOptions(included_fields=sorted(wanted))
+
+
+def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
+    path, dialect = unit.file.path, feed.dialect
+    try:
+        with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
+            yield from map(trimmed, opened)
+    except arrow().ArrowInvalid as error:
+        with open_csv_file(path, dialect, None, None) as opened:
+            names = opened.schema.names
+        raise SourceError(csv_error(error, f"file {path}", names, dialect)) from None
+
+
+def _opened_csv(file: File, dialect: Dialect) -> Any:
+    return open_csv_file(file.path, dialect, None, None)
+
+
+CSV = ("csv", "tsv")
+LOOKS: dict[str, Callable[..., Any]] = {"parquet": _look_parquet, "arrow": _look_arrow}
+WALKS: dict[str, Callable[..., Any]] = {
+    "parquet": _walk_parquet,
+    "arrow": _walk_arrow,
+    "csv": _walk_csv,
+    "tsv": _walk_csv,
+}

@@ -1,0 +1,5 @@
+"""Ranks and penalties chosen by cross-validation.
+
+Imports `regression` and `rows`.
+Gives users `SecondOrderRegressorCV`.
+"""

@@ -1,0 +1,276 @@
+r"""Ranks and penalties chosen by cross-validation.
+
+Rank 0 is ridge regression and rank d has no restriction; both are linear in their parameters and
+are solved exactly where a p×p or n×n matrix fits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from quadlin.core.arrays import unflagged
+from quadlin.core.chunks import MemorySource
+from quadlin.core.engine import Serial
+from quadlin.core.rows import Rows
+from quadlin.data import Source, is_dask
+from quadlin.data.columns.names import Name
+from quadlin.estimators.cv.cv_pairs import searched
+from quadlin.estimators.cv.cv_refit import judged_rows_of, refitted
+from quadlin.estimators.cv.cv_scores import CVScores
+from quadlin.estimators.cv.cv_search import checked_alphas, checked_ranks
+from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
+from quadlin.estimators.cv.folds import is_shuffled, splits
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.tasks import (
+    check_pairs,
+    fields_of,
+    is_sparse,
+    request_of,
+    seed_of,
+    task_of,
+)
+from quadlin.estimators.regression.unfinished import no_model_yet
+from quadlin.estimators.rows.columns import Columns, checked
+from quadlin.estimators.rows.parameters import check_options, is_auto
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.types import Status
+from quadlin.solve.pairs.pair_search import MOST_PAIRS
+from quadlin.storage import checkpointed
+
+SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
+
+
+class SecondOrderRegressorCV(SecondOrderRegressor):
+    r"""Second order linear model with rank and penalties chosen by cross-validation.
+
+    .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2,
+              \qquad \mathrm{rank}\,M \le k
+
+    for k from 0, which is ridge regression, to the number of features, which is ridge regression on
+    all products of two features. The score of a rank and penalties is that of `cross_val_score` on
+    the same folds, whatever else is tried. Both ends are solved exactly for all penalties from one
+    matrix where it fits. Every rank with at most 25 features, or with at most 3,000 rows of 500
+    features, is fitted by matrices as well, and otherwise all folds share each pass over the rows.
+
+    Parameters
+    ----------
+    ranks : sequence of int or None, default=None
+        Ranks to try. None tries 0, the number of features where the exact solution fits into memory
+        (up to 500 features with 3,000 rows, and 53 with any number), and low ranks: 4, and from
+        there up or down while that helps. With `alphas` given it is 0, 1, 2, 4, 8.
+    alphas : sequence of float or (float, float), or None, default=None
+        Penalties to try with every rank, for w and M together or one each. None searches both, in
+        steps for as long as a step improves the score.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Folds. None makes five and a number as many, of rows that are shuffled by what they contain:
+        their order does not matter, and equal rows stay together. A warning says so where blocks of
+        consecutive rows are predicted much worse. For time series use `TimeSeriesSplit`, for groups
+        see `fit`. A fold whose test rows weigh nothing is left out.
+    scoring : str, callable or None, default=None
+        A scorer; None is minus the mean squared error, weighted. A callable is called with a
+        fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
+    loss : {"squared", "huber"}, default="squared"
+        As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
+        models are compared on rows in which these weigh little.
+    pairs : None, "auto", int or list of pairs, default=None
+        Pairs beside every rank. A number is how many at most, and a list names them. They are
+        searched anew in the training rows of every fold, so that a score is that of
+        `cross_val_score` with the same `pairs`. "auto" compares models without and with pairs, at
+        most 32, which `cv_results_` tells as "param_pairs". With `alphas` None, pairs are tried at
+        the given ranks, or at rank 0 and the best low rank, near the best penalties without them.
+    hierarchy : {None, "weak", "strong"}, default=None
+        As for :class:`SecondOrderRegressor`.
+    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
+    psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
+        As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
+        same rows always get the same folds.
+
+    Attributes
+    ----------
+    rank_ : int
+        The rank chosen: that of the best mean score, and of equal ones the lowest. Errors that
+        are nothing but rounding beside the target count as equal.
+    alpha_ : (float, float)
+        The penalties chosen, for w and for M.
+    best_score_ : float
+        Mean score of the choice over the folds.
+    cv_results_ : dict
+        What was tried, as in `GridSearchCV`: "params", "param_rank", "param_alpha", the scores
+        of the splits with mean, standard deviation and rank.
+    n_passes_ : int
+        Passes over the rows that everything together took.
+    coef_, intercept_, components_, eigenvalues_ and all others of SecondOrderRegressor
+        Of the model refitted to all rows.
+
+    Notes
+    -----
+    Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all folds together,
+    of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none but some 5 to 15
+    systems of (k + 1)d unknowns. With `pairs` each point and fold takes one search more, O(nd²) per
+    walk and some ten walks, beside which a low rank is fitted anew: some six points of rank 0 and
+    four of a low rank unless `alphas` says otherwise. Where the exact solution fits, each fold
+    takes some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold,
+    and three matrices of that size.
+
+    Examples
+    --------
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(600, 6, rank=2, noise=0.5, n_test=100, random_state=0)
+    >>> model = SecondOrderRegressorCV(random_state=0).fit(data.X, data.y)
+    >>> model.rank_
+    2
+    >>> model.score(data.X_test, data.y_test) > 0.98
+    True
+    """
+
+    polish, step, batch_size = True, "guarded", "auto"  # not parameters
+    rank, alpha, warm_start = 1, 0.0, False
+
+    def __init__(
+        self,
+        ranks: Sequence[int] | None = None,
+        alphas: Sequence[float | Alpha] | None = None,
+        cv: Any = None,
+        *,
+        scoring: Any = None,
+        diagonal: str | Sequence[bool] = "auto",
+        loss: str = "squared",
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
+        missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = None,
+        hierarchy: str | None = None,
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        extrapolation: str = "clip",
+        uncertainty: bool | str = False,
+        random_state: Any = None,
+    ) -> None:
+        self.ranks = ranks
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.diagonal = diagonal
+        self.loss = loss
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.random_state = random_state
+
+    @property
+    def set_callbacks(self) -> Any:
+        """Raise: there is no single fit to watch."""
+        raise AttributeError(
+            "SecondOrderRegressorCV does not support callbacks: see cv_results_ after the fit."
+        )
+
+    @property
+    def partial_fit(self) -> Any:
+        """Raise: rows that are gone cannot be held out."""
+        raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
+
+    @unflagged
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
+        """Choose the rank and the penalties, then fit to all rows.
+
+        Ctrl-C leaves the best rank and penalties that have been scored by then, once there are
+        some, as they were fitted to the training rows of the first fold: `status_` is
+        `interrupted`, `cv_results_` has the scores so far, and KeyboardInterrupt goes on to the
+        caller.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights, in the fits and in the scores.
+        groups : array (n_samples,) or None
+            Rows of the same group are held out together: `cv` is then a number of folds, or a
+            splitter for groups. It answers how well rows of new groups are predicted.
+        checkpoint : path or None
+            As for `SecondOrderRegressor.fit`.
+
+        Returns
+        -------
+        self
+        """
+        if isinstance(X, Source) or is_dask(X):
+            raise TypeError(
+                "Cross-validation holds its rows in memory: give arrays or a frame, or use "
+                'SecondOrderRegressor with rank="auto" for a Source or Dask.'
+            )
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in SEARCH_PARAMS}
+        if self.loss == "poisson":
+            raise ValueError(
+                'loss="poisson" cannot be combined with cross-validation, which compares squared '
+                'errors. Use SecondOrderRegressor(loss="poisson"): it chooses rank and penalties.'
+            )
+        check_options(SecondOrderRegressor(rank=1, **params))
+        check_pairs(self)
+        chunk, columns = checked(self, X, y, sample_weight, None, least=2)
+        ranks = checked_ranks(self.ranks, chunk.X.shape[1])
+        alphas = None if self.alphas is None else checked_alphas(self.alphas)
+        table = MemorySource(chunk.X, chunk.y, chunk.weight)
+        names = columns.names_in
+        checkpoints = checkpointed(checkpoint, table, self, seed_of(self), None, names)
+        with no_model_yet(self), checkpoints as (seed, journal):
+            rows = Rows(Serial(table), journal)
+            task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
+            task, pairs = replace(task, pairs=None), self._request(columns, table)
+            folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
+            judged, judged_rows = judged_rows_of(task, chunk, rows)
+            scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)
+            both = is_auto(self.pairs)
+            scores, results, whole = searched(scores, ranks, alphas, pairs, both)
+            point = scores.best()
+            fitted, text = refitted(scores, point, rows, whole)
+            try:
+                if fitted.status is not Status.interrupted and is_shuffled(self.cv, groups):
+                    warn_of_order(scores, point)
+            except KeyboardInterrupt:
+                fitted = fitted.interrupted()
+        self.adopt(fitted.with_passes(rows))
+        self.n_passes_ = rows.walks
+        self.best_score_ = scores.mean(point)
+        self.cv_results_ = results
+        if self.status_ is Status.interrupted:
+            raise KeyboardInterrupt(text)
+        if alphas is not None:
+            warn_of_edge(point, alphas)
+        warn_of_heavy_rows(scores, point, task.robust)
+        if self.status_ is not Status.converged:
+            self._warn_of_status()
+        return self
+
+    def _request(self, columns: Columns, table: MemorySource) -> PairRequest | None:
+        """Return which pairs every fold is searched for; None without a search."""
+        pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
+        asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
+        return request_of(asking, columns, is_sparse(table))

@@ -1,0 +1,84 @@
+"""One split of cross-validation: its training rows, and its test rows as models take them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj, is_numpy_array
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import predict
+from quadlin.core.pieces import with_data
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.fits.fit_state import trusted_range
+from quadlin.solve.fits.grid import Cells, Point
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The training rows of a split, as weights on all rows, and its test rows themselves."""
+
+    number: int  # among the splits
+    cells: Cells
+    index: np.ndarray  # of the test rows
+    test: Chunk
+    clips: bool  # whether features are held where they are trusted
+
+    def rows_for(self, rank: int) -> Array:
+        """Return the test rows as `predict` takes them for a model of this rank."""
+        if not self.clips:
+            return self.test.X
+        if rank not in self._by_rank:
+            surveyed, options = self.cells.surveyed, self.cells.options
+            dof = degrees_of_freedom(self.test.X.shape[1], rank, **options.parts)
+            rows_per_parameter = surveyed.tally.counting / max(1, dof)
+            bounds = trusted_range(surveyed.features, rank == 0, rows_per_parameter)
+            self._by_rank[rank] = _held(self.test.X, bounds)
+        return self._by_rank[rank]
+
+    @cached_property
+    def _by_rank(self) -> dict[int, Array]:
+        return {}
+
+
+def _held(X: Array, bounds: tuple[Array, Array] | None) -> Array:
+    """Return rows with each feature within its bounds."""
+    if bounds is None:
+        return X
+    xp = namespace(X)
+    low, high = (xp.astype(bound, X.dtype) for bound in bounds)
+    if issparse(X):
+        return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
+    return xp.minimum(xp.maximum(X, low), high)
+
+
+def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
+    """Return a function that solves some points of a fold, for `Together.run`."""
+
+    def solve() -> None:
+        for point in points:
+            cells.solution(*point)
+
+    return solve
+
+
+def predicted(fold: Fold, point: Point) -> Array:
+    """Return the predictions of the test rows of a fold."""
+    units, xp = fold.cells.units, namespace(fold.test.y)
+    model = fold.cells.solution(*point).model
+    f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
+    return units.target.mean + units.target.scale * f
+
+
+def rows_at(rows: Any, index: np.ndarray) -> Any:
+    """Return some rows; tensors by an index of their own, which scikit-learn made only from 1.9."""
+    if is_array_api_obj(rows) and not is_numpy_array(rows):
+        xp = namespace(rows)
+        return xp.take(rows, xp.asarray(index, device=rows.device), axis=0)
+    return _safe_indexing(rows, index)

@@ -1,0 +1,180 @@
+"""The classifier: its parameters, attributes and cost; what it does is in `logistic_model`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quadlin.data.columns.names import Name
+from quadlin.estimators.labels.logistic_model import LogisticModel
+
+
+class SecondOrderClassifier(LogisticModel):
+    r"""Classifier whose log-odds are a second order linear model, of low rank and a few pairs.
+
+    .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top M x,
+              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
+
+    fitted by maximum likelihood, optionally penalised,
+
+    .. math:: \min\; 2 \sum_i \omega_i \log\left(1 + e^{\mp f(x_i)}\right)
+              + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
+
+    from a start by moment estimates, by Newton steps that never raise the objective. By default the
+    rank, the penalties and the pairs are learned from the rows. Features are standardised
+    internally and the penalty applies to standardised features; all results are in the user's
+    units.
+
+    With more than two classes there is one such model for each class against all others, with its
+    own rank, penalties and pairs, and scores of all classes, whose softmax is the probability. With
+    ``alpha="auto"`` and few rows, all scores share one prior and are linear or of all products;
+    else they are fitted within the ranks and pairs of the classes. With fewer than 30 rows per
+    parameter, rows left out one at a time decide between these and log-odds; without a penalty
+    there are no such scores.
+
+    Parameters
+    ----------
+    rank : int or "auto", default="auto"
+        Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
+        features means no restriction. "auto" takes the rank of largest evidence (marginal
+        likelihood, by Laplace's approximation), from a linear model to all products of two
+        features, where rows left out one at a time agree to a low rank; else linear, products of
+        largest evidence over all their penalties, or a constant. With
+        more than 1,500 parameters, or with an explicit `alpha`, ranks are compared by how well
+        they predict a fifth of the rows by least squares.
+    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
+    psd, whiten, extrapolation
+        As for :class:`SecondOrderRegressor`.
+    alpha : "auto", float or (float, float), default="auto"
+        Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
+        `LogisticRegression` on standardised features. "auto" takes the mean of log α over its
+        posterior where rows are few, by evidence and rows left out one at a time, else the
+        penalties of largest evidence. Log-odds of a standard deviation above 10 are unlikely in
+        advance: so rows that can be separated have finite log-odds. With ``alpha=0`` the steps
+        stop on such rows when the log-loss is 0.5% of that of a constant, with status `separated`
+        and a warning.
+    pairs, hierarchy
+        As for :class:`SecondOrderRegressor`, of log-odds: pairs are searched by the scores of the
+        likelihood and fitted by Newton steps, with a prior of standard deviation 10 for the
+        coefficient of a standardised product (or the penalty of L where `alpha` is given), so that
+        it is finite where a product separates the rows.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of the rows of each class; "balanced" gives all classes the same
+        total weight. Probabilities are then those of rows weighted so.
+    max_iter : int, default=50
+        Maximum number of steps of `fit`.
+    tol : float, default=1e-6
+        `fit` stops when a step would lower the objective by less than this fraction of it.
+    batch_size : int or "auto", default="auto"
+        Number of rows of the first batch of `partial_fit`. The steps after it take two rows per
+        parameter, and more as rows go on.
+    max_memory : {"auto", "minimal"} or int, default="auto"
+        As for :class:`SecondOrderRegressor`, for each of the log-odds that are learned: one for two
+        classes, else one per class.
+    uncertainty : bool or "robust", default=False
+        Whether `fit` also finds how sure it is: `coef_std_`, `intercept_std_`, `interaction_std`,
+        ``decision_function(X, return_std=True)``, and z, p and intervals in `summary`. True takes
+        Fisher's information, which holds where the model does; "robust" gives sandwich standard
+        errors. Cost as for :class:`SecondOrderRegressor`.
+    warm_start : bool, default=False
+        Whether `fit` starts from the model of the last fit, where there are two classes and rank
+        and alpha are given.
+    random_state : int, RandomState or None, default=None
+        Seed of the random matrix that the first estimate starts from. None is a fixed one: the same
+        rows give the same model.
+
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+        The labels, sorted.
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, has_diagonal_, interactions_, \
+    moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, fill_, fitted_
+        As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
+        more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
+        `history_` is the log-loss plus half the penalty per row.
+    n_passes_ : int
+        How often `fit` walked the rows, for all classes together.
+    pairs_ : PairReport or None
+        The pairs in the model. Their standard errors are those of the information matrix, not
+        robust ones; shares and the path are of the deviance, D² = 1 − deviance/deviance of the
+        constant.
+    status_ : Status
+        How the fit ended; its value is advice.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Notes
+    -----
+    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties. Choosing them takes
+    some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32 MB, p ≤ 700
+    parameters); else a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤
+    1,500. All of it once per class where there are more than two, and once for all of them.
+    `n_passes_` counts walks over X, not steps on the copy. Memory beside X: O((k + 8)d), a block of
+    rows, two numbers per row (and one per class), the copy and p×p while rank and penalties are
+    chosen, and d×d with full whitening.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((2000, 5))
+    >>> log_odds = 2 * X[:, 0] * X[:, 1] + X[:, 2]
+    >>> y = np.where(rng.uniform(size=2000) < 1 / (1 + np.exp(-log_odds)), "yes", "no")
+    >>> model = SecondOrderClassifier(random_state=0).fit(X, y)
+    >>> model.classes_.tolist(), model.rank_
+    (['no', 'yes'], 0)
+    >>> [(pair.first, pair.second) for pair in model.pairs_.pairs]
+    [('x0', 'x1')]
+    >>> model.interactions_.top(1)[0][:2]
+    ('x0', 'x1')
+    >>> model.predict_proba([[1.5, 1.5, 0, 0, 0], [1.5, -1.5, 0, 0, 0]]).round(1).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        diagonal: str | Sequence[bool] = "auto",
+        alpha: float | tuple[float, float] | str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
+        missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
+        extrapolation: str = "clip",
+        uncertainty: bool | str = False,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.warm_start = warm_start
+        self.random_state = random_state

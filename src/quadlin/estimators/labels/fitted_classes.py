@@ -1,0 +1,126 @@
+"""What a classifier has learned: the log-odds of each class."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.rows import Rows
+from quadlin.estimators.labels.coupling import log_odds_of, log_probabilities, probabilities
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.rows.columns import Columns
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import Status
+
+
+@dataclass(frozen=True)
+class FittedClasses:
+    """One fit for two classes, else one for each class against all others.
+
+    And perhaps scores of all classes that were fitted together: the probabilities are theirs then.
+    """
+
+    classes: np.ndarray
+    parts: tuple[Fitted, ...]
+    coupling: float = 0.0  # how probabilities of several classes come from log-odds: `coupling`
+    joint: tuple[Fitted, ...] = ()  # scores of all classes, where they were fitted together
+
+    @property
+    def columns(self) -> Columns:
+        """Return the columns, which all parts share."""
+        return self.parts[0].columns
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended: interrupted, or of several the first that did not converge."""
+        states = [part.state.status for part in self.parts]
+        if Status.interrupted in states:
+            return Status.interrupted
+        return next((s for s in states if s is not Status.converged), Status.converged)
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether there is a model of any class, and not constants of an interrupted fit."""
+        return any(part.is_begun for part in self.parts)
+
+    def interrupted(self) -> "FittedClasses":
+        """Return the same with the status of a fit that was interrupted."""
+        return replace(self, parts=(self.parts[0].interrupted(), *self.parts[1:]))
+
+    @property
+    def passes(self) -> int:
+        """Return how often the rows were walked: the last fit also counts the walks before it."""
+        return self.parts[-1].state.history[-1].passes
+
+    def with_passes(self, rows: Rows) -> "FittedClasses":
+        """Return the same with all walks over the rows counted, those of a joint fit too."""
+        return replace(self, parts=(*self.parts[:-1], self.parts[-1].with_passes(rows)))
+
+    @property
+    def last(self) -> Fitted:
+        """Return the part that took the most steps."""
+        return max(self.parts, key=lambda part: part.state.history[-1].step)
+
+    @property
+    def highest_rank_part(self) -> Fitted:
+        """Return the part of the highest rank, whose features are held where they are trusted."""
+        return max(self.parts, key=lambda part: int(part.state.model.s.shape[0]))
+
+    @property
+    def state(self) -> FitState:
+        """Return the state of the part that took the most steps."""
+        return self.last.state
+
+    @property
+    def fill(self) -> dict[str, float]:
+        """Return what replaces missing numbers, by column, which all parts share."""
+        return self.parts[0].fill
+
+    def in_model_dtype(self, X: Array, caller: str) -> Array:
+        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        return self.parts[0].in_model_dtype(X, caller)
+
+    def outside(self, X: Array) -> Array:
+        """Tell which rows lie far outside the training rows."""
+        return self.highest_rank_part.outside(X)
+
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many lie far outside."""
+        return self.highest_rank_part.clipped(X)
+
+    def log_odds(self, X: Array) -> Array:
+        """Return the log-odds of rows as `in_model_dtype` returns them, (n,) or (n, K)."""
+        f = [part.predict(X, clip=False) for part in self.joint or self.parts]
+        if len(f) == 1:
+            return f[0]
+        F = namespace(X).stack(f, axis=1)
+        return log_odds_of(F) if self.joint else F
+
+    def log_odds_error(self, X: Array) -> Array:
+        """Return the standard errors of `log_odds`."""
+        errors = [part.predict_error(X) for part in self.parts]
+        return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
+
+    def probabilities(self, f: Array) -> Array:
+        """Return the probabilities of all classes for log-odds."""
+        return probabilities(f, self.coupling)
+
+    def log_probabilities(self, f: Array) -> Array:
+        """Return the logarithms of `probabilities`."""
+        return log_probabilities(f, self.coupling)
+
+    def labels(self, f: Array) -> Array:
+        """Return the most probable label for log-odds."""
+        xp = namespace(f)
+        codes = xp.astype(f > 0, xp.int64) if f.ndim == 1 else xp.argmax(f, axis=1)
+        if is_numpy(f) or self.classes.dtype.kind not in "iufb":
+            return self.classes[to_numpy(codes)]
+        return xp.take(xp.asarray(self.classes, device=f.device), codes)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make a classifier a fitted one."""
+        named = self.parts[0].attributes()
+        if len(self.parts) > 1:
+            named["fitted_"] = self
+        return {**named, "classes_": self.classes}

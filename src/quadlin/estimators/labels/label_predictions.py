@@ -1,0 +1,241 @@
+"""Labels, probabilities and log-odds of a fitted classifier, and its classes one by one."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.chunks import Chunk
+from quadlin.data import Source, is_dask
+from quadlin.data.opening.dask_collections import lazily_for_labels
+from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.regression.attributes import require_law
+from quadlin.estimators.regression.base import SecondOrderModel
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.predicting import accuracy_of, source_to_score
+from quadlin.solve.lowrank.types import Status
+
+
+class PredictingLabels(ClassifierMixin, SecondOrderModel):
+    """The predictions of a fitted classifier."""
+
+    classes_: np.ndarray
+
+    def decision_function(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Return the log-odds of `classes_[1]`, or of each class against all others.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+        return_std : bool, default=False
+            Whether to return the standard errors of the log-odds as well: the probability of
+            ±1.96 of them about the log-odds is a 95% interval. Needs ``uncertainty=True``. For
+            more than two classes they are those of the fit of each class against all others.
+
+        Returns
+        -------
+        array (n_samples,), or (n_samples, n_classes) for more than two classes; or a pair of them
+        """
+        if is_dask(X) and not return_std:
+            return self._lazily(self.decision_function, X, len(self._classes_fitted().parts))
+        if not return_std:
+            return self._log_odds(X, "decision_function")
+        fitted = self._classes_fitted()
+        for part in fitted.parts:
+            require_law(part)
+        f, errors = [], []
+        for rows, inside in self._blocks(X, "decision_function"):
+            f.append(fitted.log_odds(inside))
+            errors.append(fitted.log_odds_error(rows))
+        xp = namespace(*f)
+        return xp.concat(f), xp.concat(errors)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class, in the order of `classes_`.
+
+        For more than two classes they come from scores that were fitted together, or from the
+        log-odds of each class against all others, where that is better.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples, n_classes)
+        """
+        if is_dask(X):
+            return self._lazily(self.predict_proba, X, len(self._classes_fitted().classes))
+        return self._classes_fitted().probabilities(self._log_odds(X, "predict_proba"))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithms of `predict_proba`, which do not underflow for two classes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples, n_classes)
+        """
+        if is_dask(X):
+            return self._lazily(self.predict_log_proba, X, len(self._classes_fitted().classes))
+        f = self._log_odds(X, "predict_log_proba")
+        return self._classes_fitted().log_probabilities(f)
+
+    def predict(self, X: Any) -> Array:  # type: ignore[override]
+        """Return the most probable label of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples,)
+        """
+        if is_dask(X):
+            return self._lazily(self.predict, X, 1, self._classes_fitted().classes.dtype)
+        return self._classes_fitted().labels(self._log_odds(X, "predict"))
+
+    def predict_chunks(  # type: ignore[override]
+        self, source: Source
+    ) -> Iterator[tuple[Chunk, Array, Array]]:
+        """Predict the rows of a source chunk by chunk: memory does not grow with their number.
+
+        Parameters
+        ----------
+        source : Source
+            Rows, opened with ``encoder=model.encoder_``.
+
+        Yields
+        ------
+        chunk, probabilities, labels
+            The rows as numbers, an array (n, n_classes) and an array (n,).
+        """
+        fitted = self._classes_fitted()
+        for chunk, _, inside in self._chunks(source):
+            f = fitted.log_odds(inside)
+            yield chunk, fitted.probabilities(f), fitted.labels(f)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy, the share of labels that are predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y.
+        y : array (n_samples,)
+            Labels.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        source = source_to_score(self, X, y, sample_weight, "labels")
+        if source is not None:
+            return accuracy_of(self.predict_chunks(source), source.labels)
+        return float(super().score(X, y, sample_weight))
+
+    def diagnose(self, X: Any = None, y: Any = None) -> str:
+        """Say in words what there is to know about the fit, and what to change.
+
+        Parameters
+        ----------
+        X, y : rows and labels, or None
+            They are not looked at: what a regressor says of rows is about squared errors.
+
+        Returns
+        -------
+        str
+            Lines on status, features, correlation, rows, and rank.
+        """
+        self._require_one_model()
+        return super().diagnose()
+
+    def one_vs_rest(self, label: Any) -> Self:
+        """Return the classifier of one class against all others, of more than two.
+
+        Parameters
+        ----------
+        label : one of `classes_`
+
+        Returns
+        -------
+        classifier
+            Of the same type, for the classes False and True: with `coef_`, `interactions_`,
+            `summary` and all else that a classifier of two classes has.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from quadlin import SecondOrderClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = SecondOrderClassifier(0, alpha=1.0, pairs=None).fit(X, y)
+        >>> model.one_vs_rest(2).coef_.shape
+        (4,)
+        """
+        fitted = self._classes_fitted()
+        labels = fitted.classes.tolist()
+        if label not in labels:
+            raise ValueError(f"{label!r} is not a class; there are {labels}.")
+        if len(labels) == 2:
+            raise ValueError(
+                f"There are two classes, and the log-odds are those of {labels[1]!r}: read them "
+                "from the classifier itself."
+            )
+        one: Self = clone(self)
+        part = fitted.parts[labels.index(label)]
+        one.adopt(FittedClasses(np.asarray([False, True]), (part,)))
+        return one
+
+    @property
+    def status_(self) -> Status:
+        """Return how the fit ended; of several, the first that did not converge."""
+        return self._classes_fitted().status
+
+    @property
+    def n_passes_(self) -> int:
+        """Return how often `fit` walked the rows, for all classes together."""
+        return self._classes_fitted().passes
+
+    def _lazily(self, method: Any, X: Any, width: int, dtype: Any = None) -> Any:
+        """Return what a method says of a Dask collection, not computed yet."""
+        fitted = self._classes_fitted()
+        fitted.columns.check_names(X)
+        kind = fitted.parts[0].state.units.scale.dtype if dtype is None else dtype
+        return lazily_for_labels(method, X, np.dtype(kind), None if width == 1 else width)
+
+    def _log_odds(self, X: Any, method: str) -> Array:
+        """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""
+        fitted = self._classes_fitted()
+        parts = [fitted.log_odds(inside) for _, inside in self._blocks(X, method)]
+        return namespace(*parts).concat(parts)
+
+    def _classes_fitted(self) -> FittedClasses:
+        check_is_fitted(self)
+        fitted: Any = self.fitted_
+        if isinstance(fitted, FittedClasses):
+            return fitted
+        return FittedClasses(self.classes_, (fitted,))
+
+    def _fitted(self, attribute: str) -> Fitted:
+        fitted: Any = super()._fitted(attribute)
+        if not isinstance(fitted, FittedClasses):
+            return super()._fitted(attribute)
+        if attribute in ("n_samples_seen_", "encoder_", "fill_", "moments_", "n_iter_"):
+            return fitted.last
+        raise AttributeError(
+            f"There are {len(fitted.classes)} classes, and each has its own {attribute}: see "
+            f"one_vs_rest(label).{attribute}."
+        )

@@ -1,0 +1,143 @@
+"""What the classifiers share: labels in, log-odds learned, for each class against the rest."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey
+from quadlin.data import Source
+from quadlin.estimators.labels.class_choice import together
+from quadlin.estimators.labels.class_rows import ClassRows
+from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.labels.label_stream import StreamingLabels
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.labels import (
+    class_names,
+    class_totals,
+    class_weights,
+    fitted_classes,
+    labels_in,
+)
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.logistic import LogisticFit
+from quadlin.solve.lowrank.types import Status
+
+
+class LogisticModel(StreamingLabels):
+    """What the classifiers share; subclasses name their parameters."""
+
+    loss, polish, step = "logistic", True, "guarded"  # not parameters
+
+    @property
+    def together(self) -> bool:
+        """Tell whether several classes may be fitted together."""
+        return True
+
+    def _warm_state(self, columns: Columns) -> FitState | None:
+        """Return the state to start from, where there are two classes."""
+        several = self.__sklearn_is_fitted__() and len(self._classes_fitted().parts) > 1
+        return None if several else super()._warm_state(columns)
+
+    def _fitted_rows(  # type: ignore[override]
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> FittedClasses:
+        """Fit the log-odds of two classes, or of each class against all others."""
+        classes = class_names(source)
+        values = labels_in(rows) if classes is None else np.arange(len(classes))
+        classes = values.astype(np.int64) if classes is None else classes
+        totals = class_totals(rows, values)
+        if np.count_nonzero(totals) < 2:
+            label = classes.tolist()[int(np.argmax(totals))]
+            raise ValueError(
+                f"All rows belong to one class, {label!r}, or the others have weight 0. A "
+                "classifier "
+                "needs rows of at least two classes."
+            )
+        factors = class_weights(self.class_weight, classes, totals)
+        if factors is None and np.array_equal(values, [0, 1]):
+            part = self._fitted_labels(task, rows, source, warm, _watched(on_step, classes))
+            return FittedClasses(classes, (part,))
+        codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
+        like = source.y if isinstance(source, MemorySource) else np.empty(0)
+        weight = None if factors is None else moved(factors[codes], like)
+        weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
+        parts: list[Fitted] = []
+        for label in fitted_classes(len(classes)):
+            hook = _watched(on_step, classes) if len(classes) == 2 else None
+            against_rest = weighted.against_rest(label)
+            binary = source
+            if isinstance(source, MemorySource):
+                given = source.weight
+                both = weight if given is None or weight is None else weight * given
+                target = moved((codes == label).astype(np.float64), like)
+                binary = MemorySource(source.X, target, given if weight is None else both)
+            try:
+                parts.append(self._fitted_labels(task, against_rest, binary, warm, hook))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                parts[-1] = parts[-1].interrupted()
+            if parts[-1].status is Status.interrupted:  # the other classes have their shares
+                weights = totals if factors is None else factors * totals
+                shares = weights[len(parts) :] / weights.sum() if len(classes) > 2 else ()
+                rest = [_constant(task, against_rest, parts[0], share) for share in shares]
+                return FittedClasses(classes, (*parts, *rest)).with_passes(rows)
+        fitted = FittedClasses(classes, tuple(parts))
+        if len(classes) == 2 or not (self.together and all(all(p.options.alpha) for p in parts)):
+            return fitted.with_passes(rows)
+        try:
+            coupling, joint = together(weighted, parts)
+        except KeyboardInterrupt:  # the fits of each class are there
+            return fitted.interrupted().with_passes(rows)
+        return replace(fitted, coupling=coupling, joint=joint).with_passes(rows)
+
+    def _fitted_labels(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
+        return fit(task, rows, warm, on_step)
+
+
+def _constant(task: Task, rows: Rows, other: Fitted, share: float) -> Fitted:
+    """Return the log-odds of a class that a fit did not come to: those of its share of the rows."""
+    state = other.state
+    values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
+    target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
+    surveyed = Survey(state.features, target, other.stream.tally)
+    options = replace(task.options, rank=0, alpha=other.options.alpha)
+    units = task.make_units(surveyed.features, surveyed.target)
+    fit = LogisticFit(rows, units, task.make_units, surveyed, task.seed)
+    stream = task.stream(options, fit.constant(options, Status.interrupted))
+    return task.fitted(stream.counted(surveyed.tally))
+
+
+def _watched(on_step: Any, classes: np.ndarray) -> Any:
+    """Return a hook whose attributes are those of a classifier."""
+    if on_step is None:
+        return None
+
+    def hook(attributes: Any) -> bool:
+        return bool(on_step(lambda: {**attributes(), "classes_": classes}))
+
+    return hook
+
+
+def _targets(chunk: Chunk) -> np.ndarray:
+    return to_numpy(chunk.y)

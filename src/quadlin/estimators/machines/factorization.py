@@ -1,0 +1,190 @@
+"""The factorization machine: a second order linear model without squares."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.data import Source
+from quadlin.data.columns.names import Name
+from quadlin.estimators.machines.field_fit import (
+    NOT_A_STREAM,
+    NOT_FIELDS,
+    check_draws,
+    fit_fields,
+    has_posterior,
+)
+from quadlin.estimators.machines.recommending import Recommending
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.columns import Columns
+from quadlin.solve.fits.fit_state import FitState
+
+
+class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
+    r"""Factorization machine: a second order linear model without squares.
+
+    .. math:: y = b + x^\top w + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},
+              \qquad \langle v_i, v_j \rangle_s = \sum_a s_a v_{ia} v_{ja}
+
+    The same as :class:`SecondOrderRegressor` with ``diagonal="zero"``. The signs s are free, where
+    a classical factorization machine has only positive ones (``psd=True``) and cannot express an
+    interaction matrix with negative eigenvalues.
+
+    Parameters
+    ----------
+    rank, alpha, loss, fields, categorical_features, multi_hot, missing, pairs, hierarchy, \
+    fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, max_memory, \
+    extrapolation, uncertainty, warm_start, random_state
+        As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
+        fields see the notes.
+    draws : int or None, default=None
+        With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
+        `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
+        `noise_` use them too. For the last percent of accuracy, and for intervals. It needs rows
+        of one-hot fields, as in the notes, and ``alpha="auto"``. ``coef_``, ``components_`` and
+        ``interactions_`` are those of the variational fit that the draws start from.
+
+    Attributes
+    ----------
+    noise_ : float
+        The standard deviation of the noise, of fits by the posterior (see the notes), with draws,
+        or with ``uncertainty=True``.
+
+    Notes
+    -----
+    Cost and memory as for :class:`SecondOrderRegressor`, with one exception. Rows in memory, or of
+    a Source that takes up to 1 GB there (it is then read into memory), with at least two one-hot
+    fields, in which every other column follows the level of one of them (ratings by user
+    and item, with the age of the user and the genres of the item), are fitted by variational
+    inference if ``alpha="auto"``: each level has a normal distribution, and the means and
+    precisions of fields and the noise are learned. Products are taken between columns of different
+    fields only, as the level can say all that its own columns do together. ``rank="auto"`` starts
+    with 8 components and drops those that the rows do not need. Pairs are not looked for there, and
+    rows for which they are asked for are fitted by least squares. A level that was never seen
+    counts as the mean of its field. Where there are columns beside the fields, M has up to ``rank``
+    components per field. Four sweeps over the fields count as one step of ``max_iter``.
+
+    A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
+    O(n·k²) per field where there are more than two groups of columns; memory beside X is
+    O(nnz(X) + l·k²). Draws take 60 more sweeps and one each, and 8·(k + 1)·(d + fields) bytes each,
+    of at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
+
+    Sparse rows in memory with more than 2,000 columns and fewer rows than parameters, of more than
+    two groups of columns, are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each,
+    on a copy of the rows by columns. Some 10 to 30 of them come to within 1% of the optimum. A rank
+    (0, 2 or 8) and penalties that are not given are chosen there on a fifth of the rows, in about
+    30 more sweeps.
+
+    Examples
+    --------
+    >>> from quadlin import FactorizationMachineRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(4000, 12, rank=2, distribution="bernoulli", parameter=0.3,
+    ...                          n_test=100, random_state=0)
+    >>> machine = FactorizationMachineRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    >>> round(machine.score(data.X_test, data.y_test), 6)
+    1.0
+
+    Ratings of films by users, as a frame; the answer for a new user has a wider interval.
+
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> user, film = rng.integers(40, size=3000), rng.integers(30, size=3000)
+    >>> taste, kind = rng.standard_normal((40, 2)), rng.standard_normal((30, 2))
+    >>> y = np.sum(taste[user] * kind[film], axis=1) + 0.5 * rng.standard_normal(3000)
+    >>> ratings = pd.DataFrame({"user": user.astype(str), "film": film.astype(str)})
+    >>> machine = FactorizationMachineRegressor(draws=100, random_state=0).fit(ratings, y)
+    >>> machine.rank_, bool(abs(machine.noise_ - 0.5) < 0.05)
+    (2, True)
+    >>> _, std = machine.predict(ratings[:1], return_std=True)
+    >>> bool(std[0] < 0.6)
+    True
+    """
+
+    diagonal = "zero"  # not a parameter
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        alpha: float | tuple[float, float] | str = "auto",
+        loss: str = "squared",
+        fields: str | Sequence[Sequence[Name]] | None = "auto",
+        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
+        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
+        missing: str = "error",
+        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
+        hierarchy: str | None = None,
+        fit_linear: bool = True,
+        fit_intercept: bool = True,
+        psd: bool = False,
+        whiten: str = "auto",
+        polish: bool = True,
+        step: str = "guarded",
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        batch_size: int | str = "auto",
+        max_memory: int | str = "auto",
+        extrapolation: str = "clip",
+        uncertainty: bool | str = False,
+        draws: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.alpha = alpha
+        self.loss = loss
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.polish = polish
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.draws = draws
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def _fitted_rows(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows of one-hot fields by their posterior where that is possible."""
+        if self.draws is not None:
+            check_draws(self)
+        if self.draws is not None or has_posterior(self):
+            fitted = fit_fields(task, rows, source, self.draws, on_step, loose=True)
+            if fitted is not None:
+                return fitted
+            if self.draws is not None:
+                raise ValueError(NOT_FIELDS)
+        return super()._fitted_rows(task, rows, source, warm, on_step)
+
+    def _learn(
+        self,
+        source: MemorySource | Source,
+        columns: Columns,
+        fitted: Fitted | None,
+        checkpoint: Any,
+    ) -> Self:
+        if self.draws is not None:
+            raise ValueError(NOT_A_STREAM)
+        return super()._learn(source, columns, fitted, checkpoint)

@@ -1,0 +1,242 @@
+"""Rows made of one-hot fields, fitted by their posterior: variational, or by draws from it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.messages import Message, Option
+from quadlin.core.model import with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.data import Source
+from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.regression.tasks import is_asked_for
+from quadlin.estimators.rows.columns import check_weights
+from quadlin.estimators.rows.input_errors import warn_of_target
+from quadlin.estimators.rows.parameters import is_auto
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.column_choice import left_to_columns
+from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
+from quadlin.solve.fields.field_predict import field_model
+from quadlin.solve.fields.field_rows import default_signs
+from quadlin.solve.fields.gibbs import Draws, draw
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import Record, Status
+from quadlin.solve.lowrank.whitening import Identity
+from quadlin.stream.stream import FIXED
+
+AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
+NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
+NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
+SMALLEST = 1e-12  # of a prior variance, where a component vanishes
+SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
+BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
+
+NOT_FIELDS = Message(
+    "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
+    "(columns of categories), in which every other column follows the level of one of "
+    "them. Give only such columns, or leave {draws} out.",
+    draws=Option("draws"),
+)
+NOT_A_STREAM = Message(
+    "{draws} needs rows in memory that can be walked again: use `fit`, or leave {draws} out.",
+    draws=Option("draws"),
+)
+
+OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
+
+
+def has_posterior(estimator: Any) -> bool:
+    """Tell whether the options leave penalties to be learned, and ask for no other model."""
+    learns = is_auto(estimator.alpha) and not estimator.uncertainty
+    return learns and not _contradictions(estimator)
+
+
+def check_draws(estimator: Any) -> None:
+    """Refuse draws that cannot be taken, and options that they cannot be combined with."""
+    draws = estimator.draws
+    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
+        raise ValueError(
+            Message("{draws} must be None or a whole number ≥ 2.", draws=Option("draws", draws))
+        )
+    wrong = _contradictions(estimator)
+    if estimator.uncertainty:
+        wrong.append(Option("uncertainty", True))
+    if not is_auto(estimator.alpha):
+        wrong.append(Option("alpha", estimator.alpha))
+    if wrong:
+        raise ValueError(
+            Message(
+                "{draws} cannot be combined with {other}. Leave one of them out.",
+                draws=Option("draws"),
+                other=wrong[0],
+            )
+        )
+
+
+def _contradictions(estimator: Any) -> list[Option]:
+    """Return the options that ask for another model than the one that has a posterior here."""
+    asked = [
+        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
+        (Option("psd", True), estimator.psd),
+        (Option("fit_linear", False), not estimator.fit_linear),
+        (Option("fit_intercept", False), not estimator.fit_intercept),
+        (Option("polish", False), not estimator.polish),
+        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
+    ]
+    return [option for option, wrong in asked if wrong]
+
+
+def fit_fields(
+    task: Task,
+    rows: Rows,
+    source: Any,
+    draws: int | None,
+    on_step: OnStep | None,
+    loose: bool = False,
+) -> Fitted | None:
+    """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
+
+    With `draws`, the predictions are means over so many draws. With `loose` there may be columns
+    that follow no field, if they have no part in products and there are no draws.
+    """
+    fields, loose = task.make_units.fields, loose and draws is None
+    if isinstance(source, Source):
+        source = gathered(rows, source, fields, loose)
+    if not may_qualify(source, fields, loose):
+        return None
+    surveyed = survey(rows)
+    check_weights(surveyed.tally, task.make_units.dtype)
+    rank = AUTO_RANK if task.automatic.rank else task.options.rank
+    few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
+    table = None if few and draws is None else field_table(source, fields, surveyed, loose)
+    if table is None:
+        return None
+    warn_of_target(surveyed, task.options)
+    inference = _Inference(task, surveyed, table, rows)
+    try:
+        status = inference.run(on_step)
+        if draws is not None and status is not Status.stopped:
+            inference.sample(draws)
+        fitted = inference.fitted(status)
+    except KeyboardInterrupt:
+        if not inference.history:
+            raise
+        fitted = inference.fitted(status := Status.interrupted)
+    done = draws is None and status in (Status.converged, Status.out_of_steps)
+    if done and table.beside and not _products_of_fields_alone(fitted, table, source):
+        return None
+    if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
+        return _without_penalty(task, rows, fitted, on_step)
+    return fitted
+
+
+def _products_of_fields_alone(fitted: Fitted, table: FieldTable, source: Any) -> bool:
+    """Tell whether there are products, and errors show none of the loose columns."""
+    if table.beside is None or not len(fitted.state.model.s):
+        return False
+    error = np.asarray(source.y, dtype=np.float64) - np.asarray(fitted.predict(source.X))
+    levels = [entity.of_row for entity in table.rows.entities]
+    return not table.beside.interact(error, source.weight, levels)
+
+
+def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
+    """Go on by least squares, where there are enough rows: without noise it is exact."""
+    options = replace(fitted.options, alpha=(0.0, 0.0))
+    dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
+    if fitted.stream.n_rows < dof:
+        return fitted
+    exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
+    return exact if exact.is_begun else fitted.interrupted()
+
+
+class _Inference:
+    """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a walk."""
+
+    def __init__(self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows) -> None:
+        self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
+        self.walks = rows.walks
+        rank = AUTO_RANK if task.automatic.rank else task.options.rank
+        signs = default_signs(table.rows, rank)
+        self.machine = FieldMachine(
+            table.rows, signs, np.random.default_rng(task.seed), sampled=False
+        )
+        self.history: list[Sweep] = []
+        self.point = self._point()  # after the last sweep
+        self.penalties = (0.0, 0.0)
+        self.draws: Draws | None = None
+
+    def run(self, on_step: OnStep | None) -> Status:
+        """Sweep until the bound hardly rises."""
+        options, most = self.task.options, SWEEPS * self.task.options.max_iter
+        for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
+            self.point = self._point()
+            self.penalties = _penalties(self.machine)
+            self.history.append(line)
+            self.counter.count += 1
+            if converged:
+                return Status.converged
+            if on_step is None or line.sweep % SWEEPS:
+                continue
+            if on_step(lambda: self.fitted(Status.stopped).attributes()):
+                return Status.stopped
+        return Status.out_of_steps
+
+    def _point(self) -> tuple[float, np.ndarray]:
+        """Return b and the table of coefficients, slopes of loose columns among them."""
+        b, table = self.machine.table(self.table.fields)
+        beside = self.table.beside
+        if beside is not None:
+            table[beside.columns, 0] = beside.slopes
+            shift = (self.table.mean * self.table.scale)[beside.columns]
+            b -= float(shift @ beside.slopes)
+        return b, table
+
+    def sample(self, draws: int) -> None:
+        """Draw from the posterior."""
+        drawn = draw(self.machine, self.table.fields, draws)
+        tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
+        self.draws = replace(drawn, tables=tables, centred=centred, history=())
+        before, self.counter.count = len(self.history), self.counter.count + len(drawn.history)
+        self.history += [line._replace(sweep=before + line.sweep) for line in drawn.history]
+
+    def fitted(self, status: Status) -> Fitted:
+        """Return what was learned so far."""
+        make_units, surveyed = self.task.make_units, self.surveyed
+        exact = replace(make_units, dtype=np.dtype(np.float64))
+        moments = (surveyed.features, surveyed.target)
+        (b, table), layout, signs = self.point, self.table.layout, self.machine.signs
+        model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
+        if self.task.automatic.rank:
+            model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE)))
+        units = make_units(*moments)
+        arrays = {name: getattr(model, name).astype(make_units.dtype) for name in ("U", "s", "w")}
+        model = replace(model, free=units.free, **arrays)
+        history = tuple(
+            Record(-(-line.sweep // SWEEPS), self.walks + line.sweep, line.loss)
+            for line in self.history
+        )
+        state = FitState(model, units, *moments, history, status, Identity())
+        options = replace(self.task.options, rank=len(model.s), alpha=self.penalties)
+        stream = self.task.stream(options, state).counted(surveyed.tally)
+        return replace(self.task.fitted(stream), draws=self.draws, noise=self.history[-1].noise)
+
+
+def _penalties(machine: FieldMachine) -> tuple[float, float]:
+    """Return the penalties of w and M that the precisions of the two largest fields come to.
+
+    A ridge weighs the coefficient of a one-hot column by its standard deviation, 1/√levels.
+    """
+    noise = 1 / float(machine.noise.mean)
+    keys = [entity.members[-1] for entity in machine.rows.entities[:2]]
+    precisions = [machine.precisions[key.group].mean for key in keys]
+    roots = [len(key.columns) ** 0.5 for key in keys]
+    on_w = sum(root * precision[0] for root, precision in zip(roots, precisions, strict=True)) / 2
+    products = float(np.sum(1 / (precisions[0][1:] * precisions[1][1:])))
+    on_M = roots[0] * roots[1] / max(products, SMALLEST)
+    return noise * float(on_w), noise * on_M

@@ -1,0 +1,236 @@
+"""Two tables, such as users and items, whose columns together are those of a fitted model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.utils import check_array
+
+from quadlin.data.columns.columns import check_frame
+from quadlin.data.columns.level_codes import label_of
+from quadlin.data.columns.names import shortened
+from quadlin.data.sources.means import filled
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.rows.columns import Columns, warn_unseen
+from quadlin.estimators.rows.input_errors import clear_errors
+from quadlin.explain.tables import frame_of
+from quadlin.solve.fields.two_sides import Best, Half
+
+SIDES = ("user_rows", "item_rows")
+Frame = nw.DataFrame[Any]
+
+
+class TwoTables:
+    """Rows of users and of items: frames with columns of their own, or arrays of all features."""
+
+    def __init__(
+        self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any, told: set[Any]
+    ) -> None:
+        self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
+        users, items = (_frame_or_none(rows) for rows in (user_rows, item_rows))
+        self.frames: tuple[Frame, Frame] | None = None  # None for arrays
+        if users is not None and items is not None:
+            self.frames = users, items
+            self.halves = self._of_frames(self.frames)
+        elif users is None and items is None:
+            self.halves = self._of_arrays([user_rows, item_rows])
+        else:
+            frame, other = SIDES if items is None else SIDES[::-1]
+            raise ValueError(
+                f"{frame} is a frame, but {other} is not. Give two frames, or two arrays with all "
+                "features."
+            )
+        for half, side in zip(self.halves, SIDES, strict=True):
+            if not half.X.shape[0]:
+                raise ValueError(f"{side} has no rows. Give at least one.")
+
+    def _of_frames(self, frames: tuple[Frame, Frame]) -> tuple[Half, Half]:
+        inputs = _inputs(self.fitted.columns)
+        named = [[str(name) for name in frame.columns] for frame in frames]
+        used = [[name for name in inputs if name in names] for names in named]
+        if twice := [name for name in named[0] if name in named[1]]:
+            raise ValueError(
+                f"user_rows and item_rows both have a column {twice[0]!r}. Leave it out of one of "
+                "them, or rename it if they mean different things."
+            )
+        if gone := [name for name in inputs if name not in (*used[0], *used[1])]:
+            raise ValueError(
+                f"The model was fitted to {shortened(gone, 5)} as well, but neither user_rows nor "
+                f"item_rows has such a column; they have {shortened(named[0])} and "
+                f"{shortened(named[1])}."
+            )
+        for names, chosen, side in zip(named, used, SIDES, strict=True):
+            if not chosen:
+                raise ValueError(
+                    f"{side} has none of the columns that the model was fitted to: it has "
+                    f"{shortened(names)}, and the model {shortened(inputs)}."
+                )
+        users, items = zip(frames, used, strict=True)
+        return self._half(*users, set()), self._half(*items, self.told)
+
+    def _half(self, frame: Frame, names: Sequence[str], told: set[Any]) -> Half:
+        """Return rows of a frame as numbers, in the features that its columns become."""
+        columns = self.fitted.columns
+        chosen = frame.select([name for name in frame.columns if str(name) in names])
+        chosen = chosen.select(sorted(chosen.columns, key=lambda name: names.index(str(name))))
+        if columns.encoder is not None:
+            encoder, features = columns.encoder.only(names)
+            X, unseen = encoder.encode(chosen.to_native(), self.fill)
+            if set(unseen.items()) - told:
+                warn_unseen(unseen)
+                told.update(unseen.items())
+            return self._trusted(Half(csr_matrix(X), features))
+        features = np.array([columns.names.index(name) for name in names])
+        finite = True if self.fill is None else "allow-nan"
+        with clear_errors(chosen.to_native()):
+            X = check_array(chosen.to_native(), dtype=np.float64, ensure_all_finite=finite)
+        return self._trusted(
+            Half(X if self.fill is None else filled(X, self.fill, names), features)
+        )
+
+    def _of_arrays(self, rows: list[Any]) -> tuple[Half, Half]:
+        """Split the features of arrays: those that no item has belong to the users."""
+        columns = self.fitted.columns
+        if columns.encoder is not None:
+            raise ValueError(
+                "The model was fitted to rows with categorical columns, so user_rows and item_rows "
+                f"must be frames, which together have {shortened(_inputs(columns), 5)}."
+            )
+        users, items = (csr_matrix(check_array(X, accept_sparse="csr")) for X in rows)
+        d = len(columns.names)
+        for X, side in zip((users, items), SIDES, strict=True):
+            if X.shape[1] != d:
+                raise ValueError(
+                    f"{side} has {X.shape[1]} features, but the model was fitted to {d}. Arrays "
+                    "have all of them, with zeros in those of the other side."
+                )
+        has = [np.bincount(X.indices[X.data != 0], minlength=d) > 0 for X in (users, items)]
+        if (both := np.flatnonzero(has[0] & has[1])).size:
+            raise ValueError(
+                f"Feature {columns.names[int(both[0])]!r} is not zero in user_rows and in "
+                "item_rows: each feature belongs to one side, and is zero in the other."
+            )
+        features = [np.flatnonzero(~has[1]), np.flatnonzero(has[1])]
+        first, second = (
+            self._trusted(Half(X[:, c], c)) for X, c in zip((users, items), features, strict=True)
+        )
+        return first, second
+
+    def _trusted(self, half: Half) -> Half:
+        """Return rows with each feature as far from the training rows as it is trusted."""
+        if self.fitted.bounds is None:
+            return half
+        low, high = (np.asarray(bound)[half.features] for bound in self.fitted.bounds)
+        if not issparse(half.X):
+            return half._replace(X=np.clip(half.X, low, high))
+        X = half.X.copy()
+        X.data = np.clip(X.data, low[X.indices], high[X.indices])
+        return half._replace(X=X)
+
+    def excluded(self, pairs: Any) -> csr_matrix | None:
+        """Return the pairs that are left out as a matrix, users by items."""
+        if pairs is None:
+            return None
+        shape = (self.halves[0].X.shape[0], self.halves[1].X.shape[0])
+        frame = _frame_or_none(pairs)
+        if frame is None:
+            users, items = _positions(pairs, shape)
+        else:
+            users, items = self._matches(frame)
+        return csr_matrix((np.ones(len(users), dtype=bool), (users, items)), shape=shape)
+
+    def _matches(self, pairs: Frame) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of users and items that agree with a pair in all columns it has."""
+        if self.frames is None:
+            raise ValueError(
+                "exclude is a frame, but user_rows and item_rows are arrays: give two columns of "
+                "positions, those of users and those of items."
+            )
+        rows, keys = [], []
+        for frame, side in zip(self.frames, SIDES, strict=True):
+            common = [name for name in frame.columns if name in pairs.columns]
+            if not common:
+                raise ValueError(
+                    f"exclude has no column in common with {side}: it has "
+                    f"{shortened(pairs.columns)}, and {side} {shortened(frame.columns)}."
+                )
+            at: dict[tuple[str, ...], list[int]] = {}
+            for i, key in enumerate(_keys(frame, common)):
+                at.setdefault(key, []).append(i)
+            rows.append(at)
+            keys.append(_keys(pairs, common))
+        matches = {
+            (u, i)
+            for user, item in zip(*keys, strict=True)
+            for u in rows[0].get(user, ())
+            for i in rows[1].get(item, ())
+        }
+        both = np.array(sorted(matches), dtype=np.intp).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def frame(self, best: Best, values: np.ndarray, name: str) -> Any:
+        """Return the best pairs as a frame of the users' library, or of their positions."""
+        if self.frames is None:
+            return frame_of(
+                {"user_row": best.users, "item_row": best.items, "rank": best.ranks, name: values}
+            )
+        users, items = self.frames
+        if users.implementation is not items.implementation:
+            raise ValueError(
+                f"user_rows is a frame of {users.implementation} and item_rows one of "
+                f"{items.implementation}. Give two of the same library."
+            )
+        columns = [*users.columns, *items.columns]
+        if taken := [c for c in columns if str(c) in ("rank", name)]:
+            raise ValueError(
+                f"A column is called {taken[0]!r}, which is also the name of a column of the "
+                "result. Rename it."
+            )
+        parts = [
+            nw.maybe_reset_index(frame[rows.tolist()])
+            for frame, rows in ((users, best.users), (items, best.items))
+        ]
+        backend = users.implementation
+        added = [
+            nw.new_series(title, data, backend=backend)
+            for title, data in (("rank", best.ranks), (name, values))
+        ]
+        return nw.concat(
+            [parts[0], nw.maybe_reset_index(added[0].to_frame()), parts[1], added[1].to_frame()],
+            how="horizontal",
+        ).to_native()
+
+
+def _frame_or_none(rows: Any) -> Frame | None:
+    check_frame(rows)
+    frame = nw.from_native(rows, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _inputs(columns: Columns) -> list[str]:
+    return columns.names if columns.encoder is None else list(columns.encoder.input_names)
+
+
+def _keys(frame: Frame, names: Sequence[Any]) -> list[tuple[str, ...]]:
+    values = [[label_of(value) for value in frame.get_column(n).to_list()] for n in names]
+    return list(zip(*values, strict=True))
+
+
+def _positions(pairs: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.asarray(pairs)
+    if pairs.size == 0:
+        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise ValueError(
+            "exclude must be a frame with columns of user_rows and of item_rows, or whole numbers "
+            f"in two columns, the positions of users and items; it has shape {pairs.shape} and "
+            f"dtype {pairs.dtype}."
+        )
+    if (pairs < 0).any() or (pairs >= shape).any():
+        raise ValueError(
+            f"exclude has positions from {pairs.min()} to {pairs.max()}, but there are {shape[0]} "
+            f"users and {shape[1]} items, numbered from 0."
+        )
+    return pairs[:, 0], pairs[:, 1]

@@ -1,0 +1,243 @@
+"""What the estimators share: they check rows, call the solver and keep what it learned."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import unflagged
+from quadlin.core.chunks import MemorySource
+from quadlin.core.engine import blas_between_sums
+from quadlin.core.messages import Message, warn
+from quadlin.core.rows import Rows
+from quadlin.data import Source
+from quadlin.data.columns.id_columns import code_advice, code_columns
+from quadlin.data.opening.cluster import engine_for
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.regression.streaming import Streaming
+from quadlin.estimators.regression.tasks import check_pairs, fields_of, seed_of, task_of
+from quadlin.estimators.regression.unfinished import no_model_yet
+from quadlin.estimators.rows.columns import (
+    Columns,
+    opened,
+)
+from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
+from quadlin.explain.diagnosis import diagnosis
+from quadlin.explain.row_findings import row_findings
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import Status, finished
+from quadlin.storage import checkpointed
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9 there are no callbacks
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: no callbacks can be set."""
+
+    def with_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method as it is."""
+        return fit
+
+
+Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
+
+
+class FitCallbacks:
+    """The callbacks of one fit (scikit-learn 1.9 and later), behind the one hook of the solver.
+
+    Without callbacks nothing is set up and `on_step` is None.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any) -> None:
+        self.estimator, self.rows = estimator, {"X": X, "y": y}
+        self.root: Any = None
+        if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
+            # How many samples and rounds of reweighting there will be is not known in advance.
+            self.root = estimator._init_callback_context(max_subtasks=None)
+            self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
+
+    @property
+    def on_step(self) -> Callable[[Attributes], bool] | None:
+        """Return what to call after each step; it tells whether to stop."""
+        return None if self.root is None else self._step
+
+    def _step(self, attributes: Attributes) -> bool:
+        context = self.root.subcontext(task_name="step")
+        context.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
+        return self._end(context, attributes)
+
+    def end(self, attributes: Attributes) -> None:
+        """Tell the callbacks that the fit is over."""
+        if self.root is not None:
+            self._end(self.root, attributes)
+
+    def _end(self, context: Any, attributes: Attributes) -> bool:
+        return bool(
+            context.call_on_fit_task_end(
+                estimator=self.estimator, **self.rows, reconstruction_attributes=attributes
+            )
+        )
+
+
+class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
+    """An estimator of the second order linear model, for subclasses that name its parameters."""
+
+    categorical_features: Any = "from_dtype"  # of estimators without these parameters
+    multi_hot: Any = None
+    missing = "error"
+    pairs: Any = None
+    hierarchy: str | None = None
+    max_memory: int | str = "auto"
+    losses: tuple[str, ...] = ("squared", "huber")
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    @unflagged
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        engine: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
+        """Fit to the rows given, in as many passes as it takes.
+
+        Ctrl-C leaves the model of the last finished step, once there is one: it can be used, its
+        `status_` is `interrupted`, and KeyboardInterrupt goes on to the caller.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows. What :func:`~quadlin.open_source` opens brings its own targets and weights; rows
+            that can be walked only once are learned from as by `partial_fit`.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            A weight of 2 is the same as the row given twice, 0 as the row left out.
+        engine : None, "serial", "threads", "cuda", int or Dask client
+            What carries out the sums over rows: "serial" this thread, with the linear algebra
+            library's own threads; "threads" or their number, several threads, which add the same
+            numbers in the same order whatever their number is; "cuda" a GPU, by torch and, where it
+            is installed, Triton, to which dense rows in memory are copied; a `distributed.Client`
+            its cluster, where the rows then stay. None takes the cluster that holds Dask's rows, or
+            the GPU that holds tensors; for arrays, sparse matrices and frames as many threads as
+            this process has free cores (at most OMP_NUM_THREADS, and one inside a thread or
+            process that joblib or Dask started); and "serial" for everything else.
+        checkpoint : path or None
+            A file in which every pass is noted, so that a fit that was killed, started again with
+            the same rows and options, goes on where it was and ends at the same model. It takes
+            O(kd) bytes per pass and stays there when the fit is done.
+
+        Returns
+        -------
+        self
+        """
+        check_options(self)
+        check_pairs(self)
+        source, columns = self._opened(X, y, sample_weight, least=2)
+        if not source.again:
+            check_one_pass(self)
+            return self._learn(source, columns, None, checkpoint)
+        warm = self._warm_state(columns)
+        names = columns.names_in
+        checkpoints = checkpointed(checkpoint, source, self, seed_of(self), warm, names)
+        with no_model_yet(self), checkpoints as (seed, journal):
+            rows = Rows(engine_for(source, engine), journal)
+            callbacks = FitCallbacks(self, X, y)
+            task = task_of(self, source, columns, fields_of(self, rows, source, columns), seed)
+            with blas_between_sums(rows.engine):
+                fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+            if not fitted.is_begun:
+                finished(fitted)
+        self.adopt(fitted)
+        callbacks.end(fitted.attributes)
+        finished(fitted)
+        self._warn_of_status()
+        return self
+
+    @unflagged
+    def diagnose(self, X: Any = None, y: Any = None) -> str:
+        """Say in words what there is to know about the fit, and what to change.
+
+        Parameters
+        ----------
+        X, y : rows and targets, or None
+            With rows it also tells the error on them beside that on rows left out one at a time
+            (up to 1,500 parameters), which rows carry most of the error, which columns look like
+            ids or codes, and whether the rank is too low: about ten passes.
+
+        Returns
+        -------
+        str
+            Lines on status, features, correlation, rows, outliers, errors, rank, and ids or codes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((300, 3))
+        >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+        >>> print(SecondOrderRegressor(2, alpha=0, random_state=0).fit(X, y).diagnose())
+        status: converged. A step no longer lowers the objective by more than the fraction `tol`.
+        features: all vary and have squares of their own.
+        correlation: none that matters, or none looked for.
+        rows: 300 for 9 parameters, 33.3 each.
+        rank: all 2 components stand out from the noise.
+        """
+        check_is_fitted(self)
+        fitted, findings, codes = self.fitted_, None, []
+        state, options = fitted.state, fitted.options
+        if X is not None:
+            source, _ = opened(self, X, y, None, fitted.columns)
+            rows = Rows.of(source)
+            findings = row_findings(rows, state, options, seed_of(self))
+            numbers = fitted.columns.number_names
+            codes = code_columns(rows, numbers, fitted.names, fitted.fields)
+        n_rows, effective = fitted.stream.n_rows, fitted.stream.tally.effective
+        columns = (fitted.names, fitted.fields)
+        how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
+        text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
+        return Message.joined([text, *map(code_advice, codes)], "\n")
+
+    def _opened(
+        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+    ) -> tuple[MemorySource | Source, Columns]:
+        """Return rows that were checked, and their columns."""
+        return opened(self, X, y, weight, columns, least)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.positive_only = self.loss == "poisson"
+        tags.input_tags.allow_nan = self.missing == "mean"
+        tags.array_api_support = True
+        return tags
+
+    def _fitted_rows(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> Fitted:
+        """Fit rows that can be walked many times; subclasses override it for special rows."""
+        return fit(task, rows, warm, on_step)
+
+    def _warn_of_status(self) -> None:
+        if self.status_ not in (Status.converged, Status.stopped):
+            status, advice = self.status_.name, self.status_.value
+            warn(Message("{status}: {advice}", status=status, advice=advice), ConvergenceWarning)
+
+    def _warm_state(self, columns: Columns) -> FitState | None:
+        """Return the state to start from; other levels are other features."""
+        if not (self.warm_start and self.__sklearn_is_fitted__()):
+            return None
+        same = self.fitted_.columns.encoder == columns.encoder
+        return self.fitted_.state if same else None

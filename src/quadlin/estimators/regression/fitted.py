@@ -1,0 +1,300 @@
+"""Everything that an estimator has learned, as one object that never changes."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, log
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
+from quadlin.core.block import Block
+from quadlin.core.model import predict
+from quadlin.core.pieces import with_data
+from quadlin.core.rows import Rows
+from quadlin.data.columns.columns import fill_for
+from quadlin.data.columns.fields import field_numbers
+from quadlin.estimators.rows.columns import Columns
+from quadlin.explain.interactions import Interactions
+from quadlin.explain.pair_report import PairReport, stream_report
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.fit_state import FitState, is_exact, trusted_range
+from quadlin.solve.fits.gaps import filled_columns, missing_variance
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.types import Options, Status
+from quadlin.stream.stream import Stream
+
+COUNTS_BEYOND = 2.0  # times the largest count of the training rows: means that are trusted
+
+
+class Learned(Protocol):
+    """What an estimator keeps of a fit."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make an estimator a fitted one."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The model with its units, columns and uncertainty; learning more makes a new one."""
+
+    stream: Stream  # what `partial_fit` goes on from
+    columns: Columns
+    fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
+    law: Uncertainty | None = None
+    draws: Draws | None = None  # from the posterior, whose means are then the predictions
+    pairs: PairReport | None = None  # what a search for pairs found, where there was one
+    noise: float | None = None  # in the user's units, of a posterior that has no law of its own
+
+    @property
+    def state(self) -> FitState:
+        """Return the model and its units, an incomplete batch included."""
+        return self.stream.current
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended."""
+        return self.state.status
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether there is a model: the constant of a fit that was interrupted is none."""
+        return self.status is not Status.interrupted or self.state.has_steps
+
+    def interrupted(self) -> "Fitted":
+        """Return the same with the status of a fit that was interrupted."""
+        return self.with_state(replace(self.state, status=Status.interrupted))
+
+    @property
+    def has_spread(self) -> bool:
+        """Tell whether the spread of predictions is known."""
+        has_noise = self.law is not None and bool(np.isfinite(self.law.noise))
+        return self.draws is not None or has_noise
+
+    @property
+    def options(self) -> Options:
+        """Return the options that the model was fitted with, rank and penalties as chosen."""
+        return self.stream.chosen
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the features, text columns by their levels."""
+        return self.columns.names
+
+    @property
+    def pair_report(self) -> PairReport | None:
+        """Return what a search for pairs says; None if there was none, or its pairs are gone."""
+        if self.pairs is not None:
+            return self.pairs
+        return stream_report(self.names, self.state, self.stream.n_rows)
+
+    @property
+    def fill(self) -> dict[str, float]:
+        """Return what replaces missing numbers, by column: that of the fit, or the means."""
+        if self.columns.fill is not None:
+            return self.columns.fill
+        features, dtype = self.state.features, to_numpy(self.state.units.scale).dtype
+        means = zip(to_numpy(features.mean).tolist(), to_numpy(features.differs), strict=True)
+        fills = [fill_for(mean, bool(differs), dtype) for mean, differs in means]
+        by_name = dict(zip(self.names, fills, strict=True))
+        return {name: by_name[name] for name in self.columns.number_names}
+
+    @cached_property
+    def fill_values(self) -> np.ndarray:
+        """Return what replaces missing values by feature (d,), NaN where none are replaced."""
+        fill = self.fill
+        values = np.array([fill.get(name, np.nan) for name in self.names])
+        return filled_columns(self.state.units, values)
+
+    def with_passes(self, rows: Rows) -> "Fitted":
+        """Return the same with all walks over the rows counted in the last line of the history."""
+        history = self.state.history
+        last = replace(history[-1], passes=rows.walks)
+        return self.with_state(replace(self.state, history=(*history[:-1], last)))
+
+    def with_state(self, state: FitState) -> "Fitted":
+        """Return the same with another state."""
+        return replace(self, stream=self.stream.with_state(state))
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that make an estimator a fitted one."""
+        columns = self.columns
+        named = {} if columns.names_in is None else {"feature_names_in_": columns.names_in}
+        return {"fitted_": self, "n_features_in_": columns.n_features_in, **named}
+
+    @property
+    def bounds(self) -> tuple[Array, Array] | None:
+        """Return how far features are trusted; None for a model of an old file."""
+        state, stream = self.state, self.stream
+        parameters = state.n_parameters(stream.options)
+        return trusted_range(state.features, self._is_linear, stream.n_rows / max(1, parameters))
+
+    @property
+    def far_bounds(self) -> tuple[Array, Array] | None:
+        """Return beyond what values are far outside, however many rows the model had."""
+        return trusted_range(self.state.features, self._is_linear, inf)
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether predictions grow as features do; with a log link they grow exponentially."""
+        return self.state.model.s.shape[0] == 0 and self.stream.options.loss != "poisson"
+
+    def outside(self, X: Array) -> Array:
+        """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
+        return self._beyond(X, self.bounds)
+
+    @unflagged
+    def _beyond(self, X: Array, bounds: tuple[Array, Array] | None) -> Array:
+        xp, n = namespace(X), X.shape[0]
+        if bounds is None:
+            device = None if issparse(X) else X.device
+            return xp.zeros(n, dtype=xp.bool, device=device)
+        low, high = (xp.astype(bound, X.dtype) for bound in bounds)
+        if not issparse(X):
+            return xp.any((low > X) | (high < X), axis=1)
+        beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
+        return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether many rows were fitted without an error: such a model may be trusted far."""
+        if self.draws is not None or self.stream.options.loss != "squared":
+            return False
+        return is_exact(self.state, self.stream.options, self.stream.n_rows)
+
+    @unflagged
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many rows lie far outside.
+
+        Rows of an exact model are left as they are.
+        """
+        if self.bounds is None or self.is_exact or not X.shape[0]:
+            return X, 0
+        xp = namespace(X)
+        low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
+        if issparse(X):
+            data = np.clip(X.data, low[X.indices], high[X.indices])
+            same = np.array_equal(data, X.data)
+            if same:
+                return X, 0
+            return with_data(X, data), int(self._beyond(X, self.far_bounds).sum())
+        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
+            return X, 0
+        far = int(xp.count_nonzero(self._beyond(X, self.far_bounds)))
+        return xp.minimum(xp.maximum(X, low), high), far
+
+    @unflagged
+    def predict(self, X: Array, clip: bool = True) -> Array:
+        """Return the predictions of rows as `in_model_dtype` returns them, by default `clipped`."""
+        state, xp = self.state, namespace(X)
+        X = self.clipped(X)[0] if clip else X
+        if self.draws is not None:
+            return np.asarray(self.draws.predict(X), dtype=state.units.scale.dtype)
+        target = state.units.target
+        f = xp.astype(predict(state.model, Block(X, state.units)), xp.float64)
+        y = xp.astype(target.mean + target.scale * f, state.units.scale.dtype)
+        too_large = int(xp.count_nonzero(~xp.isfinite(y)))
+        if too_large:
+            raise ValueError(
+                f"The predictions of {too_large} rows are too large for {y.dtype}. "
+                "Look for wrong units or typing errors in X."
+            )
+        return y
+
+    @property
+    def largest_log_mean(self) -> float:
+        """Return the log of the largest mean of counts that is trusted; inf where none is known."""
+        high = self.state.target.high
+        return log(COUNTS_BEYOND * float(high[0])) if high is not None and high[0] > 0 else inf
+
+    @unflagged
+    def predict_mean(self, X: Array, bounded: bool = True) -> Array:
+        """Return the means of targets at rows that were `clipped`: of counts, the exponential.
+
+        `bounded` holds means of counts where they are trusted.
+        """
+        f = self.predict(X, clip=False)
+        if self.stream.options.loss != "poisson":
+            return f
+        xp = namespace(f)
+        if bounded:
+            f = xp.clip(f, max=self.largest_log_mean)
+        too_large = int(xp.count_nonzero(f > log(float(xp.finfo(f.dtype).max))))
+        if too_large:
+            raise ValueError(
+                f"The predicted means of {too_large} rows are too large for {f.dtype}. "
+                "Look for wrong units or typing errors in X."
+            )
+        return xp.exp(f)
+
+    @unflagged
+    def predict_std(self, X: Array, filled: bool = False, bounded: bool = True) -> Array:
+        """Return the standard deviations of new observations at these rows.
+
+        `filled` says that missing values of theirs were replaced by `fill`; `bounded` is that of
+        `predict_mean`.
+        """
+        filled = filled or self.columns.fill is not None
+        xp, gap = namespace(X), self._missing_variance(X) if filled else None
+        if self.draws is not None:
+            std = np.asarray(self.draws.predict(X, return_std=True)[1])
+            return std if gap is None else np.sqrt(std**2 + gap).astype(std.dtype)
+        assert self.law is not None
+        units = self.state.units
+        if self.stream.options.loss == "poisson":  # a count varies by √mean about its mean
+            mean, error = self.predict_mean(X, bounded), self.predict_error(X)
+            squares = error**2 if gap is None else error**2 + gap
+            return xp.sqrt(mean + mean**2 * squares)
+        std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
+        return std if gap is None else xp.sqrt(std**2 + gap)
+
+    def _missing_variance(self, X: Array) -> Array | None:
+        """Return the mean square error that missing values cause; None where none are missing."""
+        state, gaps = self.state, None if self.law is None else self.law.gaps
+        variance = missing_variance(state.model, state.units, X, self.fill_values, gaps)
+        if not variance.any():
+            return None
+        xp = namespace(X)
+        device = None if issparse(X) else X.device
+        scaled = state.units.target.scale**2 * variance
+        return xp.asarray(scaled, dtype=state.units.scale.dtype, device=device)
+
+    @unflagged
+    def predict_error(self, X: Array) -> Array:
+        """Return the standard errors of `predict`, without any noise of observations."""
+        assert self.law is not None
+        units = self.state.units
+        return units.target.scale * self.law.predict_std(Block(X, units))
+
+    def interactions(self) -> Interactions:
+        """Return a view of M in the user's units."""
+        state = self.state
+        model, scale = state.model, to_numpy(state.units.scale).astype(np.float64)
+        return Interactions(
+            to_numpy(model.U) * scale[:, None],
+            to_numpy(model.s) * state.units.target.scale,
+            to_numpy(state.units.free) > 0,
+            field_numbers(self.fields, len(scale)),
+            np.sqrt(to_numpy(state.features.var)),
+            self.names,
+            None if self.law is None else self.law.interaction_std,
+        )
+
+    def in_model_dtype(self, X: Array, caller: str) -> Array:
+        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        return in_model_dtype(X, caller, self.stream)
+
+
+@unflagged
+def in_model_dtype(X: Array, caller: str, stream: Stream) -> Array:
+    """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
+    example, dtype = stream.example, stream.make_units.dtype
+    xp, device = namespace(X), "cpu" if issparse(X) else X.device
+    if example is not None and (xp, device) != (namespace(example), example.device):
+        raise ValueError(
+            f"Inputs passed to {caller}() must use the same namespace and the same device as those "
+            f"passed to fit(): {namespace(example).__name__} on {example.device}, but they are "
+            f"{xp.__name__} on {device}."
+        )
+    return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)

@@ -1,0 +1,293 @@
+"""From rows and an estimator's options to everything it learns: survey, fit, uncertainty."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import namespace
+from quadlin.core.messages import warn
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, Tally, survey
+from quadlin.core.units import UnitsMaker
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.label_pairs import label_pairs
+from quadlin.estimators.regression.pairs import Reported, pairs_beside, pairs_first
+from quadlin.estimators.rows.columns import Columns, check_weights
+from quadlin.estimators.rows.input_errors import (
+    check_counts,
+    check_merged,
+    warn_of_extremes,
+    warn_of_target,
+)
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_stage import Plan
+from quadlin.solve.fits.fit_state import FitState, fit_table
+from quadlin.solve.fits.gaps import with_gaps
+from quadlin.solve.fits.robust import bend_of, fit_robustly, robust_law, tighter
+from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
+from quadlin.solve.labels.logistic import Working
+from quadlin.solve.labels.logistic_choice import fit_logistic
+from quadlin.solve.lowrank.types import Options, Status, finished
+from quadlin.solve.pairs.pair_regression import MOST_TANGENT
+from quadlin.solve.pairs.pair_search import MOST_PAIRS
+from quadlin.stream.memory import (
+    pair_numbers,
+    refuse_pairs_with_strict,
+    refuse_with_strict,
+    rows_within,
+)
+from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
+
+BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
+BATCH_ELEMENTS = 1 << 25  # and at most this many entries
+MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
+PROVISIONAL_ALPHA = 0.02  # of the weight
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an estimator wants to learn from rows of these columns."""
+
+    options: Options
+    make_units: UnitsMaker
+    columns: Columns
+    seed: int
+    batch_size: int | str = "auto"
+    max_memory: int | str = "auto"
+    automatic: Automatic = FIXED
+    robust: bool = False
+    uncertainty: bool | str = False  # or "robust"
+    pairs: PairRequest | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Return how rows are fitted by least squares."""
+        return Plan(self.options, self.make_units, self.seed, self.automatic)
+
+    def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
+        """Return what was learned."""
+        return Fitted(stream, self.columns, tuple(self.make_units.fields), law)
+
+    def stream(self, options: Options, state: FitState | None = None) -> Stream:
+        """Return a stream that begins, or goes on from a fit."""
+        d = len(self.make_units.names)
+        most = max(2, BATCH_ELEMENTS // d)
+        if self.batch_size == "auto":
+            size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
+        else:
+            size = most = int(self.batch_size)
+        automatic, strict = (self.automatic if state is None else FIXED), False
+        pairs = self.pairs if state is None or state.running is not None else None
+        if state is None and self.max_memory != "auto":
+            least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            room = self._room(options, pairs)
+            if pairs is not None and room < least:
+                refuse_pairs_with_strict(pairs)
+                room, pairs = self._room(options, None), None
+            strict = room < least
+            if strict:
+                refuse_with_strict(options)
+                automatic = FIXED  # the rank is a provisional one, and there is no penalty
+            else:
+                size, most = min(size, room), min(most, room)
+        make_units, seed = self.make_units, self.seed
+        return Stream(options, size, most, make_units, seed, state, automatic, strict, pairs)
+
+    def _room(self, options: Options, pairs: PairRequest | None) -> int:
+        """Return how many rows of a first batch `max_memory` has room for."""
+        d, more = len(self.make_units.names), 0
+        if pairs is not None:
+            rank = min(options.rank, MOST_TANGENT // d)
+            more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
+        return rows_within(self.max_memory, options, d, bool(self.automatic), more)
+
+
+def fit(
+    task: Task,
+    rows: Rows,
+    warm: FitState | None,
+    on_step: Callable[[Callable[[], dict[str, Any]]], bool] | None = None,
+) -> Fitted:
+    """Fit rows that can be walked many times.
+
+    `on_step` is called after each step with a function that returns the attributes of an estimator
+    fitted so far, and stops the fit by returning True.
+    """
+    surveyed = survey(rows)
+    check_weights(surveyed.tally, task.make_units.dtype)
+    check_counts(surveyed, task.options)
+    check_merged(surveyed, task.make_units.names)
+    warn_of_target(surveyed, task.options)
+    warn_of_extremes(surveyed, task.make_units.names, task.options, task.robust)
+
+    def fitted(state: FitState, options: Options) -> Fitted:
+        return task.fitted(task.stream(options, state).counted(surveyed.tally))
+
+    hook = None
+    if on_step is not None:
+
+        def hook(state: FitState) -> bool:
+            options = replace(task.options, rank=int(state.model.s.shape[0]))
+            return on_step(lambda: fitted(state, options).attributes())
+
+    outcome = outcome_of(task, rows, surveyed, warm, hook)
+    options, weighted = outcome.options, outcome.rows
+    state = outcome.state if task.pairs is None else outcome.kept(MOST_KEPT)
+    result = fitted(with_row_count(state, surveyed.tally, options), options)
+    result = replace(result, pairs=outcome.report)
+    if task.uncertainty and state.status is not Status.interrupted:
+        try:
+            robust = task.uncertainty == "robust"
+            bend = bend_of(rows, state) if task.robust and robust else inf
+            law = outcome.law(task.make_units.fields)
+            if law is None:
+                law = law_of(state, weighted, options, task, bend)
+            elif robust:
+                law = made_robust(law, weighted, state.model, bend)
+            fill = None if task.columns.fill is None else result.fill_values
+            law = robust_law(law, rows, weighted, state, fill) if task.robust else law
+            if fill is not None:
+                squares = options.loss == "squared" and not task.robust
+                law = with_gaps(law, rows, state.model, fill, squares)
+            result = replace(result, law=law)
+        except KeyboardInterrupt:  # the model is there, its standard errors are not
+            result = result.interrupted()
+    return result.with_passes(rows)
+
+
+def outcome_of(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+) -> Reported:
+    """Fit rows, with pairs where they are wanted."""
+    stage, outcome = None, None
+    if task.pairs is not None and task.options.loss == "logistic":
+        outcome = label_pairs(task, rows, surveyed, warm, on_step)
+    elif task.pairs is not None:
+        stage, outcome = pairs_first(task, rows, surveyed)
+    if outcome is not None and on_step is not None:
+        on_step(outcome.state)
+    if outcome is None:
+        search = stage.search if stage is not None and stage.looked else None
+        outcome = Reported(*_fit_state(task, rows, surveyed, warm, on_step, search))
+        if stage is not None:
+            outcome = pairs_beside(task, stage, outcome, rows, surveyed)
+    return outcome
+
+
+def _fit_state(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None,
+    on_step: Callable[[FitState], bool] | None,
+    search: RankSearch | None = None,
+) -> tuple[FitState, Options, Rows]:
+    """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
+    make_units, seed, automatic = task.make_units, task.seed, task.automatic
+    args = (make_units, seed, automatic)
+    if task.options.loss != "squared":
+        return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
+    if not task.robust:
+        return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
+    make_units.refuse_overflow(surveyed.features, surveyed.target)
+    options = _tight(task, surveyed)
+    if automatic:
+        # Gross errors must not choose: a fit with moderate penalties finds them first.
+        first = provisional_fit(task, rows, surveyed, warm, on_step)
+        weighted = first[2]
+        try:
+            finished(first[0])
+            warm, options = fit_choosing(weighted, options, *args)
+        except KeyboardInterrupt:
+            return replace(first[0], status=Status.interrupted), *first[1:]
+        if warm.status is Status.interrupted:
+            return _of_all_rows(warm, surveyed), options, weighted
+
+    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
+        return fit_table(rows, options, make_units, seed, warm, on_step)
+
+    state, weighted = fit_robustly(rows, least_squares, warm)
+    return _of_all_rows(state, surveyed), options, weighted
+
+
+def _of_all_rows(state: FitState, surveyed: Survey) -> FitState:
+    """Return the state with the moments of rows as they were given, for a stream that goes on."""
+    return replace(state, features=surveyed.features, target=surveyed.target)
+
+
+def provisional_fit(
+    task: Task,
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+) -> tuple[FitState, Options, Rows]:
+    """Fit by Huber's loss with moderate penalties; the rows it returns have the weights of that."""
+    options = _tight(task, surveyed)
+    if task.automatic.alpha:
+        weight = PROVISIONAL_ALPHA * surveyed.features.weight
+        options = replace(options, alpha=(weight, weight))
+
+    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
+        return fit_table(rows, options, task.make_units, task.seed, warm, on_step)
+
+    state, weighted = fit_robustly(rows, least_squares, warm)
+    return _of_all_rows(state, surveyed), options, weighted
+
+
+def _tight(task: Task, surveyed: Survey) -> Options:
+    """Return the options of a reweighted fit."""
+    eps = float(namespace(surveyed.features.mean).finfo(task.make_units.dtype).eps)
+    return replace(task.options, tol=tighter(task.options.tol, eps))
+
+
+def law_of(
+    state: FitState, rows: Rows, options: Options, task: Task, bend: float = inf
+) -> Uncertainty:
+    """Measure how sure a fit is; warn where that cannot be known.
+
+    A likelihood is least squares about its optimum, with a noise of 1.
+    """
+    model, units, linked = state.model, state.units, options.loss != "squared"
+    if linked:
+        working = Working.about(model, rows, units, options.fit_intercept, options.loss)
+        rows, units, options = working.rows, working.units, replace(options, loss="squared")
+        model = replace(model, c=model.c - working.offset)
+    law = uncertainty_of(
+        rows,
+        model,
+        units,
+        options,
+        state.white,
+        np.random.default_rng(task.seed),
+        fields=task.make_units.fields,
+        robust=task.uncertainty == "robust",
+        bend=bend,
+        unit_noise=linked,
+    )
+    law = replace(law, units=state.units)
+    if not law.noise >= 0:
+        warn(
+            "Standard errors are not known (nan), because there are no more rows than parameters. "
+            "Weights count as repetitions of rows; scale them to a mean of 1."
+        )
+    return law
+
+
+def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
+    """Return the state with the status `too_few_rows` where there are fewer than parameters."""
+    few = tally.counting < state.n_parameters(options) and not any(options.alpha)
+    unfinished = (Status.converged, Status.out_of_steps, Status.out_of_passes)
+    if few and state.status in unfinished:
+        return replace(state, status=Status.too_few_rows)
+    return state

@@ -1,0 +1,102 @@
+"""Pairs beside the low-rank part: the fit that goes on to look for them."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.explain.pair_report import PairReport, empty_report, report_of
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_stage import (
+    PairOutcome,
+    PairStage,
+    ended,
+    first_stage,
+    refuse_uninformative,
+)
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.robust import fit_robustly
+from quadlin.solve.lowrank.types import Status
+from quadlin.stream.stream import FIXED
+
+if TYPE_CHECKING:
+    from quadlin.estimators.regression.fitting import Task
+
+
+@dataclass(frozen=True)
+class Reported(PairOutcome):
+    """A fit with pairs or without, and what the search says."""
+
+    report: PairReport | None = None  # None if none were looked for
+
+    @classmethod
+    def of(cls, outcome: PairOutcome, task: "Task") -> "Reported":
+        """Return an outcome with its report."""
+        searched, joint, names = outcome.searched, outcome.joint, task.make_units.names
+        if searched is None:
+            report = None
+        elif joint is None:
+            report = empty_report(len(names), searched.candidates, searched.n_rows, searched.r2)
+        else:
+            report = report_of(names, joint.search, joint.fit, searched.n_rows, low_rank=False)
+        state, options, rows = outcome.state, outcome.options, outcome.rows
+        return cls(state, options, rows, searched, joint, outcome.share, report)
+
+    def kept(self, most: int) -> FitState:
+        """Return the state with a regression of at most so many parameters for a stream."""
+        state = self.state if self.searched is None else self.for_stream(most)
+        if state.running is not None and state.running.size > most:
+            state = replace(state, running=None)
+        return state
+
+
+def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, Reported | None]:
+    """Look for pairs beside a linear model, before any rank is tried."""
+    assert task.pairs is not None
+    stage, outcome = first_stage(task.plan, task.pairs, rows, surveyed, not task.robust)
+    return stage, None if outcome is None else Reported.of(outcome, task)
+
+
+def pairs_beside(
+    task: "Task", stage: PairStage, outcome: Reported, rows: Rows, surveyed: Survey
+) -> Reported:
+    """Look for pairs beside a fit; return it with them, or as it was."""
+    state, options, request = outcome.state, outcome.options, stage.request
+    if ended(state) or not stage.possible:
+        return outcome
+    refuse_uninformative(request, state, task.make_units)
+    try:
+        if not task.robust:
+            return Reported.of(stage.beside(state, options), task)
+        weighted = outcome.rows
+        stage = PairStage(task.plan, request, weighted, survey(weighted), state.units)
+        beside = Reported.of(stage.beside(state, options), task)
+        return beside if beside.state.parts is None else _robust(task, beside, rows, surveyed)
+    except KeyboardInterrupt:  # the model without pairs is there
+        return replace(outcome, state=replace(state, status=Status.interrupted))
+
+
+def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Reported:
+    """Keep the pairs that were chosen, and fit them and the rest by Huber's loss."""
+    state, parts = start.state, start.state.parts
+    assert parts is not None
+    assert start.joint is not None
+    given = PairRequest.of(parts.terms, start.joint.fit.entry)
+    options = replace(start.options, rank=int(parts.s.shape[0]))
+    plan = replace(task.plan, automatic=FIXED, options=options)
+    base, last = replace(state, model=state.low_rank, parts=None), [start]
+
+    def least_squares(view: Rows, _: FitState | None) -> FitState:
+        stage = PairStage(plan, given, view, survey(view), state.units)
+        stage.penalise = not task.automatic.alpha
+        last[0] = Reported.of(stage.beside(base, options), task)
+        return last[0].state
+
+    state, weighted = fit_robustly(rows, least_squares, state)
+    state = replace(state, features=surveyed.features, target=surveyed.target)
+    first, second = start.report, last[0].report
+    assert first is not None
+    assert second is not None
+    # The way there was the search's.
+    report = replace(first, pairs=second.pairs, blocks=second.blocks)
+    return replace(last[0], state=state, rows=weighted, report=report)

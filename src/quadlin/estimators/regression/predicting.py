@@ -1,0 +1,243 @@
+"""Predictions of a fitted estimator, their scores, and where they should not be trusted."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.messages import Message, Option, warn
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
+from quadlin.data import Source, is_dask
+from quadlin.data.opening.dask_collections import lazily
+from quadlin.estimators.regression.explaining import Explaining
+from quadlin.estimators.rows.columns import NO_TARGET, as_source, blocks_to_predict, warn_unseen
+
+
+class Predicting(Explaining):
+    """The predictions of a fitted estimator."""
+
+    missing: str
+
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predict the targets of some rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows. Those of a Source are never in memory together.
+            The answer to a Dask collection is a Dask array, which is computed when it is needed.
+        return_std : bool, default=False
+            Whether to return the standard deviation of a new observation as well, noise
+            included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
+            no heavy tails (or with ``loss="huber"``). Counts (``loss="poisson"``) vary by the root
+            of their mean. Needs ``uncertainty=True``, or draws.
+
+        Returns
+        -------
+        array (n_samples,), or a pair of them
+        """
+        check_is_fitted(self)
+        fitted = self.fitted_
+        if return_std:
+            self._require_spread()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
+        xp = namespace(fitted.state.model.U)
+        y, std, bounded = [], [], self.extrapolation == "clip"
+        for rows, inside in self._blocks(X, "predict"):
+            y.append(fitted.predict_mean(inside, bounded))
+            if return_std:
+                std.append(fitted.predict_std(rows, self.missing == "mean", bounded))
+        return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
+
+    def predict_chunks(
+        self, source: Source, return_std: bool = False
+    ) -> Iterator[tuple[Chunk, Array, Array | None]]:
+        """Predict the rows of a source chunk by chunk: memory does not grow with their number.
+
+        Parameters
+        ----------
+        source : Source
+            Rows, opened with ``encoder=model.encoder_``.
+        return_std : bool, default=False
+            As for `predict`.
+
+        Yields
+        ------
+        chunk, y, std
+            The rows as numbers, their predictions, and standard deviations or None.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor, open_source
+        >>> X = np.random.default_rng(0).standard_normal((300, 2))
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, X[:, 0] * X[:, 1])
+        >>> rows = open_source(X, chunk_rows=200)
+        >>> [len(y) for chunk, y, std in model.predict_chunks(rows)]
+        [200, 100]
+        """
+        check_is_fitted(self)
+        if return_std:
+            self._require_spread()
+        for chunk, rows, inside in self._chunks(source):
+            fitted, bounded = self.fitted_, self.extrapolation == "clip"
+            y, filled = fitted.predict_mean(inside, bounded), self.missing == "mean"
+            yield chunk, y, fitted.predict_std(rows, filled, bounded) if return_std else None
+
+    def extrapolates(self, X: Any) -> Array:
+        """Tell which rows lie far outside the training rows, where no model should be trusted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array of bool (n_samples,)
+            Whether some feature is further from its training range than that range is wide: less
+            with fewer than 20 rows per parameter, and ten times as far for a linear model (but not
+            of counts). Those are the rows that ``extrapolation="clip"`` changes before it predicts
+            them, unless the model is exact.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(300, 2))
+        >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, y)
+        >>> model.extrapolates([[0.5, 0.5], [0.5, 40.0]]).tolist()
+        [False, True]
+        """
+        check_is_fitted(self)
+        fitted, marks = self.fitted_, []
+        for X_block in blocks_to_predict(self, X, fitted.columns):
+            block = fitted.in_model_dtype(X_block, f"{type(self).__name__}.extrapolates")
+            marks.append(fitted.outside(block))
+        return namespace(marks[0]).concat(marks)
+
+    def _blocks(self, X: Any, method: str) -> Iterator[tuple[Array, Array]]:
+        """Yield rows block by block, as they are and as they are predicted.
+
+        `method` is named in errors. At the end there is a warning of rows far outside.
+        """
+        check_is_fitted(self)
+        fitted, outside = self.fitted_, 0
+        for block in blocks_to_predict(self, X, fitted.columns):
+            rows = fitted.in_model_dtype(block, f"{type(self).__name__}.{method}")
+            inside, changed = self._trusted(rows)
+            outside += changed
+            yield rows, inside
+        _warn_outside(outside)
+
+    def _chunks(self, source: Source) -> Iterator[tuple[Chunk, Array, Array]]:
+        """Yield the rows of a source chunk by chunk, as they are and as they are predicted."""
+        check_is_fitted(self)
+        fitted, outside = self.fitted_, 0
+        fitted.columns.check_source(source)
+        for chunk in Rows.of(source).walk():
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.predict")
+            inside, changed = self._trusted(rows)
+            outside += changed
+            yield chunk, rows, inside
+        _warn_outside(outside)
+        if source.unseen:
+            warn_unseen(source.unseen)
+
+
+def _warn_outside(count: int) -> None:
+    """Warn of rows that lie far outside the training rows, if there are any."""
+    if count:
+        warn(
+            Message(
+                "{count} {rows} far outside the range of the training rows; the features in "
+                "question are held nearer to it. `extrapolates` tells which rows are held, and "
+                "{free} predicts them as they are.",
+                count=count,
+                rows="row lies" if count == 1 else "rows lie",
+                free=Option("extrapolation", "free"),
+            )
+        )
+
+
+NO_WEIGHT = "All weights are zero, so there is no row to score."
+
+
+def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return R² of chunks and their predictions; of a constant target 1 if exact, else 0."""
+    squares, target = 0.0, None
+    for chunk, f, _ in predicted:
+        y = to_numpy(chunk.y).astype(np.float64)
+        weight = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        squares += float(weight @ (to_numpy(f) - y) ** 2)
+        moments = Moments.of(y[:, None], weight)
+        target = moments if target is None else target + moments
+    assert target is not None  # a Source without rows is refused
+    if not target.weight > 0:
+        raise ValueError(NO_WEIGHT)
+    if not bool(target.varies(np.float64)[0]):
+        return 0.0 if squares > 0 else 1.0
+    return 1 - squares / target.weight / float(target.var[0])
+
+
+def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return D² of counts and their predicted means: 1 − deviance/deviance of their mean.
+
+    Of a constant target it is 1 if exact, else 0.
+    """
+    weight = total = logs = deviance = 0.0
+    for chunk, f, _ in predicted:
+        y, mean = (to_numpy(a).astype(np.float64) for a in (chunk.y, f))
+        if (y < 0).any():
+            raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
+        omega = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        weight, total = weight + float(omega.sum()), total + float(omega @ y)
+        logs += float(omega @ xlogy(y, y))
+        deviance += float(omega @ (xlogy(y, y) - xlogy(y, mean) - y + mean))
+    if not weight > 0:
+        raise ValueError(NO_WEIGHT)
+    constant = logs - xlogy(total, total / weight)
+    if constant <= 1e-12 * max(logs, total):
+        return 0.0 if deviance > 1e-12 * total else 1.0
+    return float(1 - deviance / constant)
+
+
+def accuracy_of(
+    predicted: Iterable[tuple[Chunk, Array, Array]], texts: tuple[str, ...] | None
+) -> float:
+    """Return the share, by weight, of chunks' labels that are predicted.
+
+    With `texts` the targets of the chunks are positions in them.
+    """
+    right = total = 0.0
+    for chunk, _, labels in predicted:
+        y = to_numpy(chunk.y)
+        y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        same = to_numpy(labels) == y
+        weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
+        right, total = right + float(weight @ same), total + float(weight.sum())
+    if not total > 0:
+        raise ValueError(NO_WEIGHT)
+    return right / total
+
+
+def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
+    """Return the Source to score, None for other rows; refuse rows without what is predicted."""
+    if not isinstance(X, Source):
+        if y is None:
+            raise ValueError(f"score needs {targets}: give y, or a Source opened with target=.")
+        return None
+    check_is_fitted(estimator)
+    source = as_source(X, y, weight, None)
+    if not source.has_target:
+        raise ValueError(NO_TARGET)
+    return source

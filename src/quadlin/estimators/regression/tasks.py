@@ -1,0 +1,216 @@
+"""From an estimator's parameters, also those of pairs, to what the solver is asked for."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_random_state
+
+from quadlin.core.arrays import is_numpy
+from quadlin.core.chunks import MemorySource
+from quadlin.core.losses import LINKED
+from quadlin.core.messages import Message, Option
+from quadlin.core.rows import Rows
+from quadlin.core.units import UnitsMaker
+from quadlin.data import Source
+from quadlin.data.columns.encoder import text_columns
+from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
+from quadlin.data.columns.names import Name, positions_of
+from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.parameters import alphas, is_auto
+from quadlin.solve.choose.choice import Automatic
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.lowrank.types import Options
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs.pair_search import HIERARCHIES
+
+AUTO_FEATURES = 1000  # up to which pairs are looked for by default
+
+
+def is_asked_for(pairs: Any) -> bool:
+    """Tell whether pairs are wanted in any case, or only where the rows show some."""
+    return not (pairs is None or is_auto(pairs))
+
+
+def check_pairs(estimator: Any) -> None:
+    """Refuse pairs that make no sense, saying what would."""
+    pairs, hierarchy = estimator.pairs, estimator.hierarchy
+    if hierarchy not in (None, *HIERARCHIES):
+        allowed = ", ".join(map(repr, (None, *HIERARCHIES)))
+        raise ValueError(
+            Message(
+                "{option} is not one of {allowed}.",
+                option=Option("hierarchy", hierarchy),
+                allowed=allowed,
+            )
+        )
+    if not is_asked_for(pairs):
+        return
+    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
+    if not (whole_number or _is_list_of_pairs(pairs)):
+        raise ValueError(
+            Message(
+                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
+                "features, by position or name.",
+                option=Option("pairs", pairs),
+            )
+        )
+    wrong = {
+        Option("psd", True): estimator.psd,
+        Option("fit_linear", False): not estimator.fit_linear,
+        Option("fit_intercept", False): not estimator.fit_intercept,
+        Option("polish", False): not estimator.polish,
+        Option("loss", "poisson"): estimator.loss == "poisson",
+    }
+    for option, conflicts in wrong.items():
+        if conflicts:
+            raise ValueError(
+                Message(
+                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
+                    "beside b and w. Leave one of them out.",
+                    pairs=Option("pairs"),
+                    option=option,
+                )
+            )
+
+
+def _is_list_of_pairs(pairs: Any) -> bool:
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
+        return False
+    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
+
+
+def is_sparse(source: MemorySource | Source) -> bool:
+    """Tell whether rows are sparse."""
+    return bool(source.sparse if isinstance(source, Source) else issparse(source.X))
+
+
+def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | None:
+    """Return which pairs an estimator wants of these features; None if none.
+
+    By default they are looked for where the rank is chosen as well, since a rank that is given is
+    the rank of M.
+    """
+    names = columns.names
+    pairs, hierarchy, d = estimator.pairs, estimator.hierarchy, len(names)
+    if not is_asked_for(pairs):
+        plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
+        plain = plain and estimator.loss != "poisson"
+        looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
+        looks = looks and 2 <= d <= AUTO_FEATURES
+        return PairRequest(hierarchy=hierarchy, asked=False) if looks else None
+    if isinstance(pairs, Integral):
+        if d > MOST_FEATURES and not sparse:
+            raise ValueError(
+                f"There are {d:,} features. The search looks at all products of at most "
+                f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
+                "features, give a sparse matrix, or list the pairs."
+            )
+        return PairRequest(int(pairs), hierarchy=hierarchy) if pairs else None
+    wholes = text_columns(columns.encoder)
+    entry: dict[tuple[int, int], int] = {}  # the products of two text columns enter together
+    for step, pair in enumerate(pairs, 1):
+        for position in _positions(pair, names, wholes):
+            entry.setdefault(position, step)
+    return PairRequest(given=tuple(entry), entry=tuple(entry.values())) if entry else None
+
+
+def _positions(
+    pair: Sequence[Name], names: Sequence[str], wholes: Mapping[str, np.ndarray]
+) -> list[tuple[int, int]]:
+    """Return the products of two features; a text column stands for all its levels."""
+    first, second = (positions_of(names, wholes, feature).tolist() for feature in pair)
+    return [(min(i, j), max(i, j)) for i, j in product(first, second)]
+
+
+PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
+
+
+def task_of(
+    estimator: Any,
+    source: MemorySource | Source,
+    columns: Columns,
+    fields: Sequence[np.ndarray],
+    seed: int,
+) -> Task:
+    """Return what an estimator wants to learn from rows."""
+    return Task(
+        options_of(estimator, source.width),
+        units_maker_of(estimator, columns.names, source.dtype, fields),
+        columns,
+        seed,
+        estimator.batch_size,
+        estimator.max_memory,
+        automatic=Automatic(is_auto(estimator.rank), is_auto(estimator.alpha)),
+        robust=estimator.loss == "huber",
+        uncertainty=estimator.uncertainty,
+        pairs=request_of(estimator, columns, is_sparse(source)),
+    )
+
+
+def options_of(estimator: Any, d: int) -> Options:
+    """Return the options of a fit to d features; rank and penalties may be provisional."""
+    rank, alpha = estimator.rank, estimator.alpha
+    return Options(
+        rank=min(PROVISIONAL_RANK if is_auto(rank) else int(rank), d),
+        step=estimator.step,
+        fit_linear=bool(estimator.fit_linear),
+        fit_intercept=bool(estimator.fit_intercept),
+        psd=bool(estimator.psd),
+        max_iter=int(estimator.max_iter),
+        tol=float(estimator.tol),
+        polish=bool(estimator.polish),
+        whiten=estimator.whiten,
+        alpha=(0.0, 0.0) if is_auto(alpha) else alphas(alpha),
+        loss=estimator.loss if estimator.loss in LINKED else "squared",
+    )
+
+
+def units_maker_of(
+    estimator: Any, names: Sequence[str], dtype: Any, fields: Sequence[np.ndarray]
+) -> UnitsMaker:
+    """Return how features and targets are standardised."""
+    diagonal = estimator.diagonal
+    if not isinstance(diagonal, str):
+        diagonal = [bool(free) for free in diagonal]
+        if len(diagonal) != len(names):
+            raise ValueError(
+                f"diagonal has {len(diagonal)} entries but X has {len(names)} features. "
+                "Give one boolean per feature."
+            )
+    intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
+    labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
+    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
+
+
+def fields_of(
+    estimator: Any, rows: Rows | None, source: MemorySource | Source, columns: Columns
+) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features of each field; `rows` is None in a stream."""
+    fields = estimator.fields
+    if columns.encoder is not None:
+        if fields not in ("auto", None):
+            raise ValueError("Each text column is already a field: leave `fields` at its default.")
+        return columns.encoder.fields
+    if isinstance(fields, str):
+        if isinstance(source, Source) and len(source.fields):
+            return source.fields
+        # The first rows of a stream prove nothing.
+        if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
+            return ()
+        return fields_among(rows.reduce, source.width)
+    given = given_fields(fields, columns.names)
+    if rows is not None and given:
+        check_one_hot(rows.reduce, given, columns.names)
+    return given
+
+
+def seed_of(estimator: Any) -> int:
+    """Return the seed of everything random in a fit: without a random_state always the same."""
+    if estimator.random_state is None:
+        return 0
+    return int(check_random_state(estimator.random_state).randint(2**31 - 1))

@@ -1,0 +1,145 @@
+"""Which columns of X are categories: what the user declares, by name, by position or by a mask."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.messages import Message, Option
+from quadlin.data import Source
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.label_sets import separators_of
+from quadlin.data.columns.names import did_you_mean, shortened
+
+FROM_DTYPE = "from_dtype"
+
+
+def check_categories(given: Any) -> None:
+    """Refuse what cannot declare categories, before there are rows."""
+    if given is None or (isinstance(given, str) and given == FROM_DTYPE):
+        return
+    listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
+    if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
+        raise ValueError(
+            Message(
+                '{option} must be "from_dtype", None, a list of names or of positions of columns, '
+                "or one boolean per column.",
+                option=Option("categorical_features", given),
+            )
+        )
+
+
+def declared_columns(given: Any, X: Any) -> list[Any] | None:
+    """Return the names of the columns that are declared as categories; None where none may be.
+
+    Parameters
+    ----------
+    given : "from_dtype", None, list of str, list of int or mask
+        The parameter `categorical_features`.
+    X : frame, array or Dask collection
+        Rows. Columns of an array are called x0, x1, …
+
+    Returns
+    -------
+    list of names, or None for ``categorical_features=None``
+    """
+    check_categories(given)
+    if given is None:
+        return None
+    if isinstance(given, str) or len(given) == 0:
+        return []
+    names, named = _column_names(X, "categorical_features")
+    return [names[j] for j in _positions(list(given), names, named)]
+
+
+def separators_in(given: Any, X: Any) -> dict[Any, str]:
+    """Return the names of the columns whose cells list several labels, with their separators."""
+    if given is None:
+        return {}
+    separators = separators_of(given)
+    names, named = _column_names(X, "multi_hot")
+    positions = _positions(list(separators), names, named, "multi_hot")
+    return {names[j]: sep for j, sep in zip(positions, separators.values(), strict=True)}
+
+
+def _column_names(X: Any, option: str) -> tuple[list[Any], bool]:
+    """Return the names of the columns, x0, x1, … for an array, and whether they are X's own."""
+    named = getattr(X, "column_names", getattr(X, "columns", None))
+    if named is None and (issparse(X) or not isinstance(X, np.ndarray | list)):
+        raise ValueError(
+            f"{option} needs a frame or a NumPy array, but X is a {type(X).__name__}. "
+            "Encode the categories as 0/1 columns beforehand, or leave the option out."
+        )
+    d = len(named) if named is not None else np.asarray(X, dtype=object).shape[-1]
+    names = [f"x{j}" for j in range(d)] if named is None else list(named)
+    return names, named is not None
+
+
+def _positions(
+    given: list[Any], names: list[Any], named: bool, option: str = "categorical_features"
+) -> list[int]:
+    """Return the positions of the columns that are declared."""
+    d = len(names)
+    if all(isinstance(item, bool | np.bool_) for item in given):
+        if len(given) != d:
+            raise ValueError(
+                f"{option} has {len(given)} booleans, but X has {d} columns. Give one per column."
+            )
+        return [j for j, declared in enumerate(given) if declared]
+    if all(isinstance(item, str) for item in given):
+        if not named:
+            raise ValueError(
+                f"{option} lists names, but X is an array, whose columns have no names. Give "
+                "positions, or pass a frame."
+            )
+        if gone := [name for name in given if name not in names]:
+            raise ValueError(
+                f"X has no column {gone[0]!r} of {option}; it has {shortened(names)}."
+                + did_you_mean(gone[0], names)
+            )
+        return [names.index(name) for name in given]
+    if wrong := [item for item in given if isinstance(item, str) or not 0 <= item < d]:
+        raise ValueError(
+            f"{option} has {wrong[0]!r}, but the columns of X are numbered from 0 to "
+            f"{d - 1}. Give names, or positions, or one boolean per column."
+        )
+    return [int(item) for item in given]
+
+
+def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
+    """Learn the levels of categorical columns as the estimator's options say."""
+    declared = declared_columns(estimator.categorical_features, X)
+    separators = separators_in(estimator.multi_hot, X)
+    encoder = TableEncoder.learn(X, declared or (), estimator.missing, separators)
+    if encoder is not None and declared is None:
+        text = next(iter(encoder.text))
+        raise ValueError(
+            f"Column {text!r} holds text, but categorical_features=None takes all columns for "
+            'numbers. Use categorical_features="from_dtype", or drop the column.'
+        )
+    return encoder
+
+
+def refuse_undeclared(estimator: Any, source: Source) -> None:
+    """Refuse a source that was opened without the categories or lists that are declared."""
+    lists = {} if source.encoder is None else source.encoder.separators
+    if closed := [n for n, s in separators_of(estimator.multi_hot).items() if lists.get(n) != s]:
+        raise ValueError(
+            f"The source was opened without saying that {shortened(closed)} lists several labels "
+            "per cell. Open "
+            f"it with open_source(..., multi_hot={estimator.multi_hot!r})."
+        )
+    given = estimator.categorical_features
+    if given is None or isinstance(given, str):
+        return
+    encoder = source.encoder
+    levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
+    names = list(source.names) if encoder is None else list(encoder.input_names)
+    declared = [names[j] for j in _positions(list(given), names, named=True)]
+    if numbers := [name for name in declared if levels.get(name) is None]:
+        raise ValueError(
+            f"The source reads {shortened(numbers)} as numbers. Open it with "
+            f"open_source(..., categorical_features={numbers!r})."
+        )

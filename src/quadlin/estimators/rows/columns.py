@@ -1,0 +1,288 @@
+"""The columns of a table as an estimator knows them, and rows checked against them."""
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_array, check_X_y
+
+from quadlin.core.arrays import Array, canonical, moved
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Tally
+from quadlin.data import Source, is_dask, open_source
+from quadlin.data.columns.columns import check_frame
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.names import NumberedNames
+from quadlin.data.sources.means import array_fill, filled
+from quadlin.estimators.rows.categories import (
+    declared_columns,
+    learned_encoder,
+    refuse_undeclared,
+    separators_in,
+)
+from quadlin.estimators.rows.input_errors import (
+    clear_errors,
+    refuse_masked,
+    refuse_no_table,
+    refuse_unusable,
+)
+from quadlin.estimators.rows.parameters import checked_weight, float_types
+from quadlin.estimators.rows.validation import validated
+from quadlin.explain.diagnosis import listed
+
+NO_TARGET = Message("The source has no target. Open it with {target}.", target=Option("target"))
+HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a model was fitted to, and how they become features."""
+
+    n_features_in: int
+    names_in: np.ndarray | None  # feature_names_in_, where they are text
+    encoder: TableEncoder | None = None  # of text columns
+    fill: dict[str, float] | None = None  # what stood for missing numbers
+    target: str | None = None  # the column of the targets, where they were one
+    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the features, text columns by their levels."""
+        if self.encoder is not None:
+            return list(self.encoder.names)
+        if self.names_in is None:
+            return [f"x{j}" for j in range(self.n_features_in)]
+        return list(self.names_in)
+
+    @property
+    def number_names(self) -> list[str]:
+        """Return the names of the columns that hold numbers."""
+        if self.encoder is None:
+            return self.names
+        pairs = zip(self.encoder.input_names, self.encoder.levels, strict=True)
+        return [name for name, levels in pairs if levels is None]
+
+    @property
+    def fill_list(self) -> list[float] | None:
+        """Return what stood for missing numbers, in the order of `number_names`."""
+        if self.fill is None:
+            return None
+        return [float(self.fill[name]) for name in self.number_names]
+
+    @classmethod
+    def of_source(cls, source: Source) -> "Columns":
+        """Return the columns of a source."""
+        inputs = source.names if source.encoder is None else source.encoder.input_names
+        names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
+        return cls(len(inputs), names, source.encoder, source.fill, source.target, source.na)
+
+    def check_source(self, source: Source) -> None:
+        """Refuse a source whose columns are not these."""
+        if self.fill is not None and source.fill not in (None, self.fill):
+            raise ValueError(
+                "The source fills missing values with other numbers than the fit did. Open it with "
+                "fill=model.fill_."
+            )
+        if source.encoder != self.encoder:
+            raise ValueError(
+                "The text columns of the source are encoded differently from those of the fit. "
+                "Open it with encoder=model.encoder_."
+            )
+        if len(source.names) != len(self.names):
+            raise ValueError(
+                f"The source has {len(source.names)} features, but the model was fitted to "
+                f"{len(self.names)}."
+            )
+        inputs = source.names if source.encoder is None else source.encoder.input_names
+        if not _unnamed(inputs) and list(source.names) != self.names:
+            gone = [name for name in self.names if name not in source.names]
+            raise ValueError(
+                "The features of the source differ from those of the fit, or are in a different "
+                "order" + (f": {listed(gone)} is missing." if gone else ".")
+            )
+
+    def check_names(self, collection: Any) -> None:
+        """Refuse a Dask collection whose columns are not these, without computing any of it."""
+        named = getattr(collection, "columns", None)
+        inputs = self.names if self.encoder is None else list(self.encoder.input_names)
+        width = collection.shape[1] if named is None else len(named)
+        if width != self.n_features_in:
+            raise ValueError(
+                f"X has {width} features, but the model was fitted to {self.n_features_in}."
+            )
+        if named is not None and self.names_in is not None and list(map(str, named)) != inputs:
+            raise ValueError(
+                "The features of X differ from those of the fit, or are in a different order. The "
+                f"model was fitted to {listed(inputs)}, in this order."
+            )
+
+
+def _unnamed(names: Any) -> bool:
+    return all(name == f"x{j}" for j, name in enumerate(names))
+
+
+def opened(
+    estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
+) -> tuple[MemorySource | Source, Columns]:
+    """Return rows that were checked, in memory or wherever they are, and their columns.
+
+    With `columns`, those of a fitted estimator, the rows must have the same.
+    """
+    if isinstance(X, str | PathLike):
+        raise TypeError(
+            f"fit takes rows, not the name of a file: use quadlin.open_source({str(X)!r}, "
+            "target=...)."
+        )
+    if isinstance(X, Source) or is_dask(X):
+        source = as_source(X, y, weight, columns, estimator)
+        if not source.has_target:
+            raise ValueError(NO_TARGET)
+        if columns is not None:
+            columns.check_source(source)
+        return source, columns or Columns.of_source(source)
+    chunk, columns = checked(estimator, X, y, weight, columns, least)
+    return MemorySource(chunk.X, chunk.y, chunk.weight), columns
+
+
+def as_source(
+    X: Any, y: Any, weight: Any, columns: Columns | None, estimator: Any = None
+) -> Source:
+    """Return a Source, or Dask's rows as one."""
+    if isinstance(X, Source):
+        for values, role in ((y, "target"), (weight, "weight")):
+            if values is not None:
+                raise ValueError(f"A Source has its own {role}s: open_source(..., {role}=...).")
+        if estimator is not None:
+            refuse_undeclared(estimator, X)
+        return X
+    if columns is not None:
+        fill = estimator.fitted_.fill if estimator.missing == "mean" else None
+        return open_source(X, target=y, weight=weight, encoder=columns.encoder, fill=fill)
+    return open_source(
+        X,
+        target=y,
+        weight=weight,
+        missing=estimator.missing,
+        categorical_features=declared_columns(estimator.categorical_features, X) or (),
+        multi_hot=separators_in(estimator.multi_hot, X),
+    )
+
+
+def checked(
+    estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None, least: int = 1
+) -> tuple[Chunk, Columns]:
+    """Return rows in memory that were checked and encoded, and their columns."""
+    check_frame(X)
+    refuse_unusable(X, y, weight)
+    first, fills = columns is None, estimator.missing == "mean"
+    encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
+    fill = estimator.fitted_.fill if fills and not first else None
+    # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
+    # is being fitted must stay as it is until there is a new model.
+    draft = copy(estimator) if first else estimator
+    checks = {
+        "accept_sparse": "csr",
+        "dtype": float_types(X),
+        "y_numeric": True,
+        "ensure_min_samples": least,
+    }
+    if encoder is not None:
+        if fills and first:
+            fill = encoder.means(X, checked_weight(weight, np.ones(len(X))))
+        X, y = check_X_y(encoded(draft, X, encoder, first, fill, learns=True), y, **checks)
+    else:
+        finite = "allow-nan" if fills else True
+        with clear_errors(X):
+            X, y = validated(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
+        X = canonical(X) if issparse(X) else X
+    y = moved(y, X)
+    weight = checked_weight(weight, y)
+    if fills and encoder is None:
+        names = feature_names(draft)
+        fill = array_fill(X, names, weight) if fill is None else fill
+        X = filled(X, fill, names)
+    chunk = Chunk(X, y, weight)
+    check_weights(Tally.of(chunk), X.dtype)
+    if columns is None:
+        names_in = getattr(draft, "feature_names_in_", None)
+        columns = Columns(draft.n_features_in_, names_in, encoder, fill)
+    return chunk, columns
+
+
+def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
+    """Yield rows to predict, checked and encoded, a block at a time."""
+    if isinstance(X, Source) or is_dask(X):
+        source = X if isinstance(X, Source) else as_source(X, None, None, columns, estimator)
+        columns.check_source(source)
+        for chunk in Rows.of(source).walk():
+            yield chunk.X
+        if source.unseen:
+            warn_unseen(source.unseen)
+        return
+    check_frame(X)
+    refuse_no_table(X)
+    refuse_masked(X, "X")
+    fill = estimator.fitted_.fill if estimator.missing == "mean" else None
+    if columns.encoder is not None:
+        X = encoded(estimator, X, columns.encoder, False, fill)
+        X = check_array(X, accept_sparse="csr", estimator=estimator)
+    else:
+        checks = {"accept_sparse": "csr", "dtype": float_types(X), "reset": False}
+        finite = True if fill is None else "allow-nan"
+        with clear_errors(X):
+            X = validated(estimator, X, ensure_all_finite=finite, **checks)
+        X = canonical(X) if issparse(X) else X
+        X = X if fill is None else filled(X, fill, columns.names)
+    for chunk in Rows.of(MemorySource(X)).walk():
+        yield chunk.X
+
+
+def encoded(
+    estimator: Any,
+    rows: Any,
+    encoder: TableEncoder,
+    reset: bool,
+    fill: Mapping[str, float] | None = None,
+    learns: bool = False,
+) -> Array:
+    """Turn the categorical columns of rows into one-hot fields."""
+    X, unseen = encoder.encode(rows, fill)
+    validated(estimator, rows, skip_check_array=True, reset=reset)
+    if unseen:
+        warn_unseen(unseen, learns)
+    return X
+
+
+def feature_names(estimator: Any) -> list[str]:
+    """Return the names of the columns that scikit-learn has noted."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return list(NumberedNames(estimator.n_features_in_) if names is None else names)
+
+
+def check_weights(tally: Tally, dtype: Any) -> None:
+    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    mean = tally.weight / max(1, tally.counting)
+    most = HEAVIEST[32 if "32" in str(dtype) else 64]
+    if tally.counting and not 1 / most <= mean <= most:
+        raise ValueError(
+            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
+            "up. Divide them all by the same number, and alpha as well."
+        )
+
+
+def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
+    """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
+    counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
+    text = f"Levels that fit did not see are treated as an average level: {counts}."
+    advice = Phrase(
+        " To learn them from a stream, name all levels when it begins: partial_fit("
+        "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
+        "encoder=model.encoder_."
+    )
+    warn(Message("{text}{advice}", text=text, advice=advice if learns else ""))

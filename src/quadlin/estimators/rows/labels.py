@@ -1,0 +1,130 @@
+"""Class labels as numbers: which classes there are, and what rows of each weigh."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from quadlin.core.arrays import is_numpy, to_numpy
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.rows import Rows
+from quadlin.data import Source
+from quadlin.data.columns.columns import missing_in
+from quadlin.explain.diagnosis import listed
+
+MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
+
+
+def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes, sorted, and the number of the class of each label."""
+    y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
+    numbers = y.dtype.kind == "f"
+    bad = ~np.isfinite(y) if numbers else missing_in(y)
+    if bad.any():
+        what = "NaN or infinity" if numbers else "missing values"
+        raise ValueError(
+            f"Input y contains {what}, first in row {int(bad.argmax())} (counted from 0); "
+            f"{int(bad.sum())} of the {len(y)} labels are {'not finite' if numbers else 'missing'}"
+            ". Every row needs a label: drop the rows without one."
+        )
+    present = sorted_classes(y)  # in words where they cannot be sorted
+    check_classification_targets(y)
+    classes = present if classes is None else classes
+    codes = np.searchsorted(classes, y)
+    codes = np.minimum(codes, len(classes) - 1)
+    strange = classes[codes] != y
+    if strange.any():
+        names = listed([str(label) for label in np.unique(y[strange])])
+        raise ValueError(
+            f"y has labels that are not among the classes of the model: {names}. Name all classes "
+            "in the first call: partial_fit(X, y, classes=[...])."
+        )
+    return classes, codes.astype(np.float64)
+
+
+def sorted_classes(labels: Any) -> np.ndarray:
+    """Return the different labels, sorted."""
+    try:
+        return np.unique(np.asarray(labels))
+    except TypeError:
+        raise TypeError("Labels must be all text or all numbers, not a mixture.") from None
+
+
+def is_listlike(y: Any) -> bool:
+    """Tell whether labels are a list, a series or an array of numpy."""
+    return (not hasattr(y, "__array_namespace__") and not hasattr(y, "cpu")) or is_numpy(y)
+
+
+def labels_in(rows: Rows) -> np.ndarray:
+    """Return the different targets of rows that have a weight: one walk."""
+    values = np.unique(np.concatenate(rows.collect(_labels)))
+    if len(values) > MANY_CLASSES or np.any(values != np.round(values)):
+        raise ValueError(
+            f"Unknown label type: continuous. The target has {len(values)} values and looks like a "
+            "measurement: use SecondOrderRegressor, or turn it into classes."
+        )
+    return values
+
+
+def _labels(chunk: Chunk) -> np.ndarray:
+    return np.unique(to_numpy(chunk.y))
+
+
+def class_totals(rows: Rows, values: np.ndarray) -> np.ndarray:
+    """Return the weight of the rows of each class: one walk."""
+    return np.asarray(np.sum(rows.collect(_totals, values), axis=0))
+
+
+def _totals(chunk: Chunk, values: np.ndarray) -> np.ndarray:
+    codes = np.searchsorted(values, to_numpy(chunk.y))
+    weight = None if chunk.weight is None else to_numpy(chunk.weight)
+    return np.bincount(codes, weight, minlength=len(values)).astype(np.float64)
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray | None:
+    """Return the factor of the weights of each class, None where there are none."""
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return np.where(totals > 0, totals.sum() / (len(classes) * np.maximum(totals, 1e-300)), 1.0)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f'class_weight={class_weight!r} must be None, "balanced" or a dict of a weight for '
+            "each class."
+        )
+    labels = classes.tolist()
+    strange = [label for label in class_weight if label not in labels]
+    if strange:
+        raise ValueError(f"class_weight names {strange[0]!r}, which is not a class in y.")
+    factors = np.asarray([float(class_weight.get(label, 1.0)) for label in labels])
+    if not (np.isfinite(factors).all() and (factors >= 0).all()):
+        raise ValueError("class_weight must hold numbers ≥ 0.")
+    return factors
+
+
+@dataclass(frozen=True)
+class LabelledRows(MemorySource):
+    """Rows in memory whose targets are the numbers of their classes."""
+
+    classes: Any = None  # (K,), the labels
+
+    @property
+    def all(self) -> Chunk:
+        """Return the rows as one chunk."""
+        return Chunk(self.X, self.y, self.weight)
+
+
+def class_names(source: MemorySource | Source) -> np.ndarray | None:
+    """Return the labels that the targets of rows are positions of; None where they are numbers."""
+    if isinstance(source, LabelledRows):
+        return np.asarray(source.classes)
+    labels = source.labels if isinstance(source, Source) else None
+    return None if labels is None else np.asarray(labels)
+
+
+def fitted_classes(count: int) -> Sequence[int]:
+    """Return the numbers of the classes that have log-odds of their own."""
+    return [1] if count == 2 else range(count)

@@ -1,0 +1,260 @@
+"""Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from quadlin.core.arrays import unflagged
+from quadlin.estimators.regression.tasks import seed_of
+from quadlin.estimators.regression.unfinished import no_model_yet
+from quadlin.estimators.rows.input_errors import refuse_missing_targets
+from quadlin.estimators.rows.parameters import checked_weight, float_types
+from quadlin.estimators.rows.validation import validated
+from quadlin.estimators.signals.phase import forget_names, raise_or_warn, search_effort
+from quadlin.estimators.signals.sensing_rows import (
+    Recovery,
+    as_pair,
+    pair_of_rows,
+    rank_of_pairs,
+    refuse_complex,
+    unexplained,
+    warn_of_diagonal,
+)
+from quadlin.estimators.signals.symmetric_sensing import EXACT, fitted_symmetric
+from quadlin.solve.lowrank.types import Record, Status
+from quadlin.solve.signals.bilinear import sense
+from quadlin.solve.signals.search import Effort
+
+WEAK = (Status.too_few_rows, Status.out_of_passes)
+
+
+class MatrixSensing(RegressorMixin, BaseEstimator):
+    r"""Recover a matrix of low rank from rank-one measurements.
+
+    .. math:: y_i = a_i^\top M a_i + \text{noise} \quad (M = M^\top)
+              \qquad\text{or}\qquad y_i = a_i^\top M b_i + \text{noise}
+
+    fitted by least squares over matrices of rank k. ``fit(A, y)`` recovers a symmetric matrix of
+    either sign, ``fit((A, B), y)`` any matrix, also a rectangular one (inductive matrix completion,
+    where a and b are features of a row and of a column).
+
+    Parameters
+    ----------
+    rank : int or "auto", default="auto"
+        Rank k of M. "auto" takes that of largest evidence for a symmetric matrix, as
+        :class:`SecondOrderRegressor` does, or the lowest that explains y exactly if any does; and
+        for pairs of rows the one that predicts a fifth of the rows best from the others.
+    psd : bool, default=False
+        Whether M is positive semi-definite. Not for pairs of rows.
+    loss : {"squared", "huber"}, default="squared"
+        "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
+        linearly, not quadratically.
+    n_starts : int, default=10
+        For pairs of rows: the maximum number of starts. The search ends as soon as M explains y
+        exactly, or a second start leads to the best M so far.
+    max_iter : int, default=100
+        Maximum number of Gauss–Newton steps (per start).
+    tol : float, default=1e-6
+        The fit stops when a step lowers the objective by less than this fraction of it.
+    random_state : int, RandomState or None, default=None
+        Seed of the starts. None is a fixed one: the same rows give the same matrix.
+
+    Attributes
+    ----------
+    matrix_ : array (n_features, n_features), or (n_left, n_right) for pairs
+        M, formed when it is asked for: ``left_ * values_ @ right_.T``.
+    left_, right_ : arrays (n_features, rank)
+        Orthonormal columns; the same for a symmetric matrix.
+    values_ : array (rank,)
+        Eigenvalues, signed, by falling size; or singular values for pairs of rows.
+    rank_ : int
+        The rank fitted.
+    status_ : Status
+        How the fit ended; its value is advice.
+    history_ : tuple of Record
+        The objective after each step, and the passes (for pairs: products with A and B) so far.
+    n_iter_ : int
+        Steps taken.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn; for pairs of rows the features of both together, without
+        names.
+
+    Notes
+    -----
+    What the measurements say of the diagonal depends on the vectors. For 0/1 vectors
+    :math:`a_j^2 = a_j`, which differs from all products, so the diagonal is measured. For ±1
+    vectors :math:`a_j^2 = 1`, so only its sum is measured; the rest of it follows from the entries
+    beside it as long as the rank k is low, :math:`(d - k)^2 \ge d + k`, and `fit` warns where it
+    does not.
+
+    A matrix of rank k has dk − k(k−1)/2 unknowns if it is symmetric and k(d + e − k) otherwise. Two
+    to three measurements for each are enough: see `benchmarks/sensing.py`. With
+    ``rank="auto"`` a symmetric matrix has a ridge penalty as well, of largest evidence, which is 0
+    without noise.
+
+    Time: O(nnz·k) per pass. Memory beside the rows: O(kd), and d×d up to 2,000 columns. `matrix_`
+    is not formed unless it is asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import MatrixSensing
+    >>> rng = np.random.default_rng(0)
+    >>> u, v = rng.normal(size=(2, 10))
+    >>> A, B = rng.choice([-1.0, 1.0], size=(2, 80, 10))
+    >>> symmetric = MatrixSensing(rank=2, random_state=0).fit(A, (A @ u) ** 2 - (A @ v) ** 2)
+    >>> np.allclose(symmetric.matrix_, np.outer(u, u) - np.outer(v, v))
+    True
+    >>> general = MatrixSensing(random_state=0).fit((A, B), (A @ u) * (B @ v))
+    >>> np.allclose(general.matrix_, np.outer(u, v)), general.rank_
+    (True, 1)
+    """
+
+    left_: np.ndarray
+    values_: np.ndarray
+    right_: np.ndarray
+    status_: Status
+    history_: tuple[Record, ...]
+    n_features_in_: int
+    is_pair_: bool
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        psd: bool = False,
+        loss: str = "squared",
+        n_starts: int = 10,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        random_state: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.psd = psd
+        self.loss = loss
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, A: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Recover the matrix.
+
+        Parameters
+        ----------
+        A : array, sparse matrix or frame (n_samples, n_features), or a tuple (A, B) of two
+            The vectors a as rows; with a tuple also the vectors b, of any length.
+        y : array (n_samples,)
+            Measurements.
+        sample_weight : array (n_samples,) or None
+            A weight of 2 is the same as the row given twice, 0 as the row left out.
+
+        Returns
+        -------
+        self
+        """
+        effort = search_effort(self)
+        A = as_pair(A)
+        refuse_complex(A)
+        refuse_missing_targets(y)
+        if isinstance(A, tuple):
+            return self._fit_pairs(A, y, sample_weight, effort)
+        types = float_types(A)
+        with no_model_yet(self):
+            A, y = validated(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
+            model, status = fitted_symmetric(self, A, y, sample_weight)
+        self.left_ = self.right_ = np.asarray(model.components_).T
+        self.values_ = np.asarray(model.eigenvalues_)
+        self.history_, self.is_pair_ = model.history_, False
+        self.status_ = Status.undetermined if status in WEAK else status
+        if status is not Status.interrupted:
+            warn_of_diagonal(A, self.rank_)
+        self._judge(y, sample_weight, None)
+        raise_or_warn(self.status_)
+        return self
+
+    def _judge(self, y: np.ndarray, weight: Any, sizes: tuple[int, int] | None) -> None:
+        """Say where rows do not determine M."""
+        weight = checked_weight(weight, y)
+        n = len(y) if weight is None else int(np.count_nonzero(weight))
+        left = unexplained(y, self.history_[-1].loss if self.loss == "squared" else np.nan, weight)
+        recovery = Recovery(n, self.rank_, sizes, self.left_.shape[0], left, left <= EXACT)
+        status, weak = self.status_, Status.undetermined
+        if status is not Status.interrupted and not recovery.is_determined(status is not weak):
+            self.status_ = weak
+
+    def predict(self, A: Any) -> np.ndarray:
+        """Return the measurements of other vectors.
+
+        Parameters
+        ----------
+        A : array, sparse matrix or frame (n_samples, n_features), or a tuple (A, B) of two
+            As for `fit`.
+
+        Returns
+        -------
+        array (n_samples,)
+        """
+        check_is_fitted(self)
+        A = as_pair(A)
+        if isinstance(A, tuple) != self.is_pair_:
+            form = "(A, B)" if self.is_pair_ else "A"
+            raise ValueError(f"The matrix was fitted to rows {form}: give rows of the same form.")
+        if self.is_pair_:
+            left, right = pair_of_rows(A)
+            widths, expected = (left.shape[1], right.shape[1]), (len(self.left_), len(self.right_))
+            if widths != expected:
+                raise ValueError(
+                    f"A and B have {widths[0]} and {widths[1]} features, but MatrixSensing is "
+                    f"expecting {expected[0]} and {expected[1]}."
+                )
+        else:
+            types = float_types(A)
+            left = right = validated(self, A, accept_sparse="csr", dtype=types, reset=False)
+        return np.asarray((left @ self.left_) * (right @ self.right_) @ self.values_)
+
+    @property
+    def matrix_(self) -> np.ndarray:
+        """Return M."""
+        check_is_fitted(self)
+        return np.asarray(self.left_ * self.values_ @ self.right_.T)
+
+    @property
+    def rank_(self) -> int:
+        """Return the rank that was fitted."""
+        check_is_fitted(self)
+        return len(self.values_)
+
+    @property
+    def n_iter_(self) -> int:
+        """Return the number of steps."""
+        check_is_fitted(self)
+        return max(1, self.history_[-1].step)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is linear
+        return tags
+
+    @unflagged
+    def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
+        A, B = pair_of_rows(pair)
+        rank = rank_of_pairs(self.rank, self.psd)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
+        if len(y) != A.shape[0]:
+            raise ValueError(f"A and B have {A.shape[0]} rows, but y has {len(y)} entries.")
+        weight = checked_weight(sample_weight, y)
+        weight = np.ones(len(y)) if weight is None else weight
+        with no_model_yet(self):
+            result = sense(A, B, y, weight, rank, effort, seed_of(self))
+        self.left_, self.values_, self.right_ = result.U, result.s, result.V
+        self.status_, self.history_ = result.status, result.history
+        self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
+        forget_names(self)
+        self._judge(y, weight, (A.shape[1], B.shape[1]))
+        raise_or_warn(self.status_)
+        return self

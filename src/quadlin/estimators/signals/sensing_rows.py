@@ -1,0 +1,174 @@
+"""The vectors that measure a matrix, as rows or pairs of rows, checked before use."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+from warnings import catch_warnings, filterwarnings, simplefilter
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_array
+
+from quadlin.core.messages import Message, Option, warn
+from quadlin.estimators.rows.parameters import float_types, is_auto
+
+FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
+ENOUGH = 2  # measurements per unknown, with which a matrix is found or noise is told from rank
+NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
+POOR = 0.2  # of the variance of y: more than that deserves a word
+
+
+def refuse_complex(rows: Any) -> None:
+    """Refuse complex vectors, and say what takes them."""
+    for X in rows if isinstance(rows, tuple) else (rows,):
+        if np.issubdtype(getattr(X, "dtype", float), np.complexfloating):
+            raise ValueError(
+                "Complex data not supported: MatrixSensing takes real vectors. If y is the size of "
+                "A @ z squared, use PhaseRetriever, which takes complex ones."
+            )
+
+
+def as_pair(rows: Any) -> Any:
+    """Return a list of two tables as a tuple; everything else stays as it is."""
+    tables = isinstance(rows, list) and [len(getattr(X, "shape", ())) for X in rows] == [2, 2]
+    return tuple(rows) if tables else rows
+
+
+def pair_of_rows(pair: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return the rows a and b as numbers."""
+    if len(pair) != 2:
+        raise ValueError(f"Give two arrays of rows, (A, B); there are {len(pair)}.")
+    A, B = (
+        check_array(X, accept_sparse="csr", dtype=float_types(X), input_name=name)
+        for X, name in zip(pair, "AB", strict=True)
+    )
+    if A.shape[0] != B.shape[0]:
+        raise ValueError(
+            f"A has {A.shape[0]} rows but B has {B.shape[0]}: the i-th measurement is of the i-th "
+            "row of each."
+        )
+    return A, B
+
+
+def rank_of_pairs(rank: Any, psd: bool) -> int | None:
+    """Return the rank that is asked for, None for the best one; refuse what pairs cannot have."""
+    auto = is_auto(rank)
+    if not auto and (not isinstance(rank, Integral) or rank < 1):
+        option = Option("rank", rank)
+        raise ValueError(Message('{option} must be a whole number ≥ 1, or "auto".', option=option))
+    if psd:
+        text = "{psd} needs a symmetric matrix: give one array of rows A."
+        raise ValueError(Message(text, psd=Option("psd", True)))
+    return None if auto else int(rank)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Whether measurements determine the matrix that was found, and what to say if they do not."""
+
+    n: int  # measurements
+    rank: int
+    sizes: tuple[int, int] | None  # of a and b; None for a symmetric matrix of `d` rows
+    d: int
+    left: float  # what M leaves of the variance of y; nan where outliers are
+    exact: bool  # whether that is only rounding
+
+    def unknowns(self, rank: int) -> int:
+        """Return how many numbers a matrix of some rank has."""
+        if self.sizes is None:
+            return rank * self.d - rank * (rank - 1) // 2
+        return rank * (sum(self.sizes) - rank)
+
+    def is_determined(self, converged: bool = True) -> bool:
+        """Tell whether the measurements determine the matrix, and warn where they do not."""
+        n, k, unknowns = self.n, self.rank, self.unknowns(self.rank)
+        higher = self.unknowns(k + 1)
+        if n < unknowns:
+            text = (
+                "{n} measurements do not determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns. Add measurements, about two for each unknown, or lower {rank}."
+            )
+        elif not converged:
+            text = (
+                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns, and the search did not converge. Add measurements, or lower {rank}."
+            )
+        elif not self.exact and n < FEW * unknowns:
+            text = (
+                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns and does not explain them exactly. Add measurements, or lower {rank}."
+            )
+        elif self.left > NOTABLE and n < ENOUGH * higher:
+            text = (
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained, and "
+                "{n} measurements are too few to tell noise from a matrix of higher rank: one of "
+                "rank {next} has {higher} unknowns. Add measurements, about two for each unknown."
+            )
+        else:
+            if self.left > POOR:
+                self._warn_of_rest()
+            return True
+        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank")}
+        warn(Message(text, left=share_of(self.left), next=k + 1, higher=higher, **values))
+        return False
+
+    def _warn_of_rest(self) -> None:
+        form = "aᵀMa" if self.sizes is None else "aᵀMb"
+        warn(
+            Message(
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
+                "cause may be noise, a rank that is too low, outliers ({huber}), or a part of y "
+                "that {form} cannot express, such as an offset, which SecondOrderRegressor fits.",
+                k=self.rank,
+                left=share_of(self.left),
+                huber=Option("loss", "huber"),
+                form=form,
+            )
+        )
+
+
+def share_of(left: float) -> str:
+    """Return a share of the variance in words."""
+    return f"{left:.0%}" if left < 1 else "all"
+
+
+def unexplained(y: np.ndarray, loss: float, weight: np.ndarray | None) -> float:
+    """Return the mean square of the residuals over the variance of y."""
+    y = np.asarray(y, dtype=np.float64)
+    variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
+    return float(loss / variance) if variance > 0 else float(loss > 0)
+
+
+def warn_of_diagonal(A: Any, rank: int) -> None:
+    """Warn where squares are constant and the rank is too high to tell their weights apart."""
+    size = abs(A)
+    least, most = (size.min(axis=0), size.max(axis=0))
+    if issparse(A):
+        least, most = least.toarray().ravel(), most.toarray().ravel()
+    d = int(np.count_nonzero((least == most) & (most > 0)))
+    if d > 1 and (d - rank) ** 2 < d + rank:
+        warn(
+            Message(
+                "The squares of {d} columns are constant, so only the sum of their diagonal "
+                "entries in M is measured, and a rank of {k} is too high for the other entries to "
+                "determine them. Entries beside the diagonal are not affected. Lower {rank}.",
+                d=d,
+                k=rank,
+                rank=Option("rank"),
+            )
+        )
+
+
+@contextmanager
+def in_words_for_measurements() -> Iterator[None]:
+    """Leave out warnings that `Recovery` gives in words for measurements, or that mislead here.
+
+    A quadratic form of normal vectors has extreme values by nature.
+    """
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        filterwarnings("ignore", message="A handful of rows have extreme targets")
+        yield

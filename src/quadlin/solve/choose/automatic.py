@@ -1,0 +1,279 @@
+"""The fit that chooses rank and penalties by itself: evidence proposes, rows left out must agree.
+
+Candidates are ridge regression (rank 0), all products (rank d, where a matrix of them fits) and
+low ranks: from a moderate one down or up as long as the evidence rises. All products, whose penalty
+reaches from nothing to ridge regression, are the answer unless something is clearly better. With
+fewer than 100 rows per parameter, rows that are left out one at a time must agree, also on the size
+of the penalties. Where there are more than 40 rows per parameter, a sample of them chooses: it is
+drawn by what the rows hold, so that their order does not matter.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.rows import Rows
+from quadlin.core.survey import survey
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.candidates import CHEAP_COLUMNS, KERNEL_ROWS
+from quadlin.solve.choose.interrupted import best_so_far
+from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
+from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
+from quadlin.solve.choose.rank_climb import FIRST_RANK, RankClimb
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
+from quadlin.solve.lowrank.few_rows import final_error, sharp_whitener
+from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.sample import sample_of
+from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Solution
+from quadlin.solve.lowrank.whitening import Identity, Whitener
+from quadlin.solve.pairs.pair_remainder import Remainder, uncorrelated
+from quadlin.solve.pairs.pair_sums import RegressionColumns
+
+SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
+CERTAIN = 100.0  # log odds against all products, so that rows need not be left out for them
+TIE = 0.1  # of what is closer the lowest rank is taken
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What else could be fitted: pairs of features beside ridge regression."""
+
+    merit: float  # log evidence, less what it must have in advance
+    left_out_squares: np.ndarray  # ωe² of each row when it is left out, of the standardised target
+    parameters: int
+    looked: float = 0.0  # log of the number of products that they were chosen among
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fit of largest evidence, and what it was chosen from."""
+
+    options: Options  # with the rank and the penalties chosen
+    solution: Solution
+    white: Whitener
+    noise: float  # σ, of the standardised target
+    evidence: dict[int, float]  # of each rank that was tried
+
+
+def choose(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    n_rows: int,
+    weight: float,
+    seed: int,
+    rank: int | None = None,
+    on_step: OnStep = None,
+    search: "RankSearch | None" = None,
+) -> Choice:
+    """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows that can be walked many times.
+    units : Units
+        Of these rows.
+    options : Options
+        All but the rank and the penalties count.
+    n_rows : int
+        How many have a weight above zero.
+    weight : float
+        Of all rows together; weights are repetitions.
+    seed : int
+        Of the random start.
+    rank : int or None
+        The rank, if only penalties are to be chosen.
+    on_step : callable or None
+        For the driver of the last fit.
+    search : RankSearch or None
+        Of these rows, with what was tried already.
+
+    Returns
+    -------
+    Choice
+        Without any penalty where there is no noise.
+    """
+    whole = search or RankSearch(rows, units, options, n_rows, weight, seed)
+    given = None if rank is None else min(rank, whole.d)
+    k = FIRST_RANK if given is None else given
+    search = whole
+    try:
+        while True:
+            search = whole.sampled(k)
+            best = search.best() if given is None else search.given(given)
+            if search is whole or best is None or best.rank <= k:
+                break
+            k = best.rank + 1
+        if best is None:  # more parameters than a matrix holds
+            best = replace(search.ridge(), rank=given or 0)
+    except KeyboardInterrupt:
+        kept = best_so_far(search, options)
+        if kept is None:
+            raise
+        chosen, solution, noise = kept
+        evidence = {c.rank: c.evidence for c in search.candidates()}
+        return Choice(chosen, solution, search.white or Identity(), noise, evidence)
+    return whole.fitted(best, search, on_step)
+
+
+class RankSearch(RankClimb, LinearChoice):
+    """The way to the candidate of largest evidence."""
+
+    def sampled(self, k: int) -> "RankSearch":
+        """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
+
+        A penalty is the noise over the variance of a prior, whatever the number of rows.
+        """
+        size = self.sample_size(k)
+        if size >= self.n_rows:
+            return self
+        few = sample_of(self.rows, size / self.n_rows, None)
+        if few.engine.source.rows < size / 2:  # too many rows are equal
+            return self
+        weight = survey(few).tally.weight
+        return RankSearch(few, self.units, self.options, round(weight), weight, self.seed)
+
+    def sample_size(self, k: int) -> int:
+        """Return how many rows tell ranks up to k apart."""
+        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
+        size = max(size, KERNEL_ROWS + 1)
+        few = LEAST_RATIO * size > self.n_rows or self.few_features
+        return self.n_rows if few or size * self.d > EXACT_ENTRIES else size
+
+    def best(self) -> Candidate:
+        """Return the best of ridge regression, of all products and of a search over low ranks."""
+        if self.few_features:
+            _ = self.products  # one walk, for ridge regression as well
+        ridge = self.ridge()
+        if ridge.noise <= NO_NOISE and self.n_rows > 2 * (self.d + 1):
+            return ridge  # it predicts all that there is
+        most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
+        products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
+        dense = self.spectrum is not None and self.spectrum.is_dense
+        if products and few and (self.few_features or dense or not self.plain):
+            self.candidate(self.d)  # it costs little, and tells the others where to begin
+        if most > 0 and not self.hides_ranks:
+            self.climb(self.first_rank(most), most)
+        if products and not self.hides_all and min(c.noise for c in self.candidates()) > NO_NOISE:
+            low = self.by_merit()[0]
+            if self.is_all(low) and self.agree(low, self.sized(ridge)):
+                return low
+            self.candidate(self.d)
+        return self.decided()
+
+    def is_all(self, low: Candidate) -> bool:
+        """Tell whether a low rank is there beyond doubt, and all products say no more: two walks.
+
+        Then all products need not be tried: their matrix takes n·d⁴/4, and this n·d².
+        """
+        ridge, d, model = self.ridge(), self.d, low.model
+        if model is None or low.evidence < ridge.evidence + CERTAIN:
+            return False
+        by_columns = d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS) and self.plain
+        if self.few_features or not by_columns or not isinstance(ridge.gram, TangentGram):
+            return False  # they cost little, or are not tried
+        nothing = np.zeros(0, np.int64)
+        columns = RegressionColumns(self.units, model, np.arange(d), False, nothing, nothing)
+        scale = to_numpy(self.units.penalty_scale)
+        second = ridge.gram.products[1:-1, 1:-1] * np.outer(scale, scale)
+        white = uncorrelated(second / self.weight)
+        left = Remainder(self.rows, columns, np.zeros(columns.base), white, self.weight)
+        return left.says_nothing(low.noise)
+
+    def decided(self) -> Candidate:
+        """Return the low rank that is clearly better than none by evidence and by rows left out.
+
+        Otherwise ridge regression or all products, whichever predicts rows left out better. The
+        evidence believes that the noise is Gaussian and the model true; a few extreme rows may
+        carry a quadratic part that says nothing about the others.
+        """
+        if min(c.noise for c in self.candidates()) <= NO_NOISE:
+            return self.by_merit()[0]
+        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
+        linear: Candidate | None = None
+        for c in low:
+            if self.many_rows(c) or self.ahead_of_products(c):
+                return c
+            linear = linear or self.better_linear(*self.linear_candidates)
+            if self.agree(c, linear):
+                return c
+        return linear or self.better_linear(*self.linear_candidates)
+
+    def ahead_of_products(self, candidate: Candidate) -> bool:
+        """Tell whether a low rank is beyond doubt the better of it and all products.
+
+        Then rows left out need not be predicted by all products, which costs more than the rest.
+        """
+        products = self.tried.get(self.d)
+        if products is None or candidate.merit < products.merit + CERTAIN:
+            return False
+        return self.confirmed(self.left_out_squares(candidate), self.sized(self.ridge()))
+
+    def prefers(self, rival: Rival) -> bool:
+        """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
+
+        With many features ranks are not tried: the pairs leave nothing that looks like one. With
+        many rows as well the pairs need not be compared.
+        """
+        if self.sample_size(FIRST_RANK) < self.n_rows:
+            return True
+        self.ridge()
+        if self.few_features:
+            chosen = self.best()
+        else:
+            self.reached = rival.merit
+            self.candidate(self.d)
+            chosen = self.decided()
+        least = chosen.merit if 0 < chosen.rank < self.d else self.least
+        many = self.n_rows >= MANY_ROWS * rival.parameters
+        if rival.merit < least:
+            return False
+        return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)
+
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Tell whether rows left out one at a time are predicted well enough for a low rank."""
+        return self.confirmed(self.left_out_squares(candidate), linear)
+
+    def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
+        """Tell whether rows left out agree to a structure, which has these errors.
+
+        It is no worse than what else would be taken, which may have more parameters, and surely
+        better than ridge regression, which has fewer.
+        """
+        ridge = other if other.rank == 0 else self.ridge()
+        no_worse = float(squares.sum()) <= self.left_out(other) * self.weight
+        return no_worse and surely_less(squares, self.left_out_squares(ridge), CLEARLY + looked)
+
+    def by_merit(self) -> list[Candidate]:
+        """Return the candidates, the best first; of those that tie with it, the lowest rank."""
+        top = max(c.merit for c in self.candidates())
+        return sorted(
+            self.candidates(),
+            key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
+        )
+
+    def fitted(self, best: Candidate, search: "RankSearch", on_step: OnStep = None) -> Choice:
+        """Fit the best candidate of a search to the end; without noise, without penalty."""
+        alpha, warm = best.alpha, best.model
+        if best.noise <= NO_NOISE:
+            alpha = (0.0, 0.0)
+        elif best.rank in (0, self.d) and self.plain:
+            warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
+        options = replace(self.options, rank=best.rank, alpha=alpha)
+        if 0 < best.rank < self.d:
+            warm = self.best_of_many(options) or search.followed(options) or warm
+        if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
+            solution, white = self.fit(options, warm, on_step)
+        else:
+            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+            problem = self.problem(options, final_error(options, dof / self.n_rows))
+            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
+            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
+        evidence = {c.rank: c.evidence for c in search.candidates()}
+        return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)

@@ -1,0 +1,297 @@
+"""What the evidence compares: ranks, each with its best penalties and a fit that is good enough.
+
+With few features all of it comes from one walk (`ProductGram`), else each rank takes walks of its
+own, started from a neighbour.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, log
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.model import Model, with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.leave_one_out import left_out_squares, left_out_squares_by_rows
+from quadlin.solve.choose.penalty_search import HIGHEST, STEEP, Remembered, far_behind, maximised
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
+from quadlin.solve.lowrank.penalised import Penalised
+from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.product_gram import ProductGram
+from quadlin.solve.lowrank.restarts import FEW, best_start, quick_start
+from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
+from quadlin.solve.lowrank.types import Options, Problem, Solution, finished
+from quadlin.solve.lowrank.whitening import Whitener, whitener
+
+CHEAP_COLUMNS = 1000  # as many products are a small matrix
+KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
+KERNEL_START = 250  # rows that find penalties to begin with
+ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
+BEHIND = 20.0  # of log evidence: what other penalties do not make up for
+LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
+LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
+BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
+FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
+NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
+NEAR = 10.0  # penalties that are nearest to the same power of it share a whitener
+
+
+@dataclass
+class Candidates:
+    """The candidates so far, and the fits that they came from."""
+
+    rows: Rows
+    units: Units
+    options: Options
+    n_rows: int
+    weight: float
+    seed: int
+    tried: dict[int, Candidate | None] = field(default_factory=dict)
+    errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
+    squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
+    latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
+    begun: Model | None = None  # of a rank from which lower ones begin
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of its components
+    white: Whitener | None = None
+    white_ridge: float = 0.0  # that the whitener was made for
+    reached: float = -inf  # log evidence of something else
+    thorough: bool = True  # whether the last fit begins at many points
+
+    @property
+    def few_features(self) -> bool:
+        """Tell whether one walk for all products costs less than the walks that it saves."""
+        return 0 < self.d <= FEW and self.plain
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.units.scale.shape[0])
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether rank d is linear in its parameters."""
+        return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
+
+    @cached_property
+    def products(self) -> ProductGram | None:
+        """Take the walk that all ranks of few features need; None where features are many."""
+        if not self.few_features:
+            return None
+        gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
+        return ProductGram(to_numpy(gram), self.units, self.options)
+
+    @cached_property
+    def landscapes(self) -> Penalised | None:
+        """Return the fits of few features where steps from a neighbour may be stuck: tied parts."""
+        if self.plain or not 0 < self.d <= FEW or not self.options.polish:
+            return None
+        counts = self.n_rows, self.weight
+        return Penalised(self.rows, self.units, self.options, *counts, self.seed)
+
+    def linear_model(self, U: Array) -> TangentGram:
+        """Return the linear model on the tangent space at the span of U (d, k)."""
+        if self.products is None:
+            return tangent_gram(self.rows, self.units, self.options, U)
+        return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
+
+    def left_out(self, candidate: Candidate) -> float:
+        """Return the mean squared error of rows left out one at a time."""
+        key = candidate.rank, candidate.alpha
+        if key not in self.errors:
+            self.errors[key] = float(self.left_out_squares(candidate).sum()) / self.weight
+        return self.errors[key]
+
+    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return ωe² of each row left out, for multiples of the penalties: one walk."""
+        gram, alpha = candidate.gram, candidate.alpha
+        if isinstance(gram, RowKernel):
+            return left_out_squares_by_rows(gram, alpha, factors)
+        return left_out_squares(self.rows, self.units, gram, alpha, self.weight, factors)
+
+    def left_out_squares(self, candidate: Candidate) -> np.ndarray:
+        """Return ωe² of each row of positive weight when it is left out."""
+        key = candidate.rank, candidate.alpha
+        if key not in self.squares:
+            self.squares[key] = self.squares_by_factors(candidate, [1.0])[:, 0]
+        return self.squares[key]
+
+    def candidates(self) -> list[Candidate]:
+        """Return what was tried."""
+        return [c for c in self.tried.values() if c is not None]
+
+    def candidate(self, k: int) -> Candidate | None:
+        """Return a rank with its best penalties, or None where no matrix of it fits."""
+        if k not in self.tried:
+            ways = {0: self.ridge, self.d: self.all_products}
+            self.tried[k] = ways[k]() if k in ways else self.low_rank(k)
+        return self.tried[k]
+
+    def ridge(self) -> Candidate:
+        """Return ridge regression."""
+        ridge = self.tried.get(0)
+        if ridge is None:
+            U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
+            if "products" in self.__dict__:  # all products are known, or else nobody asked for them
+                gram = self.linear_model(U)
+            else:
+                gram = tangent_gram(self.rows, self.units, self.options, U)
+            best = maximised(gram.centred(self.weight), [(a,) for a in (NO_PENALTY, *FIRST)])
+            ridge = self.tried[0] = self.noted(0, best, None, gram)
+        return ridge
+
+    def all_products(self) -> Candidate | None:
+        """Return ridge regression on all products, by the smaller of two matrices."""
+        d, xp = self.d, namespace(self.units.scale)
+        starts = [(log(self.ridge().alpha[0] / self.weight) - 1, second) for second in SECOND]
+        if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
+            U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
+            gram = self.linear_model(U)
+            linear, low = gram.centred(self.weight), self.best_low_rank()
+            groups, behind = len(linear.sizes), None  # without w, that of M alone
+            near, least = (self.ridge().alpha[0], BEGIN * self.weight), self.reached
+            if low is not None:  # the same |M|² by more parameters
+                near = low.alpha[0], low.alpha[1] * gram.basis.size / low.parameters
+                least = max(least, low.evidence)
+            if least > -inf:
+                behind = far_behind(linear, np.log(near)[-groups:], least)
+            best = behind or maximised(linear, [start[-groups:] for start in starts])
+            return self.noted(d, best, None, gram)
+        if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
+            return None
+        kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
+        if self.n_rows > KERNEL_START:
+            # Which rows begin is told by the rows themselves, not by their order.
+            direction = np.random.default_rng(self.seed).standard_normal(d)
+            key = np.sin(1e3 * (to_numpy(Z) @ direction))
+            few = kernel.some(np.argsort(key)[:KERNEL_START])
+            begin = maximised(few, starts).log_alpha  # the same for any number of rows
+            all_rows = Remembered(kernel)
+            if begin[1] >= STEEP + log(kernel.weight):  # without products, that is ridge regression
+                begin = np.array([log(self.ridge().alpha[0]), HIGHEST + log(kernel.weight)])
+            least = max(self.reached, *(c.evidence for c in self.candidates()))
+            behind = far_behind(all_rows, begin, least)
+            if behind is not None:
+                return self.noted(d, behind, None, kernel)
+            start = (begin - log(kernel.weight)).tolist()
+            return self.noted(d, maximised(all_rows, [start]), None, kernel)
+        return self.noted(d, maximised(kernel, starts), None, kernel)
+
+    def best_low_rank(self) -> Candidate | None:
+        """Return the low rank of largest evidence so far."""
+        low = [c for c in self.candidates() if 0 < c.rank < self.d]
+        return max(low, key=lambda c: c.evidence, default=None)
+
+    def extended(self, k: int, alpha: Alpha) -> Model | None:
+        """Return the next lower rank and what its residual asks for most, with few features."""
+        low = [c.model for c in self.candidates() if c.rank < k and c.model is not None]
+        if (gram := self.products) is None or not low:
+            return None
+        lower = max(low, key=lambda model: int(model.s.shape[0]))
+        return gram.model(gram.extended(gram.of(lower, alpha), k, alpha), alpha)
+
+    def low_rank(self, k: int) -> Candidate:
+        """Fit a low rank, from two sides where the first penalty may hide products of levels."""
+        (model, alpha), rival = self.start(k), self.best_low_rank()
+        ways = [self.by_turns(k, model, alpha)]
+        if rival is None and not self.few_features and not to_numpy(self.units.free).any():
+            ways.append(self.by_turns(k, None, (alpha[0], alpha[1] / 10)))
+        return max(ways, key=lambda c: c.evidence)
+
+    def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
+        """Fit a low rank and find its penalties, by turns."""
+        model = self.extended(k, alpha) if model is None else model
+        options, rival = self.loose(k), self.best_low_rank()
+        more = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
+        for _ in range(ROUNDS):
+            model = self.near_optimum(replace(options, alpha=alpha), model)
+            tangent = self.linear_model(model.U)
+            gram = tangent.centred(self.weight)
+            before = np.log(alpha[-len(gram.sizes) :])
+            begin = (before - log(gram.weight)).tolist()
+            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
+            candidate = self.latest = self.noted(k, best, model, tangent)
+            alpha, more = candidate.alpha, ()
+            settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
+            if settled or (rival is not None and candidate.evidence < rival.evidence - BEHIND):
+                break
+        return candidate
+
+    def loose(self, k: int) -> Options:
+        """Return the options of a fit of a rank whose evidence is compared."""
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
+        return replace(self.options, rank=k, tol=tol, max_iter=LOOSE_STEPS)
+
+    def near_optimum(self, options: Options, warm: Model | None) -> Model:
+        """Fit a rank well enough to compare its evidence."""
+        gram, alpha, weight = self.products, options.alpha, self.weight
+        followed = self.followed(options)
+        if followed is not None:
+            return followed
+        if gram is None:
+            return finished(self.fit(options, warm)[0]).model
+        if warm is None:
+            return quick_start(self.problem(options), gram.gram)
+        start = gram.of(warm, alpha)
+        p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
+        return gram.model(p, alpha)
+
+    def best_of_many(self, options: Options) -> Model | None:
+        """Return the best of many optima for the last fit to begin at; None if it need not."""
+        if not self.thorough or self.products is None:
+            return None
+        return best_start(self.problem(options), self.products.gram)
+
+    def followed(self, options: Options) -> Model | None:
+        """Return the fit of a rank with penalties where M is restricted; None elsewhere."""
+        if self.landscapes is None or not min(options.alpha) > 0:
+            return None
+        return self.landscapes.model(options.rank, options.alpha)
+
+    def noted(
+        self, k: int, best: Evidence, model: Model | None, gram: TangentGram | RowKernel
+    ) -> Candidate:
+        """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
+        share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
+        cost = share * log_volume(self.d, k)
+        first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
+        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
+
+    def start(self, k: int) -> tuple[Model | None, Alpha]:
+        """Return a model and penalties to begin with: those of the next higher rank, if any."""
+        low = [c for c in self.candidates() if 0 < c.rank < self.d]
+        higher = min((c for c in low if c.rank > k), key=lambda c: c.rank, default=None)
+        if higher is not None and higher.model is not None:
+            first, second = higher.alpha  # the same |M|² by fewer parameters
+            return with_rank(higher.model, k), (first, second * k / higher.rank)
+        if low:
+            return None, max(low, key=lambda c: c.rank).alpha
+        ends = self.tried.get(self.d) or self.ridge()
+        second = ends.alpha[1] / self.weight if ends.rank else inf
+        second = min(max(second, BEGIN / 50), BEGIN)
+        begun = self.begun
+        model = None if begun is None or begun.s.shape[0] < k else with_rank(begun, k)
+        return model, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
+
+    def fit(
+        self, options: Options, warm: Model | None, on_step: OnStep = None
+    ) -> tuple[Solution, Whitener]:
+        """Fit a rank with given penalties."""
+        rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
+        if ridge > 0:  # the same for penalties of the same size, whatever was fitted before
+            ridge = NEAR ** round(log(ridge, NEAR))
+        if self.white is None or ridge != self.white_ridge:
+            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            self.white_ridge = ridge
+        problem = self.problem(options)
+        return follow(problem, polish(problem, self.white, warm), on_step), self.white
+
+    def problem(self, options: Options, worthless: float = 0.0) -> Problem:
+        """Return the problem of a rank with given penalties."""
+        rng = np.random.default_rng(self.seed)
+        return Problem(self.rows, self.units, options, rng, worthless, self.rows.share == 1)

@@ -1,0 +1,166 @@
+"""Rank and penalties of wide sparse rows, chosen on rows held out while columns are swept.
+
+One table of the rows by columns serves all candidates. Rows held out weigh nothing in it, and a
+sweep keeps their errors up to date as well, so that judging a model costs nothing. Ridge regression
+comes first, with many penalties at once; factors begin with what it leaves. The answer is ridge
+regression unless products are clearly better.
+"""
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from quadlin.core.chunks import Chunk
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, Tally
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.solve.choose.rank import as_good, held_out_by
+from quadlin.solve.fields.field_rows import has_many_entities
+from quadlin.solve.lowrank.column_descent import ColumnFit, goes_by_columns, start_of
+from quadlin.solve.lowrank.column_ridge import ridges
+from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.sample import row_content
+from quadlin.solve.lowrank.types import Options, Problem
+
+RANKS = 2, 8  # that are compared where none is given
+RIDGES = 10.0 ** np.arange(-3, 1.1, 0.25)  # of the weight, for w
+RIDGE_TOL, RIDGE_WALKS = 1e-2, 60
+STIFFER = 16.0  # the penalty of M, in units of that of w, that a search begins with
+TIMES, MOST_CHANGES = 4.0, 4  # by which it is changed, and how often at most in one direction
+CLEARLY = 2.0  # standard errors by which products must be better, the best of many candidates
+FEWEST = 50  # rows of which a fifth can judge; fewer have a penalty that halves coefficients
+SWEEPS = 8  # of one candidate at most
+WORTH = 2e-3  # of the error of rows held out: what a sweep must gain for another one to follow
+
+
+def choose_by_columns(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    tally: Tally,
+    seed: int,
+    choose_rank: bool,
+    choose_alpha: bool,
+) -> Options | None:
+    """Return the options with rank and penalties chosen; None where the rows are of another kind.
+
+    Passes: some 50 with one column for ridge regression, and about 15 sweeps, each of which costs
+    O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
+    """
+    most = max(RANKS) if choose_rank else options.rank
+    alpha = (tally.weight, tally.weight) if choose_alpha else options.alpha
+    if not goes_by_columns(rows, units, replace(options, rank=most, alpha=alpha), tally):
+        return None
+    if tally.counting < FEWEST:
+        return replace(options, rank=0 if choose_rank else options.rank, alpha=alpha)
+    search = ColumnSearch(rows, units, replace(options, rank=most), seed)
+    linear = search.ridge(RIDGES * search.columns.weight if choose_alpha else np.array(alpha[:1]))
+    if most == 0:
+        return replace(options, rank=0, alpha=(search.first, search.first))
+    second = STIFFER * search.first if choose_alpha else alpha[1]
+    for rank in RANKS if choose_rank else (most,):
+        search.begin(rank, second)
+        search.sweep(rank, second)
+    rank = search.best[0]
+    for times in (1 / TIMES, TIMES) if choose_alpha else ():
+        if (rank, times * search.best[1]) in search.tried:
+            continue
+        if search.last != search.best:
+            search.begin(*search.best)
+        for _ in range(MOST_CHANGES):
+            if not search.sweep(rank, times * search.best[1]):
+                break
+    if choose_rank and as_good(linear, search.squares, search.omega, CLEARLY):
+        return replace(options, rank=0, alpha=(search.first, search.best[1]))
+    return replace(options, rank=rank, alpha=(search.first, search.best[1]))
+
+
+def left_to_columns(rows: Rows, options: Options, surveyed: Survey, make_units: UnitsMaker) -> bool:
+    """Tell whether there are fewer rows than parameters of one-hot levels of many entities.
+
+    A posterior in which levels are independent takes the noise for too large there and shrinks too
+    much; besides, the time of a sweep grows as the square of the number of entities.
+    """
+    options, fields = replace(options, alpha=(1.0, 1.0)), make_units.fields
+    units = make_units(surveyed.features, surveyed.target)
+    few = len(fields) > 2 and goes_by_columns(rows, units, options, surveyed.tally)
+    return few and has_many_entities(rows.engine.source.X, fields)
+
+
+class ColumnSearch:
+    """Candidates on the rows that are kept, and their errors on those that are held out."""
+
+    def __init__(self, rows: Rows, units: Units, options: Options, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        held = held_out_by(np.concatenate(rows.collect(_content)), rng)
+        self.held = np.flatnonzero(held)
+        weights = rows.reweighted(held.astype(units.scale.dtype)).collect(_weights)
+        self.omega = np.concatenate(weights)[self.held].astype(np.float64)
+        kept = rows.reweighted((~held).astype(units.scale.dtype))
+        self.problem = Problem(kept, units, options, rng)
+        self.columns = ColumnFit.of(self.problem)
+        self.first = options.alpha[0]  # the penalty of w
+        self.w = np.zeros(len(units.scale))
+        self.best = self.last = (0, 0.0)  # rank and penalty of M
+        self.tried = {self.last}
+        self.error, self.squares = np.inf, np.zeros(len(self.held))  # of the best
+
+    def ridge(self, alphas: np.ndarray) -> np.ndarray:
+        """Take the best of some penalties of w, and return its squared errors."""
+        columns = self.columns
+        path = ridges(*columns.parts, alphas.tolist(), RIDGE_TOL, RIDGE_WALKS)
+        self._count(path.walks + 1)
+        f = columns.X[self.held] @ path.coef.T + path.intercept
+        squares = np.asarray(f - columns.y[self.held, None], np.float64) ** 2
+        best = int(np.argmin(self.omega @ squares))
+        self.w, self.first = path.coef[best], float(alphas[best])
+        return squares[:, best]
+
+    @cached_property
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return factors and signs from what ridge regression leaves."""
+        V, signs = start_of(self.problem, self.columns, self.w)
+        return V, np.ones_like(signs) if self.problem.options.psd else signs
+
+    def begin(self, rank: int, second: float) -> None:
+        """Put the factors where a fit of the rank begins: those that are zero stay zero."""
+        (V, signs), table = self.start, self.columns.table
+        table.alpha = self.first, second
+        self.columns.begin(self.w, V * (np.arange(V.shape[1]) < rank), signs)
+        table.evaluate()
+        self._count(2)
+
+    def sweep(self, rank: int, second: float) -> bool:
+        """Sweep with a penalty of M, and tell whether rows held out are predicted best so far."""
+        table, before = self.columns.table, np.inf
+        table.alpha = self.first, second
+        self.last, better = (rank, second), False
+        self.tried.add(self.last)
+        for _ in range(SWEEPS):
+            table.sweep()
+            self._count(1)
+            squares = table.errors[self.held] ** 2
+            error = float(self.omega @ squares)
+            if error < self.error:
+                self.best, self.error, self.squares, better = self.last, error, squares, True
+            if error >= (1 - WORTH) * before:
+                break
+            before = error
+        return better
+
+    def _count(self, walks: int) -> None:
+        rows = self.problem.rows
+        rows.counter.count += walks * rows.share
+
+
+def _weights(chunk: Chunk) -> np.ndarray:
+    return np.asarray(chunk.weight)
+
+
+def _content(chunk: Chunk) -> np.ndarray:
+    """Return a number for what each sparse row holds, in all its columns."""
+    X = chunk.X
+    weights = row_hash(np.arange(X.shape[1])) / np.float64(2**64)
+    total = np.ascontiguousarray(X.astype(np.float64) @ weights)
+    return row_hash(row_content(chunk) ^ total.view(np.uint64))

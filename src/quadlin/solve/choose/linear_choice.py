@@ -1,0 +1,132 @@
+"""The models that are linear in their parameters: the mean, ridge regression, all products.
+
+They are one family: the penalty of M reaches from nothing to infinity, where ridge regression is
+left, and then that of w, where the mean is. Each step away from the mean must save rows left out
+more than one standard error: else a few rows carry it, and it says nothing about the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.choose.leave_one_out import LIKELY, mostly_less, surely_less
+from quadlin.solve.lowrank.evidence import RowKernel
+from quadlin.solve.lowrank.tangent_gram import Candidate
+from quadlin.solve.lowrank.types import NO_NOISE
+
+MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
+AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
+SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
+FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
+WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
+CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
+CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
+CONSTANT = 1e9  # α₁/n that leaves the mean of the target
+WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
+WALKED_ROWS = 200_000  # beyond, a few gross errors do not matter, and errors of all rows take space
+
+
+class LinearChoice(Candidates):
+    """The choice between the mean, ridge regression and all products."""
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return ridge regression or all products, with the better size of its penalties."""
+        if products is None:
+            return self.or_mean(ridge if self.many_rows(ridge) else self.sized(ridge))
+        if self.many_rows(products):
+            return products if products.merit > ridge.merit else self.or_mean(ridge)
+        against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
+        ridge, products = self.sized(ridge), self.sized(products)
+        if self.left_out(products) < (1 - against) * self.left_out(ridge):
+            others = self.left_out_squares(ridge)
+            for shrunk in self.shrunk(products):
+                if surely_less(self.left_out_squares(shrunk), others, LIKELY):
+                    return shrunk
+        return self.or_mean(ridge)
+
+    def shrunk(self, products: Candidate) -> Iterator[Candidate]:
+        """Yield all products with larger and larger penalties of M, up to ridge regression.
+
+        A few rows may carry what a large M saves, and most of them what a small one does.
+        """
+        first, second = products.alpha
+        for factor in SHRINK if self.is_cheap(products) else SHRINK[:1]:
+            yield replace(products, alpha=(first, factor * second))
+
+    def or_mean(self, ridge: Candidate) -> Candidate:
+        """Return ridge regression, or the mean where a few rows carry all that it predicts.
+
+        Such a line says nothing about other rows, and may lead far astray where they are extreme.
+        A line that all but a few rows ask for is kept: where they are extreme, it is held. Of many
+        rows only gross errors in the target carry a line, and one that explains next to nothing.
+        """
+        if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > WALKED_ROWS):
+            return ridge
+        mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
+        sure = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
+        return ridge if sure else mean
+
+    def given(self, k: int) -> Candidate | None:
+        """Return a rank that is given, with the penalties that it would be chosen with."""
+        candidate = self.candidate(k)
+        if candidate is None or candidate.noise <= NO_NOISE:
+            return candidate
+        if k in (0, self.d) and not self.many_rows(candidate):
+            candidate = self.sized(candidate)
+        return self.or_mean(candidate) if k == 0 else candidate
+
+    def many_rows(self, candidate: Candidate) -> bool:
+        """Tell whether so many rows say how much to fit that the evidence needs no check."""
+        return self.n_rows >= MANY_ROWS * candidate.parameters
+
+    def is_cheap(self, candidate: Candidate) -> bool:
+        """Tell whether other penalties may be tried."""
+        gram = candidate.gram
+        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
+        return size <= CHEAP_EIGENVECTORS
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with penalties of the size that rows left out ask for.
+
+        That of largest evidence, unless the nearest multiple of it downhill predicts them better.
+        """
+        if not self.is_cheap(candidate):
+            return candidate
+        squares = self.squares_by_factors(candidate, FACTORS)
+        best = size_of(squares, FACTORS.index(1.0))
+        first, second = candidate.alpha
+        resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
+        self.errors[resized.rank, resized.alpha] = float(squares[:, best].sum()) / self.weight
+        self.squares[resized.rank, resized.alpha] = squares[:, best].copy()
+        return resized
+
+
+def size_of(squares: np.ndarray, evidence: int) -> int:
+    """Return which of rising penalties predict rows left out best, their errors one column each.
+
+    A better one beyond a hill is more often chance than not, and so is a smaller penalty that few
+    rows ask for.
+    """
+    errors = squares.sum(axis=0)
+    best = downhill(errors, evidence)
+    if errors[best] >= WORTH * errors[evidence]:
+        return evidence
+    larger = range(evidence, best, -1)  # none where the best is larger than the evidence's
+    close = (i for i in larger if not surely_less(squares[:, best], squares[:, i], CLOSE))
+    return next(close, best)
+
+
+def downhill(values: np.ndarray, start: int) -> int:
+    """Return where a walk ends that begins somewhere and goes on to smaller values next to it.
+
+    Examples
+    --------
+    >>> downhill(np.array([0.0, 5.0, 2.0, 3.0, 4.0]), 3)
+    2
+    """
+    near = range(max(start - 1, 0), min(start + 2, len(values)))
+    best = min(near, key=lambda i: (values[i], i != start))
+    return start if best == start else downhill(values, best)

@@ -1,0 +1,156 @@
+"""The penalties of largest evidence, by as few looks at it as lead there: each is O(p³)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, log
+
+import numpy as np
+
+from quadlin.core.engine import one_blas_thread
+from quadlin.solve.lowrank.evidence import NOTHING, Evidence, Linear, Value
+
+LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
+FLAT = 0.1  # the slope of the log evidence, in log α, that ends the search
+STEEP = 3.0  # log(α/N) where there still is a slope
+STEP, LONGEST, SMALLEST_STEP = 3.0, 12.0, 1e-3  # in log α: at first, ever, and worth a look
+SAME = 0.1  # in log α: starts that are one
+DETERMINED, HARDLY = 0.9, 0.5  # γ/p of groups that the rows determine, and that they hardly do
+LEAST_CURVATURE = 0.1  # of what a peak would have
+LOOKS = 60
+FAR = 100.0  # of log evidence: more than other penalties than good ones ever made up for
+RISE = 4.0  # times what a step of MacKay promises: no peak is higher
+
+
+class Remembered:
+    """A model whose evidence is asked for at the same penalties several times."""
+
+    def __init__(self, model: Linear) -> None:
+        self.model, self.weight, self.sizes = model, model.weight, model.sizes
+        self.values: dict[bytes, Value] = {}
+
+    def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
+        """Return the evidence at some penalties; below `least` without its gradient."""
+        key = log_alpha.tobytes()
+        value = self.values.get(key) or self.model.at(log_alpha, gradient, least)
+        if value.gradient.size:
+            self.values[key] = value
+        return value
+
+
+def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
+    """Return the penalties of largest evidence, from the best of some log(α/N)."""
+    shift = log(max(model.weight, 1.0))
+    points: list[np.ndarray] = []
+    for start in starts:
+        point = np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift
+        if not any(np.max(np.abs(point - other), initial=0.0) < SAME for other in points):
+            points.append(point)
+    with one_blas_thread():  # threads that wait for each other cost more than these matrices
+        if len(points) > 1:
+            points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
+        return _climbed(model, points[0], shift)
+
+
+def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
+    """Return the evidence at some penalties if no peak near by can reach `least`, else None.
+
+    MacKay's step to log(γ/pull) promises a rise by its product with the slope. The true rise was
+    up to three times as large, where it was small, and never more than by a whole `STEP`. Where the
+    evidence is behind by `FAR`, the slope, two thirds of the work, is not looked at.
+    """
+    with one_blas_thread():
+        value = model.at(log_alpha, least=least - FAR)
+    if value.log_evidence < least - FAR:
+        return replace(value, determined=np.zeros_like(log_alpha)).there(log_alpha)
+    slope, pull = value.gradient, value.determined - 2 * value.gradient
+    step = np.log(np.maximum(value.determined, 1e-9) / np.maximum(pull, 1e-9))
+    rise = np.minimum(RISE * np.abs(step), STEP) @ np.abs(slope) + 1
+    return None if value.log_evidence + float(rise) >= least else value.there(log_alpha)
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """Some penalties and the evidence there."""
+
+    point: np.ndarray  # (g,), log α
+    value: Value
+
+
+def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
+    """Return the peak near a point, by quasi-Newton steps of limited length."""
+    low, high = LOWEST + shift, HIGHEST + shift
+    here, longest, looked = Penalties(point, model.at(point)), STEP, False
+    gone: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and how the slopes changed along them
+    if here.value is NOTHING:
+        return replace(NOTHING, determined=np.zeros_like(point)).there(point)
+    for _ in range(LOOKS):
+        slope = here.value.gradient
+        outward = ((here.point <= low) & (slope < 0)) | ((here.point >= high) & (slope > 0))
+        slope = np.where(outward, 0.0, slope)
+        if np.max(np.abs(slope), initial=0.0) <= FLAT:
+            break
+        step, little = _step(model, here.value, slope, gone, longest)
+        little &= here.point >= shift + STEEP
+        if little.any() and not looked:
+            looked, end = True, np.where(little, high, here.point)
+            there = Penalties(end, model.at(end))
+            if there.value.log_evidence > here.value.log_evidence:
+                here, gone = there, []  # no curvature is the same so far away
+                continue
+        goal = np.clip(here.point + step, low, high)
+        there, step = Penalties(goal, model.at(goal)), goal - here.point
+        size = float(np.max(np.abs(step)))
+        if there.value is not NOTHING:
+            gone = [*gone[-2:], (step, here.value.gradient - there.value.gradient)]
+        if there.value.log_evidence > here.value.log_evidence:
+            here, longest = there, min(LONGEST, 2 * longest) if size >= longest else longest
+        elif size <= SMALLEST_STEP:
+            break
+        else:
+            longest = size / 3
+    return here.value.there(here.point)
+
+
+def _step(
+    model: Linear,
+    value: Value,
+    slope: np.ndarray,
+    gone: Sequence[tuple[np.ndarray, np.ndarray]],
+    longest: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a step, and which groups the rows say so little of that it may go to the end.
+
+    The evidence then rises slowly to that of a model without the group, and one look at the end
+    tells whether it does.
+    """
+    share, curvature = _shape(model, value)
+    step = np.linalg.solve(_with_secants(np.diag(curvature), gone), slope)
+    step = np.where(slope == 0, 0.0, step)
+    # Of a group that the rows determine, the pull grows as α does: that is MacKay's step.
+    step = np.where((step > 0) & (share > DETERMINED), np.log1p(np.maximum(step, 0.0)), step)
+    little = (slope > curvature) & (share < HARDLY) & (step > 0)
+    up = min(longest, STEP)  # peaks are narrower where penalties are large
+    return np.clip(np.where(little, up, step), -longest, up), little
+
+
+def _shape(model: Linear, value: Value) -> tuple[np.ndarray, np.ndarray]:
+    """Return γ/p, and about −∂²/∂(log α)² of the log evidence, of each group.
+
+    As if the rows told as much of each parameter of a group as of the others: then it is
+    γ²(1/p − 1/N)/2 at a peak.
+    """
+    gamma = value.determined
+    pull = gamma - 2 * value.gradient
+    share = gamma / np.minimum(np.maximum(model.sizes, 1), model.weight)
+    curvature = (gamma * (1 - share) + pull * (2 * share - 1) - pull**2 / model.weight) / 2
+    return share, np.maximum(curvature, LEAST_CURVATURE * gamma * share + 1e-6)
+
+
+def _with_secants(B: np.ndarray, gone: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return the matrix of the curvature that the slopes along some ways ask for (BFGS)."""
+    for step, change in gone:
+        along = B @ step
+        bend, before = float(step @ change), float(step @ along)
+        if bend > 1e-3 * before > 0:
+            B = B - np.outer(along, along) / before + np.outer(change, change) / bend
+    return B

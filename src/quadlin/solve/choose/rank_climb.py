@@ -1,0 +1,164 @@
+"""The way up and down the ranks to that of largest evidence, by as few fits as leave no doubt."""
+
+from dataclasses import replace
+from functools import cached_property
+from math import inf, log
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.choose.leave_one_out import CLEARLY
+from quadlin.solve.choose.residual_spectrum import ResidualSpectrum, residual_spectrum
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.few_rows import ROWS_PER_PARAMETER, component_sizes
+from quadlin.solve.lowrank.tangent_gram import Candidate
+from quadlin.solve.lowrank.types import NO_NOISE, finished
+
+FIRST_RANK, MOST_RANK = 4, 16
+CLEAR = 20.0  # a quadratic part that is there beyond doubt
+SURE = 1.6  # of the eigenvalues of noise: a component whose evidence is beyond doubt
+NEAR = 0.7  # in log α₂: penalties that show the same components
+SEEN, GAP = 1.5, 0.5  # of the eigenvalues of noise, and to the next one: a component, the last one
+
+
+class RankClimb(Candidates):
+    """Candidates of low rank, tried one after the other."""
+
+    @cached_property
+    def spectrum(self) -> ResidualSpectrum | None:
+        """Return what ridge regression leaves of low ranks; None where other ranks cost little.
+
+        Of levels it says nothing: those of one column never occur together, so that noise has fewer
+        products than its law counts, and components stand out that the law hides.
+        """
+        ridge, levels = self.ridge(), bool(np.any(to_numpy(self.units.penalty_scale) != 1))
+        if self.few_features or levels or not self.plain or ridge.noise <= NO_NOISE:
+            return None
+        return residual_spectrum(self.rows, self.units, ridge, self.weight)
+
+    @property
+    def hides_ranks(self) -> bool:
+        """Tell whether no low rank can be told from noise, so that none need be tried."""
+        return self.spectrum is not None and self.spectrum.is_noise
+
+    @property
+    def hides_all(self) -> bool:
+        """Tell whether all products say next to nothing, so that they need not be tried."""
+        return self.spectrum is not None and self.spectrum.says_nothing
+
+    def first_rank(self, most: int) -> int:
+        """Return the low rank to begin with: one more than seems to be there, or a moderate one."""
+        seen = 0 if self.spectrum is None else self.spectrum.components
+        return min(seen + 1 if seen else FIRST_RANK, most)
+
+    def start(self, k: int) -> tuple[Model | None, Alpha]:
+        """Return a model and penalties to begin with: for the first rank, those that are expected.
+
+        They are those of the components that the residual of ridge regression shows.
+        """
+        model, alpha = super().start(k)
+        first = not any(0 < c.rank < self.d for c in self.candidates())
+        if not first or self.spectrum is None or not self.spectrum.components:
+            return model, alpha
+        left, second = self.spectrum.expected(min(k, self.spectrum.components))
+        return model, (alpha[0] * left, second * self.weight)
+
+    def climb(self, k: int, most: int) -> None:
+        """Go up by doubles where one more is better, and down by ones while the evidence rises.
+
+        Where the components of rank k leave no doubt which of them are noise, only the rank of the
+        others is tried.
+        """
+        if self.only_one_rank(k):
+            return
+        self.candidate(k)
+        down = self.better(k - 1, k)
+        while not down and k < most and self.better(k + 1, k) and self.within_reach(k, most):
+            double = min(2 * k, most)
+            while double > k + 1 and not self.better(double, k + 1):
+                double = (k + 1 + double) // 2
+            k = double
+        while k > 1 and self.better(k - 1, k):
+            k -= 1
+        weak = self.evidence(k) < self.evidence(0) + CLEAR
+        if k > 2 and weak and self.better(1, k):  # of weak components one may be better than many
+            self.candidate(2)
+
+    def only_one_rank(self, k: int) -> bool:
+        """Tell whether a fit of rank k shows how many components there are, and try that rank.
+
+        It must show the same with the penalties of that rank, if they are others: a target without
+        noise has none, and those of the first fit hide small components.
+        """
+        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        if self.few_features or self.landscapes is not None:
+            return False  # other ranks cost little
+        if self.n_rows < ROWS_PER_PARAMETER * dof:
+            return False
+        begun = self.start(k)[1]
+        first = self.clear_components(k, begun)
+        if not first:
+            return False
+        candidate = self.candidate(first)
+        alpha = (0.0, 0.0) if candidate is None else candidate.alpha
+        alpha = (alpha[0], alpha[1] * k / first)
+        far = max(alpha) == 0 or abs(log(alpha[1] / begun[1])) > NEAR
+        if far and first != self.clear_components(k, alpha):
+            return False
+        if self.sizes[first - 1] < SURE:
+            self.candidate(first - 1)
+        return True
+
+    def clear_components(self, k: int, alpha: Alpha) -> int:
+        """Return how many components of a fit of rank k stand out, or 0 if there is any doubt."""
+        options = replace(self.loose(k), alpha=alpha)
+        solution, white = self.fit(options, self.begun)
+        self.begun = finished(solution).model
+        error = degrees_of_freedom(self.d, k, **self.options.parts) / self.n_rows
+        self.sizes = sizes = component_sizes(solution, white, options, error)
+        last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))
+        return int(np.argmax(last)) + 1 if last.any() else 0
+
+    def within_reach(self, k: int, most: int) -> bool:
+        """Tell whether the rise from rank k to k + 1 leads to what a low rank must have.
+
+        Components come by their size, so that each adds less than the one before. But the last one
+        of a target without noise adds most.
+        """
+        products = self.tried.get(self.d)
+        if products is None or products.noise <= NO_NOISE:
+            return True
+        rise = self.evidence(k + 1) - self.evidence(k)
+        return self.evidence(k) + (most - k) * rise >= self.least
+
+    def better(self, k: int, other: int) -> bool:
+        """Tell whether a rank is at least as good as another."""
+        return self.evidence(k) >= self.evidence(other)
+
+    def evidence(self, k: int) -> float:
+        """Return the log evidence of a rank."""
+        candidate = self.candidate(k)
+        return -inf if candidate is None else candidate.evidence
+
+    def most(self) -> int:
+        """Return the largest low rank: as many parameters as rows, in a matrix that fits.
+
+        Rows of weight 2 are one row here: more parameters than different rows fit anything.
+        """
+        ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
+        dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
+        return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
+
+    @property
+    def linear_candidates(self) -> list[Candidate]:
+        """Return ridge regression and, where they were tried, all products."""
+        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+
+    @property
+    def least(self) -> float:
+        """Return the merit that a structure must have."""
+        linear = self.linear_candidates
+        return max(c.merit for c in linear) + CLEARLY * (len(linear) > 1 and self.plain)

@@ -1,0 +1,233 @@
+r"""Pairs beside log-odds: searched for and fitted in the quadratic approximation of the loss.
+
+About log-odds g the deviance is, to second order, a sum of squares with weights h = p(1 − p) and
+targets g + (y − p)/h. Pairs are searched for there as for any target. With the pairs that were
+taken, this least-squares problem is solved again and again until it stays the same, which is
+Newton's method for the deviance. A weak prior keeps log-odds finite where pairs separate the rows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quadlin.core.losses import constant_deviance, log_odds
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.solve.choose.choice import Automatic
+from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_log_odds import PRIOR, LogOdds, Objective, moved
+from quadlin.solve.composite.pair_stage import (
+    FEWEST_ROWS,
+    PairOutcome,
+    PairStage,
+    Plan,
+    ended,
+    refuse_uninformative,
+)
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.logistic import Working
+from quadlin.solve.labels.logistic_choice import fit_logistic
+from quadlin.solve.labels.logistic_search import LogisticSearch
+from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.types import Options, Record, Status
+from quadlin.solve.pairs.pair_part import Parts
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
+
+STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative fall of the objective that ends it
+SHORTEST = 1 / 16  # of a step that would raise the objective
+SEARCHES = 3  # beside a linear model, each about the pairs of the last one
+
+
+@dataclass(frozen=True)
+class LabelOutcome:
+    """Log-odds with pairs, or without where none are worth it."""
+
+    state: FitState
+    options: Options
+    search: PairOutcome | None = None  # in the least squares about the fit without pairs
+    tested: PairOutcome | None = None  # the pairs it took, about the model with them
+    deviances: tuple[float, ...] = ()  # D² with the first 0, 1, … that entered
+    factor: float = 1.0  # from shares of the sum of squares to those of the deviance
+
+
+@dataclass(frozen=True)
+class LabelPairs:
+    """Rows with labels 0 and 1, and what is to be learned from them."""
+
+    plan: Plan
+    request: PairRequest
+    rows: Rows
+    surveyed: Survey
+
+    def fitted(
+        self, warm: FitState | None = None, on_step: Any = None, constant: bool = True
+    ) -> LabelOutcome:
+        """Return log-odds with pairs, or without where none are worth it.
+
+        Given pairs of constant features are refused, unless `constant` says that more rows may
+        come in which they vary.
+        """
+        plan, request, begun = self.plan, self.request, list[LogisticSearch]()
+        searches = plan.automatic.rank and request.given is None
+        if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
+            outcome = self._alone(request, begun)
+            if outcome is not None:
+                return outcome
+        args = (plan.options, plan.make_units, plan.seed, plan.automatic, warm, on_step)
+        state, options = fit_logistic(self.rows, *args, self.surveyed, begun)
+        without = LabelOutcome(state, options)
+        if ended(state) or not self._enough:
+            return without
+        refuse_uninformative(request, state, plan.make_units, constant)
+        try:
+            return self._beside(state, options, request)
+        except KeyboardInterrupt:
+            return replace(without, state=replace(state, status=Status.interrupted))
+
+    @property
+    def _enough(self) -> bool:
+        target = self.surveyed.target
+        varies = bool(target.varies(target.mean.dtype)[0])
+        return varies and self.surveyed.tally.counting >= FEWEST_ROWS
+
+    def _alone(self, request: PairRequest, begun: list[LogisticSearch]) -> LabelOutcome | None:
+        """Return pairs beside a linear model if they leave nothing of low rank, else None."""
+        plan = self.plan
+        options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
+        args = (options, plan.make_units, plan.seed, chooses)
+        linear, options = fit_logistic(self.rows, *args, surveyed=self.surveyed, begun=begun)
+        if linear.status is Status.interrupted:
+            return LabelOutcome(linear, options)
+        state, before, best = linear, frozenset[tuple[int, int]](), None
+        try:
+            for _ in range(SEARCHES):
+                stage, offset = self._about(state, request, plan.automatic)
+                beside = replace(state, model=moved(state.low_rank, -offset), parts=None)
+                pairs = stage.alone(beside, options)
+                if pairs is None:
+                    return None
+                assert pairs.state.parts is not None
+                if pairs.state.parts.terms.pairs == before:
+                    break
+                before = pairs.state.parts.terms.pairs
+                best = self._converged(pairs, linear, offset)
+                state = best.state
+            return best
+        except KeyboardInterrupt:
+            return LabelOutcome(replace(state, status=Status.interrupted), options)
+
+    def _beside(self, state: FitState, options: Options, request: PairRequest) -> LabelOutcome:
+        """Return a fit with pairs beside it, or as it was with what the search says."""
+        stage, offset = self._about(state, request, self.plan.automatic, options.rank)
+        pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)
+        if pairs.state.parts is not None:
+            return self._converged(pairs, state, offset)
+        deviances = (self._explained(state),)
+        state = replace(state, notes=_notes(pairs, deviances))
+        return LabelOutcome(state, options, pairs, None, deviances)
+
+    def _about(
+        self, state: FitState, request: PairRequest, automatic: Automatic, rank: int = 0
+    ) -> tuple[PairStage, float]:
+        """Return the search in the least squares about a model, and the mean of its targets."""
+        plan = self.plan
+        working = Working.about(state.model, self.rows, state.units, plan.options.fit_intercept)
+        return stage_about(working, plan, request, automatic, rank), working.offset
+
+    def _converged(self, start: PairOutcome, before: FitState, offset: float) -> LabelOutcome:
+        """Fit the pairs that were taken, and all beside them, to the deviance.
+
+        `before` is the fit without pairs, and `offset` the mean of the targets of the search.
+        """
+        units, weight = before.units, self.surveyed.features.weight
+        options, joint = replace(start.options, loss="logistic"), start.joint
+        assert joint is not None
+        at = LogOdds(moved(joint.model, offset), joint.terms)
+        options = replace(options, rank=at.rank)
+        request = PairRequest.of(at.terms, joint.fit.entry)
+        objective = Objective(self.rows, units, options, not self.plan.automatic.alpha)
+        value, state, status = objective(at), start.state, Status.out_of_steps
+        history = [before.history[0]]
+        for step in range(1, STEPS + 1):
+            history.append(Record(step, self.rows.walks, value / 2 / weight))
+            about = replace(state, model=at.model, units=units, parts=None)
+            stage, offset = self._about(about, request, Automatic(), at.rank)
+            beside = replace(about, model=moved(at.low_rank, -offset))
+            last = stage.beside(beside, options)
+            assert last.joint is not None
+            new = LogOdds(moved(last.joint.model, offset), last.joint.terms)
+            reached, size = objective(new), 1.0
+            while reached > value and size > SHORTEST:
+                new, size = at.halfway(new), size / 2
+                reached = objective(new)
+            if value - reached <= TOL * value:
+                status = Status.converged
+                break
+            at, value = new, reached
+        fields = self.plan.make_units.fields
+        low_rank = settled(at.low_rank, units, fields)
+        alpha = (*options.alpha, objective.on_products)
+        state = replace(
+            state,
+            model=settled(at.model, units, fields),
+            units=units,
+            features=self.surveyed.features,
+            target=self.surveyed.target,
+            history=tuple(history),
+            status=status,
+            parts=Parts(low_rank.U, low_rank.s, at.terms),
+            running=RunningPairs.of_labels(
+                at.low_rank, at.terms, units, joint.fit.entry, alpha, self.rows
+            ),
+        )
+        options = replace(options, rank=int(state.model.s.shape[0]))
+        deviances = self._way(last, self._explained(before), self._explained(state))
+        state = replace(state, notes=_notes(start, deviances))
+        factor = stage.weight * stage.units.target.power / self._nothing
+        return LabelOutcome(state, options, start, last, deviances, factor)
+
+    @property
+    def _nothing(self) -> float:
+        """Return the deviance of the best constant."""
+        share = float(self.surveyed.target.mean[0])
+        return self.surveyed.features.weight * constant_deviance(share, log_odds(share))
+
+    def _explained(self, state: FitState) -> float:
+        """Return the share of the deviance that a model explains: a walk."""
+        objective = Objective(self.rows, state.units, self.plan.options, False)
+        return 1 - objective.loss(state.model) / self._nothing
+
+    def _way(self, tested: PairOutcome, first: float, last: float) -> tuple[float, ...]:
+        """Return D² with the first 0, 1, … of what entered; exact with none and with all.
+
+        To second order, what a pair takes off the sum of squares about a model it takes off the
+        deviance.
+        """
+        assert tested.joint is not None
+        losses = [choice.loss for choice in tested.joint.fit.path]
+        fall = max(losses[0] - losses[-1], 1e-300)
+        return tuple(first + (last - first) * (losses[0] - loss) / fall for loss in losses)
+
+
+def stage_about(
+    working: Working, plan: Plan, request: PairRequest, automatic: Automatic, rank: int
+) -> PairStage:
+    """Return the search for pairs in the least squares about log-odds."""
+    squared = replace(
+        plan,
+        automatic=automatic,
+        make_units=replace(plan.make_units, labels=False),
+        options=replace(plan.options, loss="squared", rank=rank),
+    )
+    stage = PairStage(squared, request, working.rows, survey(working.rows), working.units)
+    stage.penalise, stage.least_penalty, stage.noise = not plan.automatic.alpha, PRIOR, 1.0
+    return stage
+
+
+def _notes(search: PairOutcome, deviances: tuple[float, ...]) -> PairNotes | None:
+    """Return what a search says, with D² in place of R²."""
+    notes = search.notes
+    if notes is None:
+        return None
+    path = tuple((value, d2) for (value, _), d2 in zip(notes.path, deviances, strict=True))
+    return replace(notes, path=path, deviance=True)

@@ -1,0 +1,299 @@
+r"""More rank, more pairs, or neither: y = b + xᵀw + xᵀ(L + S)x, chosen by one criterion.
+
+The value of a model with pairs T and a low-rank part L is its log evidence, by the chain rule:
+
+.. math:: \log p(y, T \mid L) = \log p(y - S \mid L) - \tfrac12 |T| \log N - \log \binom{p}{|T|}
+
+The first term is the evidence by which ``rank="auto"`` chooses ranks, of what the pairs leave of y.
+The others are half the penalty of the extended BIC: what coefficients cost under a prior worth one
+row, and what it costs to have chosen them among all p products.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.automatic import RankSearch, Rival
+from quadlin.solve.choose.linear_choice import MANY_ROWS
+from quadlin.solve.choose.rank_climb import FIRST_RANK
+from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest
+from quadlin.solve.composite.pair_evidence import evidence_beside
+from quadlin.solve.composite.pair_split import absorbed_pairs
+from quadlin.solve.lowrank.types import Options
+from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
+from quadlin.solve.pairs.pair_joint import Joint, joined, settled
+from quadlin.solve.pairs.pair_part import PairTerms, less_pairs
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Group, Screen
+from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch
+from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
+from quadlin.solve.pairs.pair_wide import sparse_search
+
+STARTS = 5  # sets of pairs that something is fitted beside, at most
+FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20
+ROUNDS = 3  # of pairs and what is fitted beside them
+
+
+@dataclass
+class Composer:
+    """The rows, what pairs may be taken, and how the rest is fitted to what they leave."""
+
+    rows: Rows
+    units: Units
+    options: Options
+    n_rows: int  # that are different
+    seed: int
+    request: PairRequest
+    fields: Sequence[np.ndarray]
+    choose_rank: bool
+    penalise: bool  # the products like L, as the penalty was given
+    choose_alpha: bool
+    refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
+    search: RankSearch  # of the same rows, for what else could be fitted
+    least_penalty: float = 0.0  # on the products
+    noise: float | None = None  # variance of that of a row of weight 1, where it is known
+    moments: ProductMoments | None = None
+    candidates: int = 0  # products that were looked at
+    start_loss: float = 0.0  # Σω r² without pairs
+    clean: bool = False  # whether no pair is worth a look beside ridge regression
+    spread: bool = False  # whether what ridge regression leaves is of too many pairs
+    refused: bool = False  # whether pairs beside ridge regression are not better than all products
+    shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
+
+    def composed(self, start: Beside) -> Composite | None:
+        """Return pairs with the best that was tried beside them; None if none are worth it.
+
+        `start` is the fit without pairs. Pairs are searched beside it, and those that its L seems
+        to have absorbed are tried. What they leave is fitted anew, and pairs are searched beside
+        that, since some may have stood for L, or L for some.
+        """
+        if self.request.given is not None:
+            return self._with_given(start)
+        if self.wide:
+            joint = self._chosen(start)
+            self.candidates = joint.search.criterion.candidates
+            self.start_loss = joint.search.base_loss
+            return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
+        here, exact = self._worth_a_search(start)
+        queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
+        apart = self._absorbed(start, exact) if self.choose_rank else None
+        if apart is not None:
+            queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
+        if here and not self._redundant(start):
+            queue.append(self._with_rank(self._chosen(start), start))
+        candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
+        while queue and len(tried) < STARTS:
+            terms, rank = queue.pop(0)
+            if not terms.pairs or (terms.pairs, rank) in tried:
+                continue
+            tried.add((terms.pairs, rank))
+            beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+            if self._redundant(beside):
+                continue
+            joint, beside = self._refitted(beside)
+            if joint.terms.pairs:
+                candidates.append(self._valued(joint, beside))
+                follows = self._with_rank(joint, start)
+                if beside.rank == 0 and follows[1] == 0:
+                    break  # nothing of low rank is left
+                queue.append(follows)
+        if exact:  # of models without any error the smallest
+            dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+            small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
+            return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
+        best = max(candidates, key=lambda c: c.value, default=None)
+        if best is None or best.value <= self._evidence(self.rows, start):
+            return None
+        return best if self._agree(best, start) else None
+
+    def alone(self, ridge: Beside) -> Composite | None:
+        """Return pairs beside ridge regression if they leave nothing of low rank, else None.
+
+        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
+        may have as many as one of rank two. Sets `clean` where no pair is worth a look.
+        """
+        self.clean = not self._worth_a_search(ridge)[0]
+        if self.clean or self.spread:
+            return None
+        joint = self._settled(self._search(ridge), ridge, few=True)
+        self.shortlist = joint.search.shortlist
+        self.clean = not joint.fit.taken
+        for again in (True, False):
+            few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
+            if not few or joint.search.looks_low_rank(CLEAR):
+                return None
+            if again:
+                rest = less_pairs(self.rows, joint.terms, self.units)
+                joint, beside = self._refitted(self.refit(rest, 0))
+        best = self._valued(joint, beside)
+        if best.value <= self._evidence(self.rows, ridge):
+            return None
+        self.refused = not (self._in_any_case(best) or self._preferred(best))
+        return None if self.refused else best
+
+    def _preferred(self, best: Composite) -> bool:
+        """Tell whether pairs are better than what else is tried: a ridge, if nothing is left."""
+        search = self.search
+        # Ranks of few features cost little, and ranks are not tried beside pairs of a sample.
+        ranks_are_dear = not search.few_features and search.sample_size(FIRST_RANK) >= self.n_rows
+        if ranks_are_dear and best.joint.search.leaves_nothing():
+            ridge = search.sized(search.ridge())
+            return search.confirmed(best.left_out_squares, ridge, best.looked)
+        return search.prefers(self._rival(best))
+
+    def _in_any_case(self, best: Composite) -> bool:
+        """Tell whether pairs are taken without a look at rows left out."""
+        return self.request.asked or not self.choose_alpha or self._no_error(best.joint.fit.loss)
+
+    def _rival(self, best: Composite) -> Rival:
+        dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+        return Rival(best.value, best.left_out_squares, int(dof + best.joint.fit.dof), best.looked)
+
+    def _agree(self, best: Composite, start: Beside) -> bool:
+        """Tell whether rows left out are predicted no worse than without pairs."""
+        if self._in_any_case(best) or self.n_rows >= MANY_ROWS * self._rival(best).parameters:
+            return True
+        candidate = self.search.tried.get(start.rank)
+        if candidate is None or (candidate.model is None and 0 < start.rank < self.d):
+            return True
+        candidate = replace(candidate, alpha=start.alpha)
+        return self.search.confirmed(best.left_out_squares, candidate, best.looked)
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.units.scale.shape[0])
+
+    @property
+    def wide(self) -> bool:
+        """Tell whether there are more features than a matrix of all products is kept for."""
+        return self.d > MOST_FEATURES
+
+    def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
+        """Tell whether to search beside a fit, and whether it has no error: one walk.
+
+        By default most rows in which nothing interacts are not walked again.
+        """
+        none = np.zeros(0, np.int64)
+        columns = RegressionColumns(self.units, start.model, np.arange(self.d), False, none, none)
+        look = look_at(self.rows, columns, self.moments)
+        self.moments, self.start_loss = look.features, look.loss
+        screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
+        self.candidates = screen.candidates
+        power = max(look.features.weight * self.units.target.power, 1e-300)
+        criterion = Criterion(look.features.weight, screen.candidates, power, self.noise)
+        exact = self._no_error(look.loss)
+        if exact or not screen.candidates:
+            return False, exact
+        share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
+        if not start.rank and self.choose_rank:
+            spectrum = self.search.spectrum
+            largest = screen.largest(look, look.features.weight, criterion)
+            self.spread = spectrum is not None and spectrum.is_spread(largest)
+        here = screen.shortlist(look, look.features.weight, criterion, 0, share)
+        return bool(here), exact
+
+    def _absorbed(self, start: Beside, exact: bool) -> tuple[PairTerms, int] | None:
+        """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
+        if not start.rank or self.moments is None:
+            return None
+        noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
+        most = MOST_PAIRS if self.request.most is None else self.request.most
+        return absorbed_pairs(start.model, self.moments, float(self.n_rows), noise, most)
+
+    def _no_error(self, loss: float) -> bool:
+        return loss <= SMALLEST * self.n_rows * self.units.target.power
+
+    def _with_rank(self, joint: Joint, start: Beside) -> tuple[PairTerms, int | None]:
+        """Return pairs and the rank to fit to what they leave; None is the best one."""
+        if not self.choose_rank:
+            return joint.terms, start.rank
+        low_rank = joint.search.columns.model.U.shape[1] or joint.search.looks_low_rank(CLEAR)
+        return joint.terms, None if low_rank else 0
+
+    def _search(self, beside: Beside) -> PairSearch:
+        least = beside.alpha[1] if self.penalise else 0.0
+        alpha = (*beside.alpha, max(least, self.least_penalty))
+        given, hierarchy, model = self.request.given, self.request.hierarchy, beside.model
+        args, fields, noise = (self.rows, self.units), self.fields, self.noise
+        if self.wide and given is None:
+            return sparse_search(*args, model, hierarchy, fields, alpha, noise)
+        return PairSearch(
+            *args,
+            model=model,
+            hierarchy=hierarchy if given is None else None,
+            features=np.unique(np.array(given)) if self.wide else None,
+            moments=self.moments,
+            alpha=alpha,
+            fields=fields,
+            noise=noise,
+        )
+
+    def _options(self, beside: Beside) -> Options:
+        return replace(self.options, rank=beside.rank, alpha=beside.alpha)
+
+    def _chosen(self, beside: Beside) -> Joint:
+        """Choose pairs beside a fit; beside ridge regression, what was worth a look still is."""
+        search = self._search(beside)
+        if not beside.rank:
+            search.shortlist = self.shortlist
+        joint = self._settled(search, beside)
+        if not beside.rank:
+            self.shortlist = joint.search.shortlist
+        return joint
+
+    def _settled(self, search: PairSearch, beside: Beside, few: bool = False) -> Joint:
+        most = [m for m in (self.request.most, self.d // 2 + 1 if few else None) if m is not None]
+        return settled(search, self._options(beside), self.seed, min(most, default=None), few)
+
+    def _redundant(self, beside: Beside) -> bool:
+        """Tell whether all products are fitted beside pairs that nobody asked for."""
+        return beside.rank == self.d and not self.request.asked
+
+    def _refitted(self, beside: Beside) -> tuple[Joint, Beside]:
+        """Choose pairs beside what was fitted to the rest that others left."""
+        joint = self._chosen(beside)
+        if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
+            beside = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
+            joint = self._chosen(beside)
+        return joint, beside
+
+    def _valued(self, joint: Joint, beside: Beside) -> Composite:
+        """Return pairs with their value: the evidence of what they leave, less what they cost."""
+        rest = less_pairs(self.rows, joint.terms, self.units)
+        evidence = self._evidence(rest, replace(beside, model=joint.model))
+        return Composite(joint, beside.alpha, evidence - joint.cost / 2)
+
+    def _evidence(self, rows: Rows, beside: Beside) -> float:
+        """Return the log evidence of the rank that is fitted to these rows."""
+        n, search = self.n_rows, self.search
+        if rows is not self.rows:
+            search = RankSearch(rows, self.units, self.options, n, float(n), self.seed)
+        return evidence_beside(search, beside, lambda: self.refit(rows, 0).model)
+
+    def _with_given(self, start: Beside) -> Composite:
+        """Return exactly the pairs that were given, with the rank and penalties beside them."""
+        products = self.request.products
+        beside = start
+        for attempt in range(ROUNDS):
+            ridge = self.choose_rank and not attempt and start.rank > 0
+            search = self._search(self.refit(self.rows, 0) if ridge else beside)
+            joint = joined(
+                Joint(search, search.tested(*products)), self._options(beside), self.seed
+            )
+            if not (self.choose_rank or self.choose_alpha):
+                break
+            if attempt == ROUNDS - 1:
+                break
+            rest = less_pairs(self.rows, joint.terms, self.units)
+            again = self.refit(rest, None if self.choose_rank else start.rank)
+            if attempt and again.is_like(beside):
+                break
+            beside = again
+        fit = joint.search.tested(*products)  # with the standard errors of the last model
+        return Composite(Joint(joint.search, fit), beside.alpha, 0.0)

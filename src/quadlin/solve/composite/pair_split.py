@@ -1,0 +1,129 @@
+r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a walk.
+
+Two steps take turns: the leading eigenvectors of what the entries leave, and the largest entries of
+what the eigenvectors leave. The entries are a guess at the pairs that a fit of low rank has
+absorbed: five pairs are a matrix of rank ten.
+"""
+
+from math import log
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.pairs.pair_part import PairTerms
+from quadlin.solve.pairs.pair_sums import ProductMoments
+
+TURNS = 30
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried
+DENSE = 4  # times the rank beside entries that is tried for a matrix of full rank
+MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone are tried
+
+
+def absorbed_pairs(
+    model: Model, moments: ProductMoments, rows: float, noise: float, most: int
+) -> tuple[PairTerms, int] | None:
+    """Return the pairs that the L of a model seems to have absorbed; see `split`."""
+    U, s, free = (to_numpy(a).astype(float) for a in (model.U, model.s, model.free))
+    M = (U * s) @ U.T
+    M[np.diag_indices(len(M))] *= free
+    C = to_numpy(moments.second) / moments.weight
+    return split(M, len(s), C, rows, noise, most)
+
+
+def split(
+    M: np.ndarray, rank: int, C: np.ndarray, rows: float, noise: float, most: int
+) -> tuple[PairTerms, int] | None:
+    """Return the entries that, with a lower rank, say about what M says by fewer parameters.
+
+    Parameters
+    ----------
+    M : array (d, d)
+        Of a model, without the diagonal that is not modelled.
+    rank : int
+        Of its low-rank part.
+    C : array (d, d)
+        The correlations of the features.
+    rows, noise : float
+        How many rows there are, and σ² of what M leaves of the standardised target.
+    most : int
+        Entries at most.
+
+    Returns
+    -------
+    PairTerms and int, or None
+        The entries and the rank beside them; None if a lower rank with some entries is no better
+        than M, or a part of lower rank of it, alone.
+    """
+    d, candidates = len(M), len(M) * (len(M) + 1) // 2
+    lost_by_rank = _lost_by_rank(M, C)
+    alone = enumerate(lost_by_rank[: rank + 1])
+    best, rank = min((_cost(lost, k, 0, d, rows, noise, candidates), k) for k, lost in alone)
+    chosen, beside = None, rank
+    counts = [count for count in COUNTS if count <= min(most, candidates)]
+    # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
+    tried = {
+        (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
+    }
+    if rank == d:  # what is dense has no lower rank that is nearly as high
+        tried = {(lower, count) for lower, count in tried if lower <= d // DENSE}
+    for lower, count in sorted(tried):
+        # A matrix of so many entries has at most twice as many ranks.
+        least_lost = lost_by_rank[min(lower + 2 * count, d)]
+        least = _cost(least_lost, lower, count, d, rows, noise, candidates)
+        if (lower and d > MOST_FEATURES) or least >= best:
+            continue
+        entries, L = _apart(M, lower, count)
+        R = (M - entries - L) @ C
+        lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
+        cost = _cost(lost, lower, count, d, rows, noise, candidates)
+        if cost < best:
+            best, chosen, beside = cost, entries, lower
+    if chosen is None:
+        return None
+    i, j = np.nonzero(np.triu(chosen))
+    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j]), beside
+
+
+def _apart(M: np.ndarray, rank: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return so many entries, and the matrix of some rank beside them."""
+    first, second = np.triu_indices(len(M))
+    S, L, before = np.zeros_like(M), np.zeros_like(M), np.zeros(0, np.int64)
+    values = np.zeros(0)
+    for _ in range(TURNS if rank else 1):
+        L = _low_rank(M - S, rank)
+        D = M - L
+        largest = np.sort(np.argsort(-np.abs(D[first, second]), kind="stable")[:count])
+        i, j = first[largest], second[largest]
+        S = np.zeros_like(M)
+        S[i, j] = S[j, i] = D[i, j]
+        if np.array_equal(largest, before) and np.allclose(S[i, j], values, rtol=1e-3, atol=0):
+            break
+        before, values = largest, S[i, j]
+    return S, L
+
+
+def _lost_by_rank(M: np.ndarray, C: np.ndarray) -> list[float]:
+    """Return the variance that the best matrix of rank 0, 1, … loses of zᵀMz, for normal z."""
+    values, V = np.linalg.eigh(C)
+    root = V * np.sqrt(np.maximum(values, 0.0))
+    squares = np.sort(np.linalg.eigvalsh(root.T @ M @ root) ** 2)
+    return [0.0, *np.cumsum(2 * squares).tolist()][::-1]
+
+
+def _low_rank(M: np.ndarray, rank: int) -> np.ndarray:
+    if not rank:
+        return np.zeros_like(M)
+    values, vectors = np.linalg.eigh(M)
+    kept = np.argsort(-np.abs(values), kind="stable")[:rank]
+    return np.asarray((vectors[:, kept] * values[kept]) @ vectors[:, kept].T)
+
+
+def _cost(
+    lost: float, rank: int, terms: int, d: int, rows: float, noise: float, candidates: int
+) -> float:
+    """Return the extended BIC of what is lost of the fit and of the parameters."""
+    dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
+    fit = rows * log(max(noise + lost, 1e-300))
+    return fit + (dof + terms) * log(rows) + 2 * terms * log(candidates)

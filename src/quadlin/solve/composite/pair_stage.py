@@ -1,0 +1,261 @@
+"""The search for pairs in some rows, before a rank is tried and beside a fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from quadlin.core.model import in_units
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.choice import Automatic, fit_choosing, search_of
+from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest
+from quadlin.solve.composite.pair_model import Composer
+from quadlin.solve.composite.pair_uncertainty import pair_uncertainty
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.types import Options, Record, Status, finished
+from quadlin.solve.pairs.pair_joint import Joint
+from quadlin.solve.pairs.pair_part import Parts, whole
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
+
+FEWEST_ROWS = 12  # that a search makes sense for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows are fitted, with or without pairs."""
+
+    options: Options
+    make_units: UnitsMaker
+    seed: int
+    automatic: Automatic
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What there was to search, and how much is explained without pairs."""
+
+    n_rows: int
+    candidates: int  # products that were looked at
+    r2: float
+
+
+@dataclass(frozen=True)
+class PairOutcome:
+    """A fit with pairs, or without where none are worth it."""
+
+    state: FitState
+    options: Options
+    rows: Rows  # with the weights that the fit ended with
+    searched: Searched | None = None  # None if none were looked for
+    joint: Joint | None = None  # the regression with the pairs
+    share: float = 1.0  # of the weights of rows in that regression
+
+    @property
+    def notes(self) -> PairNotes | None:
+        """Return what the search has looked at and its way; None if there was none."""
+        searched, joint = self.searched, self.joint
+        if searched is None:
+            return None
+        if joint is None:
+            return PairNotes(searched.n_rows, searched.candidates, ((0.0, searched.r2),))
+        fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
+        path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
+        return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
+
+    def for_stream(self, most: float = inf) -> FitState:
+        """Return the state with what a stream goes on from, where there are pairs.
+
+        That is a regression with the pairs where all its parameters, `most` of them, fit into a
+        matrix; without it a stream goes on with M as a whole.
+        """
+        joint, running = self.joint, None
+        if joint is not None and joint.search.columns.base + len(joint.fit.i) <= most:
+            running = RunningPairs.of(joint, self.share)
+        return replace(self.state, notes=self.notes, running=running)
+
+    def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
+        """Return how sure the fit with pairs is; None where that is not known from its matrix."""
+        return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
+
+
+class PairStage:
+    """The search for pairs in some rows, before a rank is tried and beside a fit.
+
+    Parameters
+    ----------
+    plan : Plan
+        How the rows are fitted.
+    request : PairRequest
+        Which pairs are wanted.
+    rows : Rows
+        The rows, with the weights of a fit by Huber's loss.
+    surveyed : Survey
+        Of these rows.
+    units : Units
+        Of the models.
+    """
+
+    def __init__(
+        self, plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, units: Units
+    ) -> None:
+        self.plan, self.request, self.rows, self.units = plan, request, rows, units
+        self.tally, self.weight = surveyed.tally, surveyed.features.weight
+        self.surveyed, self.looked = surveyed, False
+        self.penalise = not plan.automatic.alpha  # products like L, where the penalty was given
+        self.least_penalty = 0.0  # on the products
+        self.noise: float | None = None  # variance of that of a row of weight 1, where it is known
+
+    @property
+    def possible(self) -> bool:
+        """Tell whether there is anything to search."""
+        return bool(self.units.target.power) and self.tally.counting >= FEWEST_ROWS
+
+    @cached_property
+    def composer(self) -> Composer:
+        """Return what searches; as for the evidence, each different row counts once on average."""
+        plan, share = self.plan, self.search.n_rows / self.weight
+        return Composer(
+            self.search.rows,
+            self.units,
+            plan.options,
+            self.search.n_rows,
+            plan.seed,
+            self.request,
+            plan.make_units.fields,
+            plan.automatic.rank,
+            self.penalise,
+            plan.automatic.alpha,
+            self._refit,
+            self.search,
+            self.least_penalty * share,
+            None if self.noise is None else self.noise * share,
+        )
+
+    @cached_property
+    def search(self) -> RankSearch:
+        """Return the search for a rank, which pairs are compared with."""
+        plan = self.plan
+        return search_of(self.rows, self.units, plan.options, self.surveyed, plan.seed)
+
+    def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
+        """Return pairs beside a linear model if they leave nothing of low rank, else None."""
+        composite = self.composer.alone(self._beside(linear, options))
+        self.looked = True
+        return None if composite is None else self._outcome(composite, linear, options)
+
+    def beside(self, state: FitState, options: Options) -> PairOutcome:
+        """Return a fit with pairs beside it, or as it was."""
+        composer, composite, rank = self.composer, None, state.model.s.shape[0]
+        # Where pairs beside ridge regression are nothing, or worse than all products, those are.
+        nothing = self.looked and composer.clean and not rank
+        refused = composer.refused and rank in (0, composer.d)
+        if not (nothing or refused):
+            composite = composer.composed(self._beside(state, options))
+        if composite is not None:
+            return self._outcome(composite, state, options)
+        return PairOutcome(state, options, self.rows, self._searched())
+
+    def _searched(self) -> Searched:
+        composer = self.composer
+        r2 = 1 - composer.start_loss / (composer.n_rows * self.units.target.power)
+        return Searched(self.tally.counting, composer.candidates, r2)
+
+    def _beside(self, state: FitState, options: Options) -> Beside:
+        share = self.composer.n_rows / self.weight
+        first, second = options.alpha
+        return Beside(state.model, (first * share, second * share))
+
+    def _refit(self, rest: Rows, rank: int | None) -> Beside:
+        """Fit what pairs leave, of a rank or of the best one."""
+        plan = self.plan
+        chooses = Automatic(rank is None and plan.automatic.rank, plan.automatic.alpha)
+        given = plan.options if rank is None else replace(plan.options, rank=rank)
+        search, surveyed = None, survey(rest)
+        if chooses.alpha and surveyed.target.var[0] > 0:
+            units = plan.make_units(surveyed.features, surveyed.target)
+            search = search_of(rest, units, given, surveyed, plan.seed)
+            search.thorough = False  # it is a start for pairs and L together
+        args = (plan.make_units, plan.seed, chooses, None, None, surveyed, search)
+        beside, chosen = fit_choosing(rest, given, *args)
+        finished(beside)
+        return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)
+
+    def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:
+        """Return the state with L + S for M."""
+        joint, fields = composite.joint, self.plan.make_units.fields
+        model = settled(whole(joint.model, joint.terms), self.units, fields)
+        low_rank = settled(joint.model, self.units, fields)
+        loss = joint.loss / joint.search.weight * self.units.target.scale**2
+        # What fits more closely by more parameters was rejected, and is not on the way here.
+        way = [record for record in state.history if record.loss >= loss]
+        record = Record(way[-1].step + 1 if way else 0, self.rows.walks, loss)
+        state = replace(
+            state,
+            model=model,
+            history=(*way, record),
+            status=Status.converged,
+            parts=Parts(low_rank.U, low_rank.s, joint.terms),
+        )
+        share = self.composer.n_rows / self.weight
+        alpha = (composite.alpha[0] / share, composite.alpha[1] / share)
+        options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
+        return PairOutcome(state, options, self.rows, self._searched(), joint, share)
+
+
+def first_stage(
+    plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
+) -> tuple[PairStage, PairOutcome | None]:
+    """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
+    units = plan.make_units(surveyed.features, surveyed.target)
+    stage = PairStage(plan, request, rows, surveyed, units)
+    searches = search and plan.automatic.rank and request.given is None
+    if not (searches and stage.possible and len(plan.make_units.names) <= MOST_FEATURES):
+        return stage, None
+    options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
+    linear, options = fit_choosing(
+        rows, options, plan.make_units, plan.seed, chooses, None, None, surveyed, stage.search
+    )
+    if linear.status is Status.interrupted:
+        return stage, PairOutcome(linear, options, rows)
+    try:
+        return stage, stage.alone(linear, options)
+    except KeyboardInterrupt:
+        return stage, PairOutcome(replace(linear, status=Status.interrupted), options, rows)
+
+
+def ended(state: FitState) -> bool:
+    """Tell whether a fit ended in a way that leaves nothing to search beside."""
+    return state.status in (Status.interrupted, Status.stopped, Status.diverged)
+
+
+def refuse_uninformative(
+    request: PairRequest, state: FitState, maker: UnitsMaker, constant: bool = True
+) -> None:
+    """Refuse given pairs whose products say nothing that the linear part does not say.
+
+    Those of constant features too, unless more rows may come in which they vary.
+    """
+    names, free, scale = maker.names, state.units.free, state.units.scale
+    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
+    for i, j in request.given or ():
+        fixed = [n for n in (i, j) if not float(scale[n])]
+        if fixed and constant:
+            raise ValueError(f"The feature {names[fixed[0]]!r} of a pair is constant.")
+        if i == j and not float(free[i]):
+            raise ValueError(
+                f"The square of {names[i]!r} is not modelled: it takes two values, or "
+                "diagonal leaves it out."
+            )
+        if i != j and i in field and field[i] == field.get(j):
+            raise ValueError(
+                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
+                "the same field."
+            )

@@ -1,0 +1,256 @@
+"""Rows made of one-hot fields, split into entities.
+
+Columns that follow the level of a field, such as the age of a user or the genres of a film, belong
+to that field's *entity*: its rows take as many patterns as the field has levels, or a few more
+where some follow only nearly (see `field_patterns`). What the columns of one entity do together is
+a function of that level too, and is left to it: products are taken across entities only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from quadlin.solve.fields.field_patterns import (
+    FIRST_ROWS,
+    NEARLY,
+    Patterns,
+    exact_followers,
+    levels_as_patterns,
+    near_followers,
+    patterns_of,
+)
+
+
+class Member(NamedTuple):
+    """Columns of an entity that take part as x_p φ[level_p]: a one-hot field, or one column."""
+
+    columns: np.ndarray  # (L,), of X
+    group: int  # whose mean and precision its levels have
+    where: Any = slice(None)  # the patterns that have it, all or (m,)
+    level: np.ndarray | None = None  # (m,), the level of each of them; None for one level each
+    x: np.ndarray | float = 1.0  # (m,), the value of a column, 1 for a field
+
+    @property
+    def is_field(self) -> bool:
+        """Whether it is a one-hot field, whose levels have a mean of their own."""
+        return len(self.columns) > 1
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums over patterns (…, m) of each level (…, L)."""
+        if self.level is None:
+            return values
+        if not self.is_field:
+            return np.asarray(values.sum(axis=-1, keepdims=True))
+        m, L = len(self.level), len(self.columns)
+        selection = csr_matrix((np.ones(m), (self.level, np.arange(m))), shape=(L, m))
+        flat = selection @ values.reshape(-1, m).T
+        return np.asarray(flat.T).reshape(*values.shape[:-1], L)
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Return the means over patterns (m,) of each level (L,), 0 where it has none."""
+        return np.asarray(self.total(values) / np.maximum(self.total(np.ones(len(values))), 1))
+
+
+class Entity(NamedTuple):
+    """Columns whose values follow the level of one field, the last member."""
+
+    members: tuple[Member, ...]
+    of_row: np.ndarray  # (n,), the pattern of each row
+    size: int  # number of patterns
+
+    @property
+    def unseen(self) -> np.ndarray:
+        """The levels of the key without rows."""
+        key = self.members[-1]
+        seen = self.of_row if key.level is None else key.level
+        return np.setdiff1d(np.arange(len(key.columns)), seen)
+
+
+class PatternPairs(NamedTuple):
+    """Sums over the rows that have a pattern of the one entity and one of the other."""
+
+    counts: csr_matrix  # (p₀, p₁), Σ weight
+    targets: csr_matrix  # (p₀, p₁), Σ weight·y
+
+
+@dataclass(frozen=True)
+class FieldRows:
+    """Rows in memory, split into entities; the targets are standardised."""
+
+    entities: tuple[Entity, ...]
+    loose: tuple[int, ...]  # columns that follow no field: no machine can be fitted to them
+    y: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,)
+    pairs: PatternPairs | None  # where there are two entities and nothing else
+    n_groups: int
+    n_columns: int
+    shift: float
+    scale: float
+
+    @property
+    def parts(self) -> tuple[np.ndarray, ...]:
+        """The columns of each entity."""
+        return tuple(np.concatenate([m.columns for m in e.members]) for e in self.entities)
+
+    @property
+    def n(self) -> float:
+        """The number of rows, repetitions counted."""
+        return float(self.weight.sum())
+
+
+def field_rows(
+    X: Any, y: np.ndarray, fields: Sequence[np.ndarray], weight: np.ndarray | None = None
+) -> FieldRows:
+    """Split the columns of X, CSR or dense, into entities by the fields, and the loose rest.
+
+    Raises
+    ------
+    ValueError
+        If a row has no level, or two levels, of a field.
+    """
+    X = csr_matrix(X, dtype=np.float64)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    y = np.asarray(y, dtype=np.float64)
+    weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if not weight.all():
+        keep = np.flatnonzero(weight)
+        X, y, weight = X[keep], y[keep], weight[keep]
+    shift = float(weight @ y / weight.sum())
+    scale = float(np.sqrt(weight @ (y - shift) ** 2 / weight.sum())) or 1.0
+    y = (y - shift) / scale
+    by_size = sorted((np.asarray(field) for field in fields), key=lambda field: -len(field))
+    splits = [_split(X, field) for field in by_size]
+    occurs = X.getnnz(axis=0) > 0  # a column without an entry has no part in any row
+    free = occurs.copy()
+    entities: list[Entity] = []
+    groups = 0
+    while splits:
+        split = splits.pop(0)
+        free[split.field] = False
+        nested = [bool((split.exact | ~occurs)[other.field].all()) for other in splits]
+        inside = list(compress(splits, nested))
+        splits = [other for other, inner in zip(splits, nested, strict=True) if not inner]
+        exact, near = split.exact & free, split.near & free
+        for other in (*inside, *splits):
+            exact[other.field] = near[other.field] = False
+        for other in splits:  # what follows another field exactly is left to it
+            near &= ~other.exact
+        patterns, near = _patterns(X, split, near)
+        members = [Member(split.field, groups, level=patterns.level)]
+        groups += 1
+        for other in inside:
+            members.append(Member(other.field, groups, patterns.at, other.level[patterns.rows]))
+            groups += 1
+        columns = np.flatnonzero(exact | near)
+        singles = X[patterns.rows][:, columns].T.tocsr()
+        for column, single in zip(columns, singles, strict=True):
+            where, none = patterns.at[single.indices], np.zeros(single.nnz, dtype=int)
+            members.append(Member(np.array([column]), groups, where, none, single.data))
+        groups += bool(len(columns))
+        for member in members:
+            free[member.columns] = False
+        entities.append(Entity(tuple(members[1:] + members[:1]), patterns.of_row, patterns.size))
+    loose = np.flatnonzero(free)
+    pairs = None
+    if len(entities) == 2 and not len(loose):
+        at, shape = tuple(e.of_row for e in entities), tuple(e.size for e in entities)
+        pairs = PatternPairs(
+            csr_matrix((weight, at), shape=shape), csr_matrix((weight * y, at), shape=shape)
+        )
+    return FieldRows(
+        tuple(entities),
+        tuple(int(j) for j in loose),
+        y,
+        weight,
+        pairs,
+        groups,
+        X.shape[1],
+        shift,
+        scale,
+    )
+
+
+class _Split(NamedTuple):
+    """The levels of a field, and the columns that follow it."""
+
+    field: np.ndarray
+    level: np.ndarray  # (n,)
+    exact: np.ndarray  # (d,), functions of the level
+    near: np.ndarray  # (d,), nearly so, and not exactly
+
+
+def _split(X: csr_matrix, field: np.ndarray) -> _Split:
+    level, L = _levels(X, field), len(field)
+    if 2 * np.count_nonzero(np.bincount(level)) > len(level):  # each row is a level of its own
+        none = np.zeros(X.shape[1], dtype=bool)
+        return _Split(field, level, none, none)
+    exact = exact_followers(X, level, L)
+    return _Split(field, level, exact, near_followers(X, level, L) & ~exact)
+
+
+def _patterns(X: csr_matrix, split: _Split, near: np.ndarray) -> tuple[Patterns, np.ndarray]:
+    """Return the patterns of a field, and the near followers that are not too many for them."""
+    if near.any():
+        patterns = patterns_of(X[:, np.flatnonzero(near)], split.level)
+        if 2 * patterns.size <= len(split.level):
+            return patterns, near
+    return levels_as_patterns(split.level, len(split.field)), np.zeros_like(near)
+
+
+def may_follow(X: Any, fields: Sequence[np.ndarray]) -> bool:
+    """Tell from the first rows whether every column may follow the level of a field."""
+    X = csr_matrix(X[:FIRST_ROWS], dtype=np.float64)
+    loose = np.ones(X.shape[1], dtype=bool)
+    loose[np.concatenate([[], *fields]).astype(int)] = False
+    for field in fields:
+        level = np.asarray(X[:, field].argmax(axis=1)).ravel()
+        loose &= ~exact_followers(X, level, len(field))
+        loose &= ~near_followers(X, level, len(field), 3 * NEARLY)
+    return not loose.any()
+
+
+def has_many_entities(X: Any, fields: Sequence[np.ndarray]) -> bool:
+    """Tell whether three fields or more follow the level of no other one; O(nnz) per field.
+
+    Every row of X, CSR, must have a level of each field.
+    """
+    field_of = np.full(X.shape[1], -1)
+    for number, field in enumerate(fields):
+        field_of[field] = number
+    of_entry = field_of[X.indices]
+    kept: list[np.ndarray] = []
+    for number in sorted(range(len(fields)), key=lambda i: -len(fields[i])):
+        level = X.indices[of_entry == number].astype(np.int64)
+        if not any(_follows(level, other, X.shape[1]) for other in kept):
+            kept.append(level)
+        if len(kept) == 3:
+            return True
+    return False
+
+
+def _follows(level: np.ndarray, other: np.ndarray, d: int) -> bool:
+    """Tell whether levels are a function of those of another field, which are not the rows."""
+    levels = len(np.unique(other))
+    return 2 * levels <= len(other) and len(np.unique(other * d + level)) == levels
+
+
+def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
+    """Return the level of each row; exactly one of the columns must be 1."""
+    levels = X[:, field]
+    if (np.diff(levels.indptr) != 1).any() or (levels.data != 1).any():
+        raise ValueError(
+            f"The {len(field)} columns from {int(field[0])} on are not a one-hot field: every row "
+            "must have a 1 in exactly one of them."
+        )
+    return np.asarray(levels.indices, dtype=np.intp)
+
+
+def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
+    """Return +1 where signs do not matter, between two entities, else both signs in turn."""
+    alike = len(rows.entities) == 2
+    return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)

@@ -1,0 +1,159 @@
+r"""The sums over rows that the posterior of the levels of a field needs.
+
+With :math:`\theta_p = (\omega_p, t_p)`, the linear part and the factor of a pattern of an entity,
+and s the signs of the components, a row is
+
+.. math:: f = o + \omega_p + \langle t_p, q \rangle, \qquad q = s \circ \sum_{e' \neq e} t_{e'},
+
+so that :math:`G_p = \sum \tilde q \tilde q^\top` and :math:`h_p = \sum (y - o)\,\tilde q`, with
+:math:`\tilde q = (1, q)`, are all that the rows say about one entity, given the others. Where there
+are two entities, both are products of a sparse matrix of counts with a small table, and no array is
+as long as the rows. Arrays keep the patterns last, so that small systems are solved for all of them
+at once.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from quadlin.solve.fields.field_rows import FieldRows
+
+BLOCK = 8192  # rows of a block where there are more than two entities
+
+
+class Statistics(NamedTuple):
+    """What the rows say about an entity, given the others."""
+
+    G: np.ndarray  # (K, K, p), K = rank + 1
+    h: np.ndarray  # (K, p)
+    rest: float  # Σ weight (y − o)²
+
+    def at(self, where: Any) -> "Statistics":
+        """Return those of some patterns."""
+        return Statistics(self.G[:, :, where], self.h[:, where], self.rest)
+
+
+class LevelMoments(NamedTuple):
+    """Mean and covariance of (ω, t) of each pattern; no covariance where they are numbers."""
+
+    mean: np.ndarray  # (K, p)
+    cov: np.ndarray | None = None  # (K, K, p)
+
+    def at(self, where: Any) -> "LevelMoments":
+        """Return those of some patterns."""
+        return LevelMoments(
+            self.mean[:, where], None if self.cov is None else self.cov[:, :, where]
+        )
+
+
+def statistics(
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> Statistics:
+    """Return what the rows say about entity e, given the moments of the others."""
+    if rows.pairs is None:
+        return _of_rows(rows, e, state, signs, b)
+    (counts, targets), other = rows.pairs, state[1 - e]
+    if e == 1:
+        counts, targets = counts.T, targets.T
+    K = len(signs) + 1
+    o = other.mean[0] + b
+    q = np.concatenate([np.ones((1, o.size)), signs[:, None] * other.mean[1:]])
+    i, j = np.triu_indices(K)
+    products, offsets, square = q[i] * q[j], o * q, o * o
+    if other.cov is not None:
+        signed = np.concatenate([[0.0], signs])
+        products += (signed[i] * signed[j])[:, None] * other.cov[i, j]
+        offsets += signed[:, None] * other.cov[0]
+        square = square + other.cov[0, 0]
+    sums = np.asarray(counts @ np.concatenate([products, offsets]).T).T
+    h = np.asarray(targets @ q.T).T - sums[len(i) :]
+    totals = np.asarray(counts.sum(axis=0)).ravel(), np.asarray(targets.sum(axis=0)).ravel()
+    rest = rows.weight @ rows.y**2 - 2 * totals[1] @ o + totals[0] @ square
+    return Statistics(_square(sums[: len(i)], K), h, float(rest))
+
+
+def _of_rows(
+    rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> Statistics:
+    """Return the statistics by blocks of rows."""
+    K, size = len(signs) + 1, rows.entities[e].size
+    i, j = np.triu_indices(K)
+    signed = np.concatenate([[0.0], signs])
+    sums, rest = np.zeros((size, len(i) + K)), 0.0
+    others = [(state[a], entity.of_row) for a, entity in enumerate(rows.entities) if a != e]
+    spreads = [
+        (_spread(moments, signs), of_row) for moments, of_row in others if moments.cov is not None
+    ]
+    for start in range(0, len(rows.y), BLOCK):
+        block = slice(start, start + BLOCK)
+        total, cross = _joined([m.mean[:, of_row[block]] for m, of_row in others], signs)
+        q = np.concatenate([np.ones((1, total.shape[1])), signs[:, None] * total[1:]])
+        r = rows.y[block] - b - total[0] - cross
+        products, targets, square = q[i] * q[j], r * q, r * r
+        if spreads:
+            spread = sum(of_levels[:, of_row[block]] for of_levels, of_row in spreads)
+            packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
+            products += (signed[i] * signed[j])[:, None] * packed
+            C = _square(packed, K)
+            # Cov(θ, ω + ⟨t, the others⟩), where each entity sees q less its own part.
+            along = np.einsum("abn,bn->an", C, q) - turned
+            targets -= signed[:, None] * along
+            square = square + np.einsum("an,an->n", q, along - turned) + quadratic
+            # The variance of ⟨t, t′⟩ beyond that of its mean, pair by pair.
+            square = square + (_signed_trace(C, signs) - traces) / 2
+        weight, at = rows.weight[block], rows.entities[e].of_row[block]
+        selection = csr_matrix((weight, (at, np.arange(len(at)))), shape=(size, len(at)))
+        sums += selection @ np.concatenate([products, targets]).T
+        rest += float(weight @ square)
+    flat = np.ascontiguousarray(sums.T)
+    return Statistics(_square(flat[: len(i)], K), flat[len(i) :], rest)
+
+
+def _spread(moments: LevelMoments, signs: np.ndarray) -> np.ndarray:
+    """Return what adds up over entities: C, C m, mᵀC m and tr(sCsC) of each pattern, m = (0, s∘t).
+
+    Sums over pairs of entities are then those of the totals less each entity's own.
+    """
+    C = moments.cov
+    assert C is not None
+    i, j = np.triu_indices(len(C))
+    m = np.concatenate([np.zeros((1, moments.mean.shape[1])), signs[:, None] * moments.mean[1:]])
+    turned = np.einsum("abp,bp->ap", C, m)
+    quadratic = np.einsum("ap,ap->p", m, turned)
+    return np.concatenate([C[i, j], turned, quadratic[None], _signed_trace(C, signs)[None]])
+
+
+def _signed_trace(C: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return tr(sCsC) (p,) of the factors' part of some covariances (K, K, p)."""
+    factors = C[1:, 1:]
+    return np.asarray(np.einsum("a,b,abp->p", signs, signs, factors**2))
+
+
+def _joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of several (ω, t) (K, n) and the products of their factors, pair by pair."""
+    total = np.zeros_like(parts[0])
+    cross = np.zeros(total.shape[1])
+    for part in parts:
+        cross += np.einsum("an,an->n", signs[:, None] * total[1:], part[1:])
+        total += part
+    return total, cross
+
+
+def squared_error(stats: Statistics, theta: LevelMoments) -> float:
+    """Return Σ weight E(y − f)²."""
+    product = np.einsum("abp,bp->ap", stats.G, theta.mean)
+    error = stats.rest + float(np.sum(theta.mean * (product - 2 * stats.h)))
+    if theta.cov is not None:
+        error += float(np.sum(stats.G * theta.cov))
+    return error
+
+
+def _square(packed: np.ndarray, K: int) -> np.ndarray:
+    """Return symmetric matrices (K, K, p) from their upper triangles."""
+    i, j = np.triu_indices(K)
+    G = np.empty((K, K, packed.shape[1]))
+    G[i, j] = packed
+    G[j, i] = packed
+    return G

@@ -1,0 +1,205 @@
+r"""Predictions for all pairs of two tables, such as users and items, without a row for each pair.
+
+A row whose columns are split into two sides, z = (u, i), has
+
+.. math:: f(u, i) = a_u + b_i + \langle p_u, q_i \rangle,
+
+because only products of a column of one side with a column of the other involve both sides. So n·m
+predictions are one matrix product of thin factors.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.block import Block
+from quadlin.core.model import Model, assembly_of, columns_of, evaluate
+from quadlin.core.units import Units
+from quadlin.solve.fields.field_predict import Layout, factor_sums, predict_all
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.fit_state import FitState
+
+SCORES = 2**22  # numbers of a block of scores
+FACTORS = 2**24  # numbers of a block of factors
+
+
+class Side(NamedTuple):
+    """Rows of one side: what each adds alone, and the factor of its products with the other."""
+
+    alone: np.ndarray  # (n,)
+    factor: np.ndarray  # (n, m)
+
+
+class Half(NamedTuple):
+    """Rows of some of the features."""
+
+    X: Any  # (n, width), dense or CSR
+    features: np.ndarray  # (width,), positions among the d features of the model
+
+
+def sides_of(
+    state: FitState, features: tuple[np.ndarray, np.ndarray]
+) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
+    """Return two functions from rows of the features of a side to that `Side`, for a model.
+
+    Parameters
+    ----------
+    state : FitState
+        The model and its units.
+    features : two arrays
+        The features of each side, which together are all.
+    """
+    model, units = _in_numpy(state.model), _in_numpy(state.units)
+    y = units.target.scale
+    first, second = (_restricted(model, units, c) for c in features)
+    first = (replace(first[0], c=model.c + units.target.mean / y), first[1])
+
+    def left(X: Any) -> Side:
+        alone, products = _alone(*first, X)
+        return Side(y * alone, products)
+
+    def right(X: Any) -> Side:
+        alone, products = _alone(*second, X)
+        return Side(y * alone, 2 * y * model.s * products)
+
+    return left, right
+
+
+def sides_of_draws(
+    draws: Draws, features: tuple[np.ndarray, np.ndarray]
+) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
+    """Return the same for the mean over draws, whose factors stand side by side."""
+    layout, S = draws.layout, len(draws.tables)
+    shared = [
+        part
+        for part in layout.parts
+        if all(
+            np.isin(part, one_side).any() for one_side in features
+        )  # no products within an entity
+    ]
+
+    def side(columns: np.ndarray, X: Any, last: bool) -> Side:
+        inner, table = _of_side(layout, draws.centred, columns)
+        alone = predict_all(X, inner, table, draws.signs).mean(axis=1)
+        within = [np.flatnonzero(np.isin(columns, part)) for part in shared]
+        factors = [factor_sums(X, inner, table)]
+        factors += [factor_sums(X, inner, table, among=part) for part in within]
+        if last:
+            factors = [
+                factors[0] * (draws.signs / S),
+                *(f * (-draws.signs / S) for f in factors[1:]),
+            ]
+        else:
+            alone = alone + draws.intercepts.mean()
+        return Side(alone, np.concatenate([f.reshape(len(f), -1) for f in factors], axis=1))
+
+    return (
+        lambda X: side(features[0], X, last=False),
+        lambda X: side(features[1], X, last=True),
+    )
+
+
+class Best(NamedTuple):
+    """The best pairs, user by user and by falling score."""
+
+    users: np.ndarray  # (pairs,), positions
+    items: np.ndarray
+    ranks: np.ndarray  # 1 for the best item of a user
+    scores: np.ndarray
+
+
+def best_pairs(
+    users: Any, left: Callable[[Any], Side], items: Side, n: int, excluded: Any = None
+) -> Best:
+    """Return the n items of highest score for each user.
+
+    Parameters
+    ----------
+    users : rows (n_users, width)
+        Of the first side.
+    left : callable
+        From such rows to their `Side`.
+    items : Side
+        Of all items.
+    n : int
+        How many at most for each user.
+    excluded : CSR matrix (n_users, n_items) or None
+        Pairs with an entry are left out.
+
+    Returns
+    -------
+    Best
+
+    Notes
+    -----
+    Memory: the factors of all items, and blocks of `SCORES` scores and `FACTORS` factors.
+    """
+    parts = [
+        _best_of_block(start, left(users[start : start + step]), items, n, excluded)
+        for start, step in _steps(users.shape[0], items.factor.shape[1])
+    ]
+    return Best(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _steps(rows: int, width: int) -> Iterator[tuple[int, int]]:
+    step = max(1, min(1024, FACTORS // max(1, width)))
+    return ((start, step) for start in range(0, rows, step))
+
+
+def _best_of_block(start: int, users: Side, items: Side, n: int, excluded: Any) -> Best:
+    rows, count = len(users.alone), len(items.alone)
+    scores: np.ndarray = np.empty((rows, 0))
+    places: np.ndarray = np.empty((rows, 0), dtype=np.intp)
+
+    def reorder(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(places, order, axis=1)
+
+    step = max(n, SCORES // rows)
+    for first in range(0, count, step):
+        at = slice(first, min(first + step, count))
+        block = items.alone[at] + users.factor @ items.factor[at].T
+        if excluded is not None:
+            block[excluded[start : start + rows, at].nonzero()] = -np.inf
+        here = np.broadcast_to(np.arange(at.start, at.stop), block.shape)
+        scores, places = np.hstack([scores, block]), np.hstack([places, here])
+        if scores.shape[1] > n:
+            scores, places = reorder(np.argpartition(-scores, n - 1, axis=1)[:, :n])
+    scores, places = reorder(np.lexsort((places, -scores)))  # ties in the order of the items
+    user, rank = np.nonzero(np.isfinite(scores))
+    alone = users.alone[user]
+    return Best(start + user, places[user, rank], 1 + rank, alone + scores[user, rank])
+
+
+def _alone(model: Model, units: Units, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return f(z) and Z U of rows of the features that a model was restricted to."""
+    assembly = assembly_of(model)
+    products, squares = Block(X, units).products(columns_of(model), assembly.left_out)
+    return evaluate(model, assembly, products, squares)[:, 0], products[:, : len(model.s)]
+
+
+def _restricted(model: Model, units: Units, c: np.ndarray) -> tuple[Model, Units]:
+    """Return the part of a model that involves only some features."""
+    part = Model(model.U[c], model.s, model.w[c], 0.0, model.free[c])
+    arrays = {k: v[c] for k, v in vars(units).items() if isinstance(v, np.ndarray)}
+    return part, replace(units, **arrays)
+
+
+def _in_numpy(parts: Any) -> Any:
+    arrays = {k: v for k, v in vars(parts).items() if hasattr(v, "shape")}
+    return replace(parts, **{k: to_numpy(v).astype(np.float64) for k, v in arrays.items()})
+
+
+def _of_side(layout: Layout, table: np.ndarray, columns: np.ndarray) -> tuple[Layout, np.ndarray]:
+    """Return the layout and the tables of the columns of one side, numbered anew."""
+    d = table.shape[1] - len(layout.fields)
+    place = np.full(d, -1)
+    place[columns] = np.arange(len(columns))
+    mine = [i for i, field in enumerate(layout.fields) if place[field[0]] >= 0]
+    parts = [place[part[place[part] >= 0]] for part in layout.parts]
+    inner = Layout(
+        tuple(place[layout.fields[i]] for i in mine), tuple(part for part in parts if len(part))
+    )
+    return inner, table[:, [*columns, *(d + i for i in mine)]]

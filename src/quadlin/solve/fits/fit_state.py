@@ -1,0 +1,201 @@
+"""What a fit leaves behind, and the fit of rows that can be walked again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from quadlin.core.arrays import Array, diagonal, mapped, moved_to, namespace, to_host, to_numpy
+from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.lowrank.column_descent import fit_by_columns
+from quadlin.solve.lowrank.few_rows import fit_from_few
+from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.penalised import fit_penalised
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.restarts import products_pay
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status
+from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
+from quadlin.solve.pairs.pair_part import Parts
+from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
+
+REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
+SOLID = 20.0  # rows per parameter from which the larger one applies
+LINEAR_REACH = 10.0  # of a linear model
+CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
+
+
+@dataclass(frozen=True)
+class FitState:
+    """The model, its units, and what is needed to go on from there."""
+
+    model: Model
+    units: Units
+    features: Moments
+    target: Moments
+    history: tuple[Record, ...]
+    status: Status
+    white: Whitener
+    pace: float = 1.0  # of the steps of a stream, halved when one did harm
+    before: Model | None = None  # the model before the last step of a stream, to go back to
+    walker: Model | None = None  # where steps go on from, where `model` is the mean of them
+    parts: Parts | None = None  # of M, where it is more than a low-rank part
+    running: RunningPairs | None = None  # what a stream goes on with where it has pairs
+    notes: PairNotes | None = None  # of the search in the first batch of a stream
+
+    @property
+    def stepping(self) -> Model:
+        """Return the model that the next step of a stream is taken from."""
+        return self.model if self.walker is None else self.walker
+
+    @property
+    def has_steps(self) -> bool:
+        """Tell whether the model is more than the one that every fit begins with."""
+        return self.history[-1].step > 0
+
+    @cached_property
+    def raw(self) -> RawModel:
+        """Return the model in the user's units."""
+        return to_raw(self.model, self.units)
+
+    @cached_property
+    def low_rank(self) -> Model:
+        """Return the model with the low-rank part L alone in M."""
+        return self.model if self.parts is None else self.parts.low_rank(self.model)
+
+    @cached_property
+    def raw_low_rank(self) -> RawModel:
+        """Return the same in the user's units."""
+        return to_raw(self.low_rank, self.units)
+
+    def n_parameters(self, options: Options) -> int:
+        """Return the number of parameters that were fitted."""
+        dof = degrees_of_freedom(*self.low_rank.U.shape, **options.parts)
+        return dof + (0 if self.parts is None else len(self.parts.terms.i))
+
+
+def trusted_range(
+    features: Moments, linear: bool, rows_per_parameter: float
+) -> tuple[Array, Array] | None:
+    """Return how far features are trusted: some training ranges beyond the training range.
+
+    Squares and products grow without bound, so they are trusted as far as rows carry them. What is
+    linear in its features grows only as they do: it is held where a value can hardly be anything
+    but an error. None for moments of an old file, which lack the range.
+    """
+    low, high = features.low, features.high
+    if low is None or high is None:
+        return None
+    least, most = REACH
+    ranges = LINEAR_REACH if linear else min(max(rows_per_parameter / SOLID, least), most)
+    return low - ranges * (high - low), high + ranges * (high - low)
+
+
+def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
+    """Tell whether clearly more rows than parameters were fitted with no error beyond rounding."""
+    enough = n_rows > CLEARLY_MORE * state.n_parameters(options)
+    return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
+
+
+def fit_table(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+    surveyed: Survey | None = None,
+) -> FitState:
+    """Fit rows that can be walked again, from scratch or from an earlier state."""
+    surveyed = survey(rows) if surveyed is None else surveyed
+    hosted = rows.engine.hosted()
+    if hosted is not None:
+        rows = replace(rows, engine=hosted)
+        return _fit_on_host(rows, options, make_units, seed, warm, on_step, surveyed)
+    units = make_units(surveyed.features, surveyed.target)
+    start = None
+    if warm is not None and warm.model.w.shape == units.scale.shape:
+        start = in_units(warm.model, warm.units, units)
+        start = with_rank(positive(start) if options.psd else start, options.rank)
+
+    def state(solution: Solution, white: Whitener) -> FitState:
+        return fit_state(solution, surveyed, options, make_units, white)
+
+    hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
+    d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
+    low = options.polish and 0 < options.rank < d and units.target.power > 0
+    if start is None and low and min(options.alpha) > 0:
+        fitted = fit_penalised(rows, units, options, tally, seed, hook)
+        if fitted is None:
+            fitted = fit_by_columns(rows, units, options, tally, seed, hook)
+    if start is None and low and fitted is None and not products_pay(tally.effective, d):
+        fitted = fit_from_few(rows, units, options, make_units, tally, seed, hook)
+    if fitted is not None:
+        return state(*fitted)
+    rng, weight = np.random.default_rng(seed), surveyed.features.weight
+    return state(*fit_rows(rows, units, options, weight, rng, start, hook))
+
+
+def _fit_on_host(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    warm: FitState | None,
+    on_step: Callable[[FitState], bool] | None,
+    surveyed: Survey,
+) -> FitState:
+    """Fit rows on an accelerator, where the sums are taken, by a solver in numpy.
+
+    A step factorises small matrices, one after the other, and decides by their numbers: on the host
+    that takes a tenth of the time. The state is moved to the accelerator.
+    """
+    like = surveyed.features.mean
+    xp = namespace(like)
+
+    def back(state: FitState) -> FitState:
+        return mapped(lambda leaf: moved_to(leaf, xp, like.device), state)  # type: ignore[no-any-return]
+
+    warm, surveyed = mapped(to_host, (warm, surveyed))
+    make_units = replace(make_units, dtype=to_numpy(xp.empty(0, dtype=make_units.dtype)).dtype)
+    hook = None if on_step is None else lambda state: on_step(back(state))
+    return back(fit_table(rows, options, make_units, seed, warm, hook, surveyed))
+
+
+def fit_state(
+    solution: Solution,
+    surveyed: Survey,
+    options: Options,
+    make_units: UnitsMaker,
+    white: Whitener,
+) -> FitState:
+    """Return the state that a solution leaves; ambiguous levels are settled as in `levels`."""
+    units, model = solution.units, solution.model
+    if len(make_units.fields) and options.levels_are_ambiguous:
+        model = settled(model, units, make_units.fields)
+    white = open_to(units.scale == 0, white)
+    moments = (surveyed.features, surveyed.target)
+    return FitState(model, units, *moments, solution.history, solution.status, white)
+
+
+def open_to(constant: Array, white: Whitener) -> Whitener:
+    """Return the whitener with B = I for features that were constant, in case they begin to vary.
+
+    They have no correlation with others, so that nothing else changes.
+    """
+    xp = namespace(constant)
+    if isinstance(white, Identity) or not bool(xp.any(constant)):
+        return white
+    if isinstance(white, LowRank):
+        return replace(white, h=xp.where(constant, 1.0, white.h))
+    varies = xp.astype(~constant, white.V.dtype)
+    V = varies[:, None] * white.V
+    identity = diagonal(1 - varies)
+    size, vectors = xp.linalg.eigh((V * white.size) @ V.T + identity)
+    values = xp.sum(vectors * (((V * white.values) @ V.T + identity) @ vectors), axis=0)
+    return Full(vectors, values, size)

@@ -1,0 +1,170 @@
+r"""What the missing values of a row, filled with the means of their columns, cost its prediction.
+
+With δ_j the distance of the value that is missing from the mean that stands for it, S the missing
+columns of a row and g = w + 2Mz the slope there, the prediction is off by
+
+.. math:: \sum_{j \in S} g_j \delta_j + \sum_{j \in S \cap F} M_{jj} \delta_j^2
+          + 2 \sum_{i < j \in S} M_{ij} \delta_i \delta_j
+
+Its mean square, columns taken as independent, follows from their moments
+:math:`v = E δ^2, t = E δ^3, q = E δ^4`:
+
+.. math:: \sum_j g_j^2 v_j + 2 g_j M_{jj} t_j + M_{jj}^2 (q_j - v_j^2)
+          + \Big(\sum_j M_{jj} v_j\Big)^2 + 4 \sum_{i < j} M_{ij}^2 v_i v_j
+
+A value counts as missing where it is the very number that fills its column, which
+`data/sources/means.py` chooses so that no value typed by people is equal to it. So rows from
+arrays, files, Dask and GPUs are treated alike, and nothing is carried beside them.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive
+from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
+
+ENOUGH = 50.0  # complete rows beyond their parameters: the noise is then known to 10%
+LEAST = 0.25  # of the variance about all rows, below which the noise is not believed to lie
+SMALLEST_SHARE = 1e-3  # of a column that is present: moments of fewer rows say nothing
+NEAR_MEAN = 0.1  # standard deviations: a fill further off was given by the user as a value
+
+
+@dataclass(frozen=True)
+class GapSums(Additive):
+    """What a pass says of rows with and without missing values."""
+
+    weight: float  # Σω
+    complete: float  # Σω of complete rows
+    squares: float  # Σωr² of complete rows
+    absent: Array  # (d,), Σω of the rows in which a column is missing
+
+
+def filled_columns(units: Units, fill: np.ndarray) -> np.ndarray:
+    """Return the fills (d,), NaN for columns that are never filled, or not with their mean.
+
+    A constant column is its fill in every row, and nothing is lost where it is missing.
+    """
+    mean, scale = (to_numpy(a).astype(np.float64) for a in (units.mean, units.scale))
+    return np.where((np.abs((fill - mean) * scale) <= NEAR_MEAN) & (scale > 0), fill, np.nan)
+
+
+def absent_in(X: Array, fill: np.ndarray) -> csr_array:
+    """Return 1 where a value is the one that fills its column (n, d), else 0."""
+    if issparse(X):
+        same = X.data == fill.astype(X.dtype)[X.indices]
+        indptr = np.concatenate([[0], np.cumsum(same)])[X.indptr]
+        return csr_array((np.ones(indptr[-1]), X.indices[same], indptr), shape=X.shape)
+    rows = to_numpy(X)
+    return csr_array((rows == fill.astype(rows.dtype)).astype(np.float64))
+
+
+def missing_variance(
+    model: Model, units: Units, X: Array, fill: np.ndarray, gaps: Gaps | None
+) -> np.ndarray:
+    """Return the mean square (n,) by which missing values put predictions off, in scale_y².
+
+    Parameters
+    ----------
+    model, units
+        What predicts.
+    X : array (n, d)
+        Rows, filled.
+    fill : array (d,)
+        What fills each column, NaN for columns that are never filled.
+    gaps : Gaps or None
+        The share of each column that was missing in the fit; None for none.
+
+    Cost: that of a prediction, and O(k²) for each missing value.
+    """
+    absent, variance = absent_in(X, fill), np.zeros(X.shape[0])
+    rows = np.flatnonzero(np.diff(absent.indptr))
+    if not len(rows):
+        return variance
+    absent = absent[rows]
+    row, j = absent.nonzero()
+    xp = namespace(X)
+    some = X[rows] if issparse(X) else xp.take(X, xp.asarray(rows, device=X.device), axis=0)
+    parts = (model.U, model.s, model.w, model.free, Block(some, units).matmul(model.U))
+    U, s, w, free, ZU = (to_numpy(a).astype(np.float64) for a in parts)
+    v, t, q = _moments(units, gaps)
+    diagonal = (U * U) @ s
+    g = w[j] + 2 * np.sum((ZU * s)[row] * U[j], axis=1)
+    m = (free * diagonal)[j]
+    alone = g**2 * v[j] + 2 * g * m * t[j] + m**2 * (q - v**2)[j]
+    shift = np.bincount(row, m * v[j], len(rows))
+    both = sum(  # Σ_ij M_ij² v_i v_j, i = j included
+        s[a] * ((absent @ ((v * U[:, a])[:, None] * U)) ** 2 @ s) for a in range(len(s))
+    )
+    pairs = 2 * (both - np.bincount(row, (diagonal * v)[j] ** 2, len(rows)))
+    variance[rows] = np.maximum(np.bincount(row, alone, len(rows)) + shift**2 + pairs, 0.0)
+    return variance
+
+
+def with_gaps(
+    law: Uncertainty, rows: Rows, model: Model, fill: np.ndarray, least_squares: bool
+) -> Uncertainty:
+    """Return a law that knows which shares of the columns were missing, and the noise without them.
+
+    One pass; with `least_squares` and fewer than `ENOUGH` complete rows a second one, and the
+    noise is what missing values leave unexplained of the residuals of all rows.
+    """
+    sums = rows.reduce(gap_sums, model, law.units, fill)
+    absent = to_numpy(sums.absent)
+    if not (absent > 0).any():
+        return law
+    gaps = Gaps(absent / sums.weight, law.noise)
+    if least_squares and np.isfinite(law.noise):
+        left = law.left / (law.left + law.dof)  # of each row, on average
+        if sums.complete * left >= ENOUGH:
+            variance = sums.squares / (sums.complete * left)
+        else:
+            rest = rows.reduce(unexplained, model, law.units, fill, gaps)
+            variance = max(rest / law.left, LEAST * law.noise**2)
+        gaps = replace(gaps, noise=sqrt(variance))
+    return replace(law, gaps=gaps)
+
+
+def gap_sums(chunk: Chunk, model: Model, units: Units, fill: np.ndarray) -> GapSums:
+    """Sum over one chunk."""
+    absent, omega, r = absent_in(chunk.X, fill), *_residuals(chunk, model, units)
+    complete = np.diff(absent.indptr) == 0
+    of_complete = float(omega[complete] @ r[complete] ** 2)
+    return GapSums(float(omega.sum()), float(omega[complete].sum()), of_complete, absent.T @ omega)
+
+
+def unexplained(chunk: Chunk, model: Model, units: Units, fill: np.ndarray, gaps: Gaps) -> float:
+    """Return Σω(r² − v) of one chunk, v what the missing values of each row explain."""
+    omega, r = _residuals(chunk, model, units)
+    return float(omega @ (r**2 - missing_variance(model, units, chunk.X, fill, gaps)))
+
+
+def complete_rows(chunk: Chunk, fill: np.ndarray) -> np.ndarray:
+    """Tell which rows of a chunk have no missing value."""
+    return np.asarray(np.diff(absent_in(chunk.X, fill).indptr) == 0)
+
+
+def _residuals(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of rows and their residuals."""
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    r = f - to_numpy(standardised_target(chunk, units))
+    weight = chunk.weight
+    return np.ones(len(r)) if weight is None else to_numpy(weight).astype(np.float64), r
+
+
+def _moments(units: Units, gaps: Gaps | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return E δ², E δ³ and E δ⁴ of each column: a filled value counted as δ = 0 in those of z."""
+    kappa, phi = (to_numpy(a).astype(np.float64) for a in (units.kappa, units.phi))
+    share = np.zeros(len(phi)) if gaps is None else to_numpy(gaps.share)
+    present = np.maximum(1 - share, SMALLEST_SHARE)
+    v = np.where(to_numpy(units.scale) > 0, 1 / present, 0.0)
+    return v, kappa * v, np.maximum(phi * v, v**2)

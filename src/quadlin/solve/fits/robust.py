@@ -1,0 +1,168 @@
+r"""Huber's loss by reweighted least squares: gross errors in y lose their pull.
+
+.. math:: \min \sum_i \omega_i\, \sigma^2 \rho(r_i/\sigma), \qquad
+          \rho(t) = t^2 \text{ for } |t| \le h, \text{ else } 2h|t| - h^2
+
+A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is estimated by the median
+of |r| until it settles. The loss of a gross error is linear in it, so that its pull is the same
+however large it is: where |r| > gσ, y is moved so that it counts as gσ. Otherwise the squares of
+gross errors, which no model can lower, would dominate the least-squares objective. g falls as the
+fit settles, because at first a large residual may be the model's fault.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, moved, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.gaps import ENOUGH, complete_rows
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.types import Status
+
+BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
+MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
+ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
+ROUNDS = 30
+FAR = (1e6, 1e3, 10.0)  # g
+SETTLED = 1e-4  # the largest change of a weight that still counts as none
+WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
+
+
+def fit_robustly(
+    rows: Rows,
+    fit: Callable[[Rows, FitState | None], FitState],
+    warm: FitState | None = None,
+) -> tuple[FitState, Rows]:
+    """Fit by Huber's loss, `fit(rows, warm)` being the least-squares fit.
+
+    Also return the rows with the weights of the last one. Starts from the median. Passes: those of
+    one fit, and a few for each round after; the history is that of the last round.
+    """
+    like, y, given = _gathered(rows)
+    nothing = ROUNDING * _typical(y, given)
+    f, far = np.full(len(y), weighted_median(y, given)), list(FAR)
+    state: FitState | None = None
+    factor, weighted = np.ones(len(y)), rows  # given weights times factor
+    for _ in range(ROUNDS):
+        size = np.abs(y - f)
+        scale = MAD * weighted_median(size, given)
+        if scale <= nothing and state is None and np.any(given[size > nothing] > 0):
+            # Most of y is one and the same value: let the others tell the scale.
+            scale = MAD * weighted_median(size[size > nothing], given[size > nothing])
+        if scale <= nothing:
+            break  # an exact fit of most rows, or a constant target
+        new = _factor(size / scale, far[0])
+        while state is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
+            far = far[1:]
+            new = _factor(size / scale, far[0]) if far else new
+        if not far:
+            break
+        factor, limit = new, far[0] * scale
+        target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
+        weighted = rows.reweighted(moved(factor, like), moved(target, like))
+        try:
+            state = fit(weighted, warm if state is None else state)
+            if state.status in (Status.interrupted, Status.stopped):
+                break
+            f = predictions(rows, state)
+        except KeyboardInterrupt:
+            if state is None:
+                raise
+            return replace(state, status=Status.interrupted), weighted
+    return fit(rows, warm) if state is None else state, weighted
+
+
+def tighter(tol: float, eps: float) -> float:
+    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/64."""
+    return min(tol, max(WITHIN * tol, eps / 64))
+
+
+def _factor(size: np.ndarray, far: float) -> np.ndarray:
+    return np.asarray(BEND / np.clip(size, BEND, far))
+
+
+def robust_law(
+    law: Uncertainty, rows: Rows, weighted: Rows, state: FitState, fill: np.ndarray | None = None
+) -> Uncertainty:
+    r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
+
+    .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
+              (J^\top \Omega J)^{-1}, \qquad
+              K = 1 + \frac{\mathrm{dof}}{n} \frac{1 - E \psi'}{E \psi'}
+
+    (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
+    average ω̄ of the given ones; a robust one knows both along each direction. The noise of an
+    observation is such that 1.96 of it cover 95% of the residuals that are no gross errors: those
+    of heavy tails, too, where the median alone would promise too much. With the `fill` of missing
+    values they are residuals of complete rows, where there are enough.
+    """
+    _, y, given = _gathered(rows)
+    r = (y - predictions(rows, state)) / state.units.target.scale
+    n = float(given.sum())
+    left = n - law.dof
+    if not left >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
+        return law  # a robust law says nothing where the reweighted rows leave nothing
+    scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / left)
+    psi = np.clip(r, -BEND * scale, BEND * scale)
+    share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
+    mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
+    K = 1 + law.dof / n * (1 - share) / share
+    if law.robust:
+        error = law.error * K * (1 if law.exact else mean_weight / share)
+    else:
+        error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
+    usual = np.abs(r) <= FAR[-1] * scale
+    if fill is not None:
+        complete = usual & np.concatenate(rows.collect(complete_rows, fill))
+        usual = complete if float(given[complete].sum()) >= ENOUGH else usual
+    tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
+    noise = tail / 1.96 * np.sqrt(n / left)
+    return replace(law, noise=float(noise), error=float(error), left=left)
+
+
+def bend_of(rows: Rows, state: FitState) -> float:
+    """Return the residual where Huber's loss turns linear, in standardised units: two passes."""
+    _, y, given = _gathered(rows)
+    scale = MAD * weighted_median(np.abs(y - predictions(rows, state)), given)
+    return BEND * float(scale) / state.units.target.scale
+
+
+def predictions(rows: Rows, state: FitState) -> np.ndarray:
+    """Return f of all rows, in the user's units: one pass."""
+    return np.concatenate(rows.collect(_predictions, state.model, state.units))
+
+
+def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    return np.asarray(units.target.mean + units.target.scale * f)
+
+
+def _gathered(rows: Rows) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return an array that lives where the rows do, y and the weights: one pass."""
+    y, weight = zip(*rows.collect(_target), strict=True)
+    numbers = (np.concatenate([to_numpy(a) for a in each]) for each in (y, weight))
+    return y[0], *numbers
+
+
+def _target(chunk: Chunk) -> tuple[Array, Array]:
+    return chunk.y, np.ones(chunk.y.shape[0]) if chunk.weight is None else chunk.weight
+
+
+def _typical(y: np.ndarray, weight: np.ndarray) -> float:
+    """Return the typical size of y, which gross errors do not affect."""
+    middle = weighted_median(y, weight)
+    size = np.abs(y - middle)
+    other = (size > 0) & (weight > 0)
+    return max(abs(middle), weighted_median(size[other], weight[other]) if other.any() else 0.0)
+
+
+def weighted_median(values: np.ndarray, weight: np.ndarray) -> float:
+    """Return the weighted median: with whole weights, that of the rows repeated."""
+    return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))

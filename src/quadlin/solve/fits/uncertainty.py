@@ -1,0 +1,251 @@
+r"""How sure a fit is: the noise level, and standard errors of whatever is linear in (c, w, M).
+
+At the optimum the error t of the model, on the tangent space, is Gaussian (Laplace):
+
+.. math:: t \sim N(0, \sigma^2 H^{-1}), \quad H = J^\top \Omega J + R + C, \quad
+          \sigma^2 = \frac{\sum_i \omega_i r_i^2}{n - \mathrm{dof}}, \quad
+          \mathrm{dof} = \mathrm{tr}\, H^{-1} J^\top \Omega J, \quad n = \sum_i \omega_i
+
+J is the linearised model, Ω the row weights (repetitions), R the ridge, and A = JᵀΩJ + R. With a
+ridge this is the posterior of the prior that it stands for: its intervals allow for the bias of
+shrinking where the coefficients are about as large as that prior says, as with penalties of largest
+evidence, and are too short where a given penalty is much too large. C is the curvature of the
+rank-k matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹: next to nothing where M stands out
+of the noise, and where it does not, what fitting noise costs.
+
+H⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = H⁻¹, so that the variance of a linear functional L is
+σ² Σ L(tᵢ)². They are an exact root where A is small enough to be formed, and draws of N(0, H⁻¹/m)
+by perturb-and-solve where it is not. Both take the root of I + A⁻¹C by the midpoint rule for
+
+.. math:: (1 + x)^{-1/2} = \frac{2}{\pi} \int_0^{\pi/2} \frac{d\varphi}{1 + x \cos^2 \varphi}
+
+whose terms (A + C cos²φ)⁻¹ conjugate gradients can apply, and which bounds it as x → −1, where two
+directions of the noise compete for a place in M.
+
+All this takes the noise as equal in all rows. `robust` errors do not: see `sandwich`.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf, nan, sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, symmetric, unflagged
+from quadlin.core.block import Block
+from quadlin.core.model import Model, Steps, changes
+from quadlin.core.rows import Rows
+from quadlin.core.sums import ELEMENTS
+from quadlin.core.units import Units
+from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
+from quadlin.solve.fits.sandwich import Laplace, sandwiched
+from quadlin.solve.lowrank.gauss_newton import Point
+from quadlin.solve.lowrank.levels import Fields, settled_steps
+from quadlin.solve.lowrank.tangent import Tangent
+from quadlin.solve.lowrank.types import Options, Problem
+from quadlin.solve.lowrank.whitening import Whitener
+
+DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
+DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
+NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What is known of missing values that were filled with the means of their columns."""
+
+    share: Array  # (d,), of the weight of the fitted rows, by column
+    noise: float  # σ of an observation all of whose features are known
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    r"""The law :math:`N(0, \sigma^2 \sum_i t_i t_i^\top)` of a fitted model's error.
+
+    `noise` and `predict_std` are in the units of the standardised target, as the model is; the
+    standard errors of coefficients are in the user's units. All are nan where no row is left
+    over to tell the noise by (n − dof < 1). What the rows cannot tell apart, such as the
+    coefficients of two equal columns, has the spread of its part that they do tell: predictions
+    for rows like those fitted are right, the single coefficients are conventions.
+
+    Memory: O(mkd), m ≤ 1500 the number of parameters where `exact`, else that of the draws. With
+    d > 2000 features C is left out: sound where M stands out of the noise, too sure elsewhere.
+    """
+
+    units: Units
+    steps: Steps
+    noise: float  # σ, of an observation
+    error: float  # σ, of what the rows say of the parameters: the same but for Huber and `robust`
+    dof: float  # the effective number of parameters
+    left: float  # n − dof: for quantiles of Student's t; `NORMAL` where the noise is known
+    exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
+    converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
+    passes: int  # over the rows
+    robust: bool = False  # whether unequal noise is allowed for; then Σ tᵢtᵢᵀ has σ² in it
+    gaps: Gaps | None = None  # of fitted rows with missing values
+
+    @property
+    def observation_noise(self) -> float:
+        """Return σ of an observation: of one without missing values, where there were any."""
+        return self.noise if self.gaps is None else self.gaps.noise
+
+    def predict_std(self, block: Block, predictive: bool = False) -> Array:
+        """Return the standard error of f(z), or with `predictive` the spread of y about it.
+
+        The spread is √(σ² + s²), σ the noise of an average row, whichever errors s is of.
+        """
+        xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
+        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
+        variance = xp.zeros(block.n_rows, dtype=self.steps.E.dtype, device=self.steps.E.device)
+        for start in range(0, m, size):
+            q = changes(block, self.steps[start : start + size], self.units.free)
+            variance = variance + xp.sum(q * q, axis=1)
+        variance = self.error**2 * variance
+        return xp.sqrt(self.observation_noise**2 + variance if predictive else variance)
+
+    @unflagged
+    def coef_std(self) -> tuple[Array, float]:
+        """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
+        xp, s, units = namespace(self.steps.E), self.steps, self.units
+        given = (units.scale, units.mean, units.rest, units.free)
+        D, mean, rest, free = (xp.astype(a, xp.float64) for a in given)
+        t = Steps(*(xp.astype(a, xp.float64) for a in (s.E, s.H, s.w, s.c)))
+        nu = mean * D + rest
+        along = t.times(nu, free)
+        b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
+        return self._spread(D[:, None] * (t.w - 2 * along)), float(self._spread(b))
+
+    @unflagged
+    def interaction_std(self, i: int, j: int) -> float:
+        """Return the standard error of the entry ij of M_raw = D M D; 0 where it is left out."""
+        D, E, H = self.units.scale, self.steps.E, self.steps.H
+        if i == j and not float(self.units.free[i]):
+            return 0.0
+        M = H[j, :, :] @ E[i, :] + H[i, :, :] @ E[j, :]
+        return float(D[i]) * float(D[j]) * float(self._spread(M))
+
+    def _spread(self, values: Array) -> Array:
+        """Return scale_y·σ·√Σ Lᵢ² of functionals L of the steps, (…, m)."""
+        xp = namespace(values)
+        return self.units.target.scale * self.error * xp.sqrt(xp.sum(values * values, axis=-1))
+
+
+def uncertainty_of(
+    rows: Rows,
+    model: Model,
+    units: Units,
+    options: Options,
+    white: Whitener,
+    rng: np.random.Generator,
+    *,
+    fields: Fields = (),
+    robust: bool = False,
+    bend: float = inf,
+    unit_noise: bool = False,
+    dense_limit: int = DENSE_LIMIT,
+    draws: int = DRAWS,
+) -> Uncertainty:
+    """Measure how sure a model is of what it learned from these rows.
+
+    Parameters
+    ----------
+    rows, units, options, white
+        What the model was fitted to, and how.
+    model : Model
+        The optimum that a polish found. Near it, the answers are about those of the optimum.
+    rng : numpy Generator
+        Of the draws.
+    fields : sequence of arrays
+        The one-hot groups, from whose means the coefficients of levels are measured.
+    robust : bool
+        Whether to allow for noise that differs between rows: one more pass, or twice the passes
+        of the draws, which do not correct residuals for leverage.
+    bend : float
+        Of Huber's loss, where these are the rows of its reweighted least squares.
+    unit_noise : bool
+        Whether the noise is known to be 1, as in the least squares that approximate a likelihood at
+        its optimum. Then H is Fisher's information, and quantiles are normal ones.
+    dense_limit : int
+        Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
+    draws : int
+        How many to take above that; memory for some 6·draws·(k + 1)·d numbers, of which a sixth
+        is kept, and d×d up to d = 2000. Passes: 20 to 30 with n = 10kd, more where C must be cut.
+
+    Returns
+    -------
+    Uncertainty
+    """
+    before = rows.walks
+    task = Curvature(Problem(rows, units, options, rng), white)
+    p = task.point_of(model)
+    task.learn_c(p)
+    exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
+    converged = True
+    if exact:
+        steps, root, dof = inverse_root(task, p)
+    else:
+        steps, dof, converged = drawn(task, p, draws)
+    left = NORMAL if unit_noise else p.sums.weight - dof
+    noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
+    if unit_noise:
+        noise = error = 1.0
+    if robust and left >= 1 and exact:
+        ridge = any(task.coordinates.penalties)
+        at = Laplace(p.model, units, steps, root, noise, ridge, bend)
+        steps, error = sandwiched(rows, at), 1.0
+    elif robust and left >= 1:
+        steps, _, converged = drawn(task, p, draws, noise)
+        error = 1.0 if unit_noise else sqrt(p.sums.weight / left)
+    if options.levels_are_ambiguous:
+        steps = settled_steps(steps, units, fields)
+    passes = rows.walks - before
+    return Uncertainty(units, steps, noise, error, dof, left, exact, converged, passes, robust)
+
+
+def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
+    """Return a law with noise that may differ between rows, from one whose H is A: one pass."""
+    xp, m = namespace(law.steps.E), law.steps.H.shape[1]
+    if not law.left >= 1:
+        return replace(law, robust=True)
+    root = xp.ones(m, dtype=law.steps.E.dtype, device=law.steps.E.device)
+    at = Laplace(model, law.units, law.steps, root, law.noise, True, bend)
+    return replace(law, steps=sandwiched(rows, at), error=1.0, robust=True)
+
+
+def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
+    """Form A and C in whitened coordinates; return the steps of H's inverse root, their
+    lengths in the metric of A, and dof.
+
+    Turning the columns of U among each other changes nothing, so A has zero eigenvalues; those of
+    collinear features and of parameters tied to others are left out with them.
+    """
+    xp, (d, k), n = namespace(p.U), p.U.shape, p.sums.weight
+    size = 1 + d + d * k
+    identity = xp.eye(size, dtype=p.U.dtype, device=p.U.device)
+    basis = _tangents(identity, d, k)
+    A = n * _columns(task.curvature(p, basis))
+    values, V = xp.linalg.eigh(symmetric(A))
+    keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
+    W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
+    G = _tangents(W, d, k).G
+    CG = task.times_c(G)
+    x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
+    x = xp.clip(x, min=-1)  # less only short of an optimum
+    root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
+    steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
+    coordinates = task.coordinates
+    penalty = steps.penalty(coordinates.penalties, task.units.penalty_scale)
+    return steps, root, float(xp.sum(root * root)) - penalty
+
+
+def _tangents(columns: Array, d: int, k: int) -> Tangent:
+    """Return the tangents whose coordinates (c, v, G) are the columns of a matrix."""
+    xp = namespace(columns)
+    G = xp.reshape(columns[1 + d :, :], (d, k, columns.shape[1]))
+    return Tangent(columns[0, :], columns[1 : 1 + d, :], xp.permute_dims(G, (0, 2, 1)))
+
+
+def _columns(t: Tangent) -> Array:
+    """Return the coordinates of tangents as the columns of a matrix."""
+    xp, (d, m, k) = namespace(t.v), t.G.shape
+    G = xp.reshape(xp.permute_dims(t.G, (0, 2, 1)), (d * k, m))
+    return xp.concat([t.c[None, :], t.v, G], axis=0)

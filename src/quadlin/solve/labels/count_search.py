@@ -1,0 +1,95 @@
+r"""Ranks of counts: their dispersion, and penalties of the size that rows left out ask for.
+
+Counts vary many times more, or less, than Poisson's law says: their weights are divided by φ, which
+is found on the way. Their evidence is no better known than φ, so that rows left out one at a time
+decide between penalties, linear models, products and a constant, as for least squares.
+"""
+
+from dataclasses import dataclass, replace
+from math import exp
+
+import numpy as np
+
+from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
+from quadlin.solve.choose.linear_choice import WORTH, LinearChoice
+from quadlin.solve.labels.dispersion import dispersion
+from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, LogisticSearch, floored
+from quadlin.solve.lowrank.tangent_gram import Candidate
+
+RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
+LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
+
+
+@dataclass
+class CountSearch(LogisticSearch):
+    """The search for the rank of largest evidence, of counts that are weighted by 1/φ."""
+
+    def spread_by(self, factor: float) -> "CountSearch":
+        """Return the search on the same rows with weights divided by a factor: a walk."""
+        fit = self.fit_of.spread_by(factor)
+        args = (fit.rows, fit.units, self.options, self.n_rows, fit.weight, fit.seed)
+        table = None if self.table is None else self.table.reweighted(1 / factor)
+        return CountSearch(*args, fit_of=fit, repeated=self.repeated, table=table)
+
+    def dispersion(self, candidate: Candidate) -> float:
+        """Return φ about the fit of a candidate."""
+        model = self.refitted(candidate, candidate.alpha)
+        _, linear, _ = self.linear(candidate.rank, model)
+        alpha = candidate.alpha if self.options.fit_linear else candidate.alpha[1:]
+        determined = linear.at(np.log(alpha[: len(linear.sizes)])).determined
+        count = self.repeated.count
+        return dispersion(self.rows, model, self.units, float(np.sum(determined)), count)
+
+    def is_cheap(self, candidate: Candidate) -> bool:
+        """Tell whether other penalties may be tried: each is a fit."""
+        return self.table_for(candidate.rank) is not None and super().is_cheap(candidate)
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with penalties of the size that rows left out ask for.
+
+        Smaller and smaller ones, or larger ones, as long as they predict these rows better.
+        """
+        if not self.is_cheap(candidate) or candidate.rank not in (0, self.d):
+            return candidate
+        best, moved = candidate, False
+        least = floored((0.0, 0.0), self.d, candidate.rank)
+        if 0 < max(least) < min(candidate.alpha):
+            far = replace(candidate, alpha=(least[0], max(least)))
+            best = far if self.is_better(far, candidate) else candidate
+        for factor in (1 / RESIZE, RESIZE):
+            while True:
+                first, second = best.alpha
+                other = replace(best, alpha=(first * factor, second * factor))
+                if not LEAST * self.weight <= min(other.alpha) < MOST * self.weight:
+                    break
+                if self.left_out(best) * self.weight <= CERTAIN_ROWS:
+                    break
+                if not self.is_better(other, best):
+                    break
+                best, moved = other, True
+            if moved:
+                break
+        return best
+
+    def is_better(self, other: Candidate, best: Candidate) -> bool:
+        """Tell whether rows left out ask for other penalties, and not a few of them alone."""
+        if self.left_out(other) >= WORTH * self.left_out(best):
+            return False
+        return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return the linear model or all products, whichever predicts rows left out better."""
+        return LinearChoice.better_linear(self, ridge, products)
+
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Tell whether rows left out are predicted well enough for a low rank."""
+        return RankSearch.agree(self, candidate, linear)
+
+    def or_mean(self, ridge: Candidate) -> Candidate:
+        """Return the linear model, or a constant that rows left out and the evidence prefer."""
+        constant = LinearChoice.or_mean(self, ridge)
+        if constant is ridge:
+            return ridge
+        least = self.evidence_at(ridge, constant.alpha) + CLEARLY
+        return ridge if self.ridge().evidence > least else constant

@@ -1,0 +1,100 @@
+r"""The deviance of each row when it is left out of a fit of labels or counts, without a new fit.
+
+About a fit the loss is least squares to second order, with weights h and targets z (`Working`). One
+Newton step from there leaves a row out: its prediction becomes
+
+.. math:: f_{-i} = z_i - \frac{z_i - f_i}{1 - h_i \varphi_i^\top A^{-1} \varphi_i}
+
+and its deviance is that of the loss itself at :math:`f_{-i}`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import value_and_slope
+from quadlin.core.rows import Rows
+from quadlin.solve.choose.leave_one_out import residuals_and_leverages, residuals_by_rows
+from quadlin.solve.labels.logistic import Working
+from quadlin.solve.lowrank.evidence import RowKernel
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha, positive_rows
+from quadlin.solve.lowrank.tangent_gram import TangentGram, product_kernel, tangent_gram
+from quadlin.solve.lowrank.types import Options
+
+MOST_REPEATED = 1e7  # rows that weights stand for, up to which each repetition is on its own
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Rows whose weights are repetitions, of which one is left out at a time.
+
+    Weights that are not whole numbers, or those of rates, say how much a row counts: then all of it
+    is left out.
+    """
+
+    times: np.ndarray  # (n,), of each row of positive weight
+
+    @classmethod
+    def of(cls, rows: Rows) -> "Repeated":
+        """Return how often each row stands there: a walk."""
+        y, weight = _targets(rows)
+        whole = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
+        whole = whole and float(weight.sum()) <= MOST_REPEATED
+        return cls(weight if whole else np.ones_like(weight))
+
+    @property
+    def count(self) -> float:
+        """Return the number of rows with their repetitions."""
+        return float(self.times.sum())
+
+    def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
+        """Return ω times the deviance of rows at f, each repetition on its own: a walk."""
+        return self.deviances(*_targets(rows), f, loss)
+
+    def deviances(self, y: np.ndarray, omega: np.ndarray, f: np.ndarray, loss: str) -> np.ndarray:
+        """Return the same of given targets and weights."""
+        values = omega / self.times * value_and_slope(loss, f, y)[0]
+        return np.repeat(values, self.times.astype(np.int64))
+
+    def predictions(
+        self, working: Working, gram: TangentGram | RowKernel, alpha: Alpha
+    ) -> np.ndarray:
+        """Return f of each row of positive weight when it is left out once: two walks.
+
+        `working` is the least squares about the fit with penalties `alpha`, and `gram` its linear
+        model. O(np²) or O(n³).
+        """
+        z, weight = _targets(working.rows)
+        if isinstance(gram, RowKernel):
+            solved, left = residuals_by_rows(gram, alpha)
+            residual, leverage = solved[:, 0] / np.sqrt(weight), 1 - left[:, 0]
+        else:
+            rows, units = working.rows, working.units
+            residual, leverage = residuals_and_leverages(rows, units, gram, alpha, working.weight)
+        return np.asarray(z - residual / (1 - leverage / self.times))
+
+
+def linear_model(
+    working: Working, U: Array, options: Options, n_rows: int
+) -> TangentGram | RowKernel:
+    """Return the linear model of the rank of U about a fit: products of columns, or of rows."""
+    (d, k), xp = U.shape, namespace(U)
+    if k == d and d * (d + 3) // 2 > min(n_rows, EXACT_COLUMNS):
+        return product_kernel(working.rows, working.units, n_rows, working.weight)[0]
+    U = U if 0 < k < d else xp.eye(d, k, dtype=U.dtype, device=U.device)
+    return tangent_gram(working.rows, working.units, options, U)
+
+
+def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets and weights of the rows of positive weight: a walk."""
+    y, weight = zip(*rows.collect(_target), strict=True)
+    return np.concatenate(y), np.concatenate(weight)
+
+
+def _target(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    chunk = positive_rows(chunk)
+    y = to_numpy(chunk.y).astype(np.float64)
+    weight = np.ones_like(y) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    return y, weight

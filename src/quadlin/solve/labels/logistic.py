@@ -1,0 +1,249 @@
+r"""Labels and counts: log-odds, or logarithms of means, as a second order linear model.
+
+.. math:: \min\; 2 \sum_i \omega_i \left(\log(1 + e^{f_i}) - y_i f_i\right)
+          + \alpha_1 |\rho \circ w|^2 + 2 \alpha_2 \|\rho\rho^\top \circ \bar M\|_F^2
+
+which is scikit-learn's `LogisticRegression` with C = 1/α. To second order about log-odds g it is
+least squares, with weights h = p(1 − p) and targets g + (y − p)/h. About a constant these weights
+are all the same: so a least-squares fit of the labels, in other units, is the start. From there
+Gauss–Newton goes down with the curvature of the loss itself (`change_sums`), never up.
+
+Counts have Poisson's deviance (`losses`), h = eᶠ and targets g + (y − h)/h in the same places. A
+constant is too far from them to begin with: the start is about the means (y + ȳ)/2.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import (
+    FLATTEST,
+    curvature,
+    log_likelihood,
+    mean_of,
+    probability,
+    value_and_slope,
+)
+from quadlin.core.model import Model, constant_model, in_units, predict, tied
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Target, Units, UnitsMaker
+from quadlin.solve.choose.candidates import NEAR
+from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.fits.fit_state import FitState, fit_state
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.polish import polish
+from quadlin.solve.lowrank.types import (
+    Options,
+    Problem,
+    Record,
+    Solution,
+    Status,
+    finished,
+    loss_unit,
+    usual_curvature,
+)
+from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
+
+OnStep = Callable[[FitState], bool] | None
+START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
+
+
+@dataclass(frozen=True)
+class Linearised(UnitsMaker):
+    """Units of labels as numbers, about the constant that fits them best.
+
+    y = p₀ + √h₀ g for log-odds f = f₀ + g/√h₀, with h₀ = p₀(1 − p₀).
+    """
+
+    def __call__(self, features: Moments, target: Moments) -> Units:
+        """Return the units for rows of these moments."""
+        units = super().__call__(features, target)
+        f0 = np.float64(units.target.centre)
+        p0, root = float(probability(f0)), sqrt(float(curvature(f0)))
+        mean, var = float(target.mean[0]), float(target.var[0])
+        power = (var + (mean - p0) ** 2) / root**2
+        return replace(units, target=Target(p0, root, (mean - p0) / root, power))
+
+
+@dataclass(frozen=True)
+class Working:
+    """The least squares that approximate the loss, to second order, about some log-odds."""
+
+    rows: Rows  # with weights h and targets g + (y − p)/h
+    units: Units
+    weight: float  # Σωh
+    offset: float  # that the targets were shifted by
+    excess: float = 0.0  # log-likelihood of the labels, less that of the working targets
+    loss: float = 0.0  # Σω times the loss of the model that it is about
+
+    @classmethod
+    def about(
+        cls,
+        model: Model | None,
+        rows: Rows,
+        units: Units,
+        fit_intercept: bool,
+        loss: str = "logistic",
+    ) -> "Working":
+        """Linearise about a model, or for None about means half-way to the targets: one pass.
+
+        Two numbers per row are kept.
+        """
+        parts = zip(*rows.collect(_working, model, units, loss), strict=True)
+        h, z, omega, excess, losses = (np.concatenate(part) for part in parts)
+        working = cls.of(h, z, omega, rows, units, fit_intercept)
+        return replace(working, excess=float(omega @ excess), loss=float(omega @ losses))
+
+    @classmethod
+    def of(
+        cls,
+        h: np.ndarray,
+        z: np.ndarray,
+        omega: np.ndarray,
+        rows: Rows,
+        units: Units,
+        fit_intercept: bool,
+    ) -> "Working":
+        """Return the least squares of targets z with weights h, of rows of weights ω."""
+        weight = float(omega @ h)
+        mean = float((omega * h) @ z) / weight
+        power = float((omega * h) @ z**2) / weight
+        offset = mean if fit_intercept else 0.0
+        target = Target(offset, 1.0, mean - offset, power - offset**2)
+        weighted = rows.reweighted(moved(h, units.scale), moved(z, units.scale))
+        return cls(weighted, replace(units, target=target), weight, offset)
+
+
+def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tuple[np.ndarray, ...]:
+    y = to_numpy(chunk.y).astype(np.float64)
+    if model is None:  # of counts
+        f = np.log((y + np.exp(units.target.centre)) / 2)
+    else:
+        f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    h, r = np.clip(curvature(f, loss), FLATTEST, None), y - mean_of(loss, f)
+    excess = log_likelihood(loss, f, y) + r**2 / h / 2
+    return h, f + r / h, omega, excess, value_and_slope(loss, f, y)[0]
+
+
+@dataclass
+class LogisticFit:
+    """The steps of one fit: a start by least squares, and the descent from there."""
+
+    rows: Rows
+    units: Units
+    make_units: UnitsMaker
+    surveyed: Survey
+    seed: int
+    loss: str = "logistic"  # or "poisson"
+    white: Whitener | None = None
+    white_ridge: float = 0.0  # that the whitener was made for
+
+    @property
+    def weight(self) -> float:
+        """Return Σωh about the best constant."""
+        return self.unit * self.surveyed.features.weight
+
+    @property
+    def unit(self) -> float:
+        """Return the curvature about the best constant: p(1 − p), or the mean of counts."""
+        return usual_curvature(self.loss, self.units)
+
+    def spread_by(self, factor: float) -> "LogisticFit":
+        """Return the fit of the same rows with weights divided by a factor: a walk."""
+        weights = np.full(self.surveyed.tally.rows, 1 / factor)
+        rows = self.rows.reweighted(moved(weights, self.units.scale))
+        return replace(self, rows=rows, surveyed=survey(rows), white=None)
+
+    def working(self, model: Model | None, options: Options) -> Working:
+        """Linearise about a model; None is a start."""
+        if model is None and self.loss == "logistic":
+            model = constant_model(self.units, options.rank, self.units.target.centre)
+        return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
+
+    def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
+        """Fit the targets at the start; the options it returns are those of the fit to come."""
+        if self.loss == "poisson":
+            return self.least_squares_of_counts(options, automatic)
+        alpha = (options.alpha[0] / self.unit, options.alpha[1] / self.unit)
+        tol = max(START_TOL, options.tol)
+        linear = replace(options, alpha=alpha, tol=tol, loss="squared")
+        make_units = Linearised(**vars(self.make_units))
+        args = (linear, make_units, self.seed, automatic)
+        state, chosen = fit_choosing(self.rows, *args, surveyed=self.surveyed)
+        finished(state)
+        alpha = options.alpha  # as given: there and back, rounding may change it
+        if automatic.alpha:
+            alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
+        return state, replace(options, rank=chosen.rank, alpha=alpha)
+
+    def least_squares_of_counts(
+        self, options: Options, automatic: Automatic
+    ) -> tuple[FitState, Options]:
+        """Fit the working targets about means half-way between the counts and their mean."""
+        linear = replace(options, tol=max(START_TOL, options.tol), loss="squared")
+        make_units = replace(self.make_units, counts=False)
+        rows = self.working(None, options).rows
+        state, chosen = fit_choosing(rows, linear, make_units, self.seed, automatic)
+        return finished(state), replace(options, rank=chosen.rank, alpha=chosen.alpha)
+
+    def start(self, options: Options) -> Model:
+        """Return a model to start from: about that of smallest squared errors."""
+        return self.as_log_odds(self.least_squares(options, Automatic())[0])
+
+    def as_log_odds(self, state: FitState) -> Model:
+        """Return a least-squares fit of the start as log-odds, to first order."""
+        if self.loss == "poisson":
+            return in_units(state.model, state.units, self.units)
+        model, root = state.model, sqrt(self.unit)
+        c = self.units.target.centre + model.c / root
+        return replace(model, s=model.s / root, w=model.w / root, c=c)
+
+    def polished(
+        self, options: Options, start: Model, on_step: OnStep = None
+    ) -> tuple[Solution, Whitener]:
+        """Go down from a model to the optimum."""
+        rng = np.random.default_rng(self.seed)
+        ridge = options.alpha[0] / self.weight
+        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
+        if self.white is None or not near:
+            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            self.white_ridge = ridge
+        hook = None
+        if on_step is not None:
+
+            def hook(solution: Solution) -> bool:
+                return on_step(self.state(solution, options, Identity()))
+
+        problem = Problem(self.rows, self.units, replace(options, loss=self.loss), rng)
+        return follow(problem, polish(problem, self.white, start), hook), self.white
+
+    def constant(self, options: Options, status: Status) -> FitState:
+        """Return the constant, where the fit ended before there was a better model."""
+        units = self.units
+        model = constant_model(units, options.rank, units.target.centre)
+        model = tied(model, units, options.fit_linear, options.fit_intercept)
+        solution = Solution(model, units, status, (self._begun,))
+        return self.state(solution, options, Identity())
+
+    def interrupted(self, model: Model, loss: float, options: Options) -> FitState:
+        """Return a model that a search had found by the time of Ctrl-C, and its mean loss."""
+        last = Record(1, self.rows.walks, loss * loss_unit(self.loss, self.units))
+        solution = Solution(model, self.units, Status.interrupted, (self._begun, last))
+        return self.state(solution, options, Identity())
+
+    @property
+    def _begun(self) -> Record:
+        power = self.units.target.power
+        return Record(0, self.rows.walks, power * loss_unit(self.loss, self.units))
+
+    def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:
+        """Return what a fit leaves behind."""
+        return fit_state(solution, self.surveyed, options, self.make_units, white)

@@ -1,0 +1,166 @@
+r"""Rank and penalties of a logistic fit, by Laplace's approximation to the evidence.
+
+About the log-odds of a fit the loss is least squares to second order, in which the noise is known
+to be 1. So the evidence of its penalties is that of a linear model, and the evidence of a rank,
+
+.. math:: \log p(y \mid k) \approx \log p(y \mid \hat f) - \tfrac12 \hat\theta^\top R\hat\theta
+          + \tfrac12 \log |R| - \tfrac12 \log |A| - \tfrac12 \log \Sigma\omega h
+
+less the cost of the volume as for least squares (`evidence`). Fit and penalties take turns. Of few
+rows the evidence is a wide hill, without end where rows can be separated: the penalties are the
+mean over it (`penalty_posterior`), where a prior that gives log-odds a standard deviation above
+`WIDEST` is less likely the wider it is. Logistic regression and all products are compared by the
+evidence of all their penalties. Rows that are left out one at a time (`left_out_deviance`) must
+agree to a low rank, and to anything but a constant. Counts are another matter (`count_search`).
+Where the parameters of a rank do not fit into a matrix, the least squares of the labels choose.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from quadlin.core.model import Model, constant_model, in_units, positive, with_rank
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Survey, survey
+from quadlin.core.units import Target, Units, UnitsMaker
+from quadlin.solve.choose.choice import Automatic, at_limit, fits
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.count_search import CountSearch
+from quadlin.solve.labels.logistic import LogisticFit
+from quadlin.solve.labels.logistic_search import LogisticSearch, floored
+from quadlin.solve.lowrank.row_hash import counted_once
+from quadlin.solve.lowrank.tangent_gram import Candidate
+from quadlin.solve.lowrank.types import Options, Problem, Status
+from quadlin.solve.lowrank.whitening import Full, sharpened
+
+SPREADS, RIDGE_SPREADS, SAME_SPREAD = 5, 2, 1.3  # turns of φ, those by a ridge, what ends them
+
+
+def fit_logistic(
+    rows: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    automatic: Automatic,
+    warm: FitState | None = None,
+    on_step: Callable[[FitState], bool] | None = None,
+    surveyed: Survey | None = None,
+    begun: list[LogisticSearch] | None = None,
+) -> tuple[FitState, Options]:
+    """Fit log-odds to labels 0 and 1, or logarithms of means to counts, by `options.loss`.
+
+    Also return the options with what was chosen. `begun` keeps a search on these rows for the next
+    fit of them.
+    """
+    surveyed = survey(rows) if surveyed is None else surveyed
+    units = make_units(surveyed.features, surveyed.target)
+    if options.loss == "poisson" and units.target.power:
+        units = replace(units, target=with_deviance(rows, units, options, seed))
+    fit = LogisticFit(rows, units, make_units, surveyed, seed, options.loss)
+    if not units.target.power:  # one label only
+        options = replace(options, rank=0) if automatic.rank else options
+        return fit.constant(options, Status.converged), options
+    try:
+        if automatic:
+            options, start = chosen(fit, options, automatic, [] if begun is None else begun)
+        else:
+            start = _warm_model(warm, units, options) or fit.start(options)
+    except InterruptedSearch as ended:
+        return ended.best(fit, options)
+    except KeyboardInterrupt:
+        return fit.constant(options, Status.interrupted), options
+    solution, white = fit.polished(options, start, on_step)
+    white = sharpened(white) if isinstance(white, Full) else white
+    return fit.state(solution, options, white), options
+
+
+def with_deviance(rows: Rows, units: Units, options: Options, seed: int) -> Target:
+    """Return the target with the deviance of the best constant as its power: one pass."""
+    problem = Problem(rows, units, options, np.random.default_rng(seed))
+    sums = problem.sums(constant_model(units, 1, units.target.centre), squares=False)
+    return units.target._replace(power=sums.loss / sums.weight)
+
+
+def _warm_model(warm: FitState | None, units: Units, options: Options) -> Model | None:
+    """Return the model to go on from, in the units and of the rank asked for."""
+    if warm is None or warm.model.w.shape != units.scale.shape:
+        return None
+    start = in_units(warm.model, warm.units, units)
+    return with_rank(positive(start) if options.psd else start, options.rank)
+
+
+def chosen(
+    fit: LogisticFit, options: Options, automatic: Automatic, begun: list[LogisticSearch]
+) -> tuple[Options, Model]:
+    """Choose rank and penalties; also return a model to start from."""
+    given = None if automatic.rank else options.rank
+    units, d = fit.units, int(fit.units.scale.shape[0])
+    if automatic.alpha and fits(units, options, given):
+        if not begun:
+            n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
+            kind = CountSearch if fit.loss == "poisson" else LogisticSearch
+            begun.append(kind.of(fit, options, n_rows))
+        search = begun[0]
+        best, spread = by_evidence(search, given)
+        limited = (
+            given is None
+            and best is not None
+            and at_limit(best.rank, units, options, search.n_rows)
+        )
+        if best is not None and best.model is not None and not limited:
+            first, second = best.alpha
+            options = replace(options, rank=best.rank, alpha=(spread * first, spread * second))
+            table = search.table_for(best.rank)
+            if table is None:
+                return options, best.model
+            return options, table.fitted(best.model, options.alpha).model
+    state, choice = fit.least_squares(options, automatic)
+    if automatic.alpha:
+        choice = replace(choice, alpha=floored(choice.alpha, d, choice.rank))
+    return choice, fit.as_log_odds(state)
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C during a search, which has candidates to offer."""
+
+    def __init__(self, search: LogisticSearch, spread: float) -> None:
+        super().__init__(Status.interrupted.value)
+        self.search, self.spread = search, spread
+
+    def best(self, fit: LogisticFit, options: Options) -> tuple[FitState, Options]:
+        """Return the best candidate so far and its options, without a walk; else the constant."""
+        losses = self.search.losses
+        tried = [c for c in self.search.candidates() if c.model is not None and c.rank in losses]
+        if not tried:
+            return fit.constant(options, Status.interrupted), options
+        best = max(tried, key=lambda c: c.merit)
+        assert best.model is not None
+        first, second = best.alpha
+        alpha = (self.spread * first, self.spread * second)
+        options = replace(options, rank=best.rank, alpha=alpha)
+        return fit.interrupted(best.model, losses[best.rank], options), options
+
+
+def by_evidence(search: LogisticSearch, given: int | None) -> tuple[Candidate | None, float]:
+    """Return the best candidate of rows that are weighted by 1/φ, and φ: 1 for labels.
+
+    That of counts is looked for on the way, from ridge regression at first.
+    """
+    spread, kept = 1.0, (search, 1.0)
+    try:
+        if not isinstance(search, CountSearch):
+            return search.chosen(given), spread
+        whole = search
+        for turn in range(SPREADS):
+            best = search.ridge() if turn < RIDGE_SPREADS else search.chosen(given)
+            if best is None or best.model is None:
+                break
+            before, spread = spread, spread * search.dispersion(best)
+            if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
+                return best, before
+            kept = (search, before)
+            search = whole.spread_by(spread)
+        return search.chosen(given), spread
+    except KeyboardInterrupt as error:
+        raise InterruptedSearch(*((search, spread) if search.losses else kept)) from error

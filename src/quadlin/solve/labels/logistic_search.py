@@ -1,0 +1,297 @@
+"""Ranks of log-odds and of counts, each with its penalties, and what rows left out say of them."""
+
+from dataclasses import dataclass, field, replace
+from math import exp, inf, log
+
+import numpy as np
+
+from quadlin.core.arrays import namespace
+from quadlin.core.model import Model, with_rank
+from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.candidates import BEGIN, FIRST, LOOSE_STEPS, LOOSE_TOL, SECOND
+from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
+from quadlin.solve.choose.linear_choice import CONSTANT
+from quadlin.solve.choose.penalty_posterior import MOST, Point, posterior_of
+from quadlin.solve.choose.penalty_search import maximised
+from quadlin.solve.choose.rank_climb import CLEAR
+from quadlin.solve.labels.label_table import LabelTable, TableFit
+from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
+from quadlin.solve.labels.logistic import LogisticFit, Working
+from quadlin.solve.lowrank.evidence import ColumnGram, Evidence, RowKernel
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
+from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.types import Options, finished
+
+TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
+WIDEST = 10.0  # standard deviation of log-odds that a prior may have
+RESIZE = exp(2.0)  # of penalties of several classes, from one size that is tried to the next
+CERTAIN_ROWS = 0.5  # deviance of all rows together, below which they cannot tell fits apart
+LABEL_KERNEL_ROWS = 600  # up to which all products are tried where they outnumber the rows
+BEHIND = 2.0  # of log evidence at the peak: what all penalties together do not make up for
+LATTICE, COARSE_LATTICE = (2.0, 25), (2.0, 12)  # of log α: its step, and how many points
+LOW = -7.0  # log α₂/N where a second walk over the evidence begins
+FINE = 150  # parameters up to which the lattice is fine
+TABLE_TOL = 1e-7  # the relative fall of the objective that ends a fit whose evidence is compared
+LATTICE_TOL = 1e-4  # and one of many whose evidence is added up
+
+
+def floored(alpha: Alpha, d: int, k: int) -> Alpha:
+    """Return penalties of which none is below the least that may be chosen."""
+    first, second = (p / WIDEST**2 for p in (d, d * k - k * (k - 1) / 2))
+    return max(alpha[0], first), max(alpha[1], second)
+
+
+@dataclass
+class LogisticSearch(RankSearch):
+    """The search for the rank of largest evidence, by logistic fits."""
+
+    fit_of: LogisticFit = field(kw_only=True)
+    repeated: Repeated = field(kw_only=True)  # the rows, for leaving them out
+    table: LabelTable | None = field(kw_only=True)  # a copy of the rows, where they are few
+    losses: dict[int, float] = field(default_factory=dict)  # per weight, of ranks that were tried
+    last_loss: float = inf  # of the fit that was looked at last
+    posteriors: dict[int, tuple[Candidate, float]] = field(default_factory=dict)  # by rank
+
+    @classmethod
+    def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
+        """Return the search on the rows of a fit: a walk or two."""
+        args = (fit.rows, fit.units, options, n_rows, fit.weight, fit.seed)
+        search = cls(*args, fit_of=fit, repeated=Repeated.of(fit.rows), table=None)
+        n, few = fit.surveyed.tally.counting, LabelTable.holds
+        if search.plain and few(n, search.d):
+            search.table = LabelTable.of(fit.rows, fit.units, options, fit.loss)
+        return search
+
+    def chosen(self, given: int | None) -> Candidate | None:
+        """Return the best candidate, or one of a rank that is given."""
+        return self.best() if given is None else self.given(min(given, self.d))
+
+    def best(self) -> Candidate:
+        """Return the best candidate; all products come first where they are cheap."""
+        if self.table_for(self.d) is not None:
+            self.candidate(self.d)  # ranks begin there
+        return super().best()
+
+    def ridge(self) -> Candidate:
+        """Return logistic regression."""
+        if 0 not in self.tried:
+            first = exp(FIRST[2]) * self.weight
+            self.tried[0] = self.by_turns(0, None, (first, first))
+        ridge = self.tried[0]
+        assert ridge is not None
+        return ridge
+
+    def all_products(self) -> Candidate | None:
+        """Return logistic regression on all products, where a matrix of them fits."""
+        d, most = self.d, min(self.n_rows, EXACT_COLUMNS)
+        n = self.fit_of.surveyed.tally.counting  # rows of a kernel, repeated ones too
+        small = n <= LABEL_KERNEL_ROWS and n * d <= EXACT_ENTRIES
+        if d * (d + 3) // 2 > most and not small:
+            return None
+        low = [c for c in self.candidates() if c.rank > 0]
+        best = max(low, key=lambda c: c.evidence, default=None)
+        if best is None or best.model is None:
+            ridge = self.ridge()
+            model = None if ridge.model is None else with_rank(ridge.model, d)
+            return self.by_turns(d, model, (ridge.alpha[0], BEGIN * self.weight))
+        first, second = best.alpha
+        return self.by_turns(d, with_rank(best.model, d), (first, second * d / best.rank))
+
+    def only_one_rank(self, k: int) -> bool:
+        """Return False: the noise edge that shows a single rank is not that of labels."""
+        return False
+
+    def low_rank(self, k: int) -> Candidate:
+        """Fit a low rank and find its penalties, by turns."""
+        model, alpha = self.start(k)
+        products = self.tried.get(self.d)
+        if model is None and products is not None and products.model is not None:
+            model = with_rank(products.model, k)
+        return self.by_turns(k, model, alpha)
+
+    def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
+        """Fit a rank and find its penalties, by turns."""
+        loose = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
+        for turn in range(TURNS):
+            model = self.fitted_model(replace(loose, rank=k, alpha=alpha), model)
+            gram, linear, excess = self.linear(k, model)
+            before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
+            starts = [before - log(max(linear.weight, 1.0))]
+            if turn == 0 and k > 0:
+                # The products of columns that nearly agree have a peak far below the others.
+                lowest = log(floored((0.0, 0.0), self.d, k)[1] / max(linear.weight, 1.0))
+                seconds = SECOND if k == self.d else (log(BEGIN), log(BEGIN / 50))
+                starts += [np.append(starts[0][:-1], second) for second in (*seconds, lowest)]
+            peak = maximised(linear, [start.tolist() for start in starts]).log_alpha
+            alpha = floored((exp(peak[0]), exp(peak[-1])), self.d, k)
+            log_alpha = np.log(alpha[: len(peak)] if self.options.fit_linear else alpha[1:])
+            value = linear.at(log_alpha)
+            evidence = value.log_evidence + excess
+            behind = max((c.evidence for c in self.candidates()), default=-inf) - CLEAR
+            hopeless = k == self.d and evidence < behind  # its turns take long
+            if hopeless or np.max(np.abs(log_alpha - before)) <= SETTLED:
+                break
+        self.losses[k] = self.last_loss
+        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
+
+    @property
+    def products(self) -> None:
+        """Return None: no single walk serves all fits, since each has weights of its own."""
+        return None
+
+    @property
+    def spectrum(self) -> None:
+        """Return that nothing is known of ranks in advance: the noise is not that of numbers."""
+        return None
+
+    @property
+    def least(self) -> float:
+        """Return the merit that a low rank must have: the noise is known, and with it the rest."""
+        return max(c.merit for c in self.linear_candidates)
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with the mean of the posterior of its penalties."""
+        return self.posterior(candidate)[0]
+
+    def posterior(self, candidate: Candidate) -> tuple[Candidate, float]:
+        """Return a candidate with the mean penalties of its posterior, and what all predict.
+
+        The evidence and the likelihood of rows left out count half each. For ranks 0 and d on a
+        table: each point of the lattice is a fit.
+        """
+        k, table = candidate.rank, self.table_for(candidate.rank)
+        if table is None or k not in (0, self.d) or candidate.model is None:
+            return candidate, candidate.evidence
+        if k not in self.posteriors:
+            fits: dict[Point, TableFit] = {}
+
+            def log_evidence(log_alpha: np.ndarray, point: Point, source: Point | None) -> float:
+                alpha = exp(log_alpha[0]), exp(log_alpha[-1])
+                assert table is not None
+                start = begin if source is None else fits[source]
+                fits[point] = table.fitted(start, alpha, LATTICE_TOL)
+                f = table.left_out(fits[point], alpha, self.repeated.times)
+                left_out = self.repeated.deviances(table.y, table.omega, f, table.loss).sum() / 2
+                return (table.evidence(fits[point], alpha) - float(left_out)) / 2
+
+            begin = table.at(candidate.model)
+            starts = [np.log(candidate.alpha if k else candidate.alpha[:1])]
+            fine = candidate.parameters <= FINE
+            if k and fine:  # what is exact has a peak of its own, far below
+                starts.append(np.array([starts[0][0], LOW + log(self.weight)]))
+            widest = np.log(np.maximum(floored((0.0, 0.0), self.d, k), 1e-300)).tolist()
+            least = -inf if not k else self.posterior(self.ridge())[1]
+            args = (self.weight, widest, *(LATTICE if fine else COARSE_LATTICE), least)
+            posterior = posterior_of(log_evidence, starts, *args)
+            alpha = exp(posterior.log_alpha[0]), exp(posterior.log_alpha[-1])
+            model = table.fitted(candidate.model, alpha, TABLE_TOL).model
+            self.posteriors[k] = (
+                replace(candidate, alpha=alpha, model=model),
+                posterior.log_evidence,
+            )
+        return self.posteriors[k]
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return logistic regression or all products, whichever has the larger evidence.
+
+        That of all penalties together. Many products that are far behind at their peak, or whose
+        largest evidence is without them, are not tried.
+        """
+        if self.table_for(0) is None:
+            return super().better_linear(ridge, products)
+        linear, least = self.posterior(ridge)
+        if products is not None and self.may_win(products, ridge):
+            quadratic, evidence = self.posterior(products)
+            if evidence > least:
+                return quadratic
+        return self.or_mean(linear)
+
+    def may_win(self, products: Candidate, ridge: Candidate) -> bool:
+        """Tell whether products are worth a look at all their penalties, which takes many fits."""
+        if products.parameters <= FINE:
+            return True
+        vanish = log(products.alpha[1] / self.weight) > MOST
+        return not vanish and products.evidence > ridge.evidence - BEHIND
+
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Tell whether rows left out are predicted well enough for a low rank.
+
+        Of what they cannot tell apart, the evidence decides: it has preferred the low rank.
+        """
+        squares = self.left_out_squares(candidate)
+        if surely_less(self.left_out_squares(linear), squares, LIKELY):
+            return False
+        ridge = linear if linear.rank == 0 else self.ridge()
+        return surely_less(squares, self.left_out_squares(ridge), CLEARLY)
+
+    def or_mean(self, ridge: Candidate) -> Candidate:
+        """Return logistic regression, or a constant that predicts rows left out better."""
+        constant = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        return ridge if self.left_out(ridge) <= self.left_out(constant) else constant
+
+    def evidence_at(self, candidate: Candidate, alpha: Alpha) -> float:
+        """Return the log evidence of a candidate with other penalties."""
+        _, linear, excess = self.linear(candidate.rank, self.refitted(candidate, alpha))
+        log_alpha = np.log(alpha[: len(linear.sizes)])
+        return linear.at(log_alpha, gradient=False).log_evidence + excess
+
+    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return the deviance of each row left out, for multiples of the penalties: a fit each."""
+        first, second = candidate.alpha
+        return np.column_stack(
+            [self.deviance(candidate, (first * factor, second * factor)) for factor in factors]
+        )
+
+    def deviance(self, candidate: Candidate, alpha: Alpha) -> np.ndarray:
+        """Return the deviance of each row left out, with given penalties."""
+        model, table = self.refitted(candidate, alpha), self.table_for(candidate.rank)
+        if table is not None:
+            f = table.left_out(table.at(model), alpha, self.repeated.times)
+            return self.repeated.deviances(table.y, table.omega, f, table.loss)
+        working = self.fit_of.working(model, self.options)
+        gram = self.about(working, candidate.rank, model)
+        f = self.repeated.predictions(working, gram, alpha)
+        return self.repeated.deviance(self.rows, f, self.fit_of.loss)
+
+    def refitted(self, candidate: Candidate, alpha: Alpha) -> Model:
+        """Return a candidate with other penalties, where it is linear in its parameters."""
+        k, model = candidate.rank, candidate.model
+        assert model is not None
+        if k in (0, self.d) and self.plain:
+            return self.fitted_model(replace(self.options, rank=k, alpha=alpha), model)
+        return model
+
+    def fitted_model(self, options: Options, model: Model | None) -> Model:
+        """Fit a rank with given penalties, outright where that is cheap."""
+        table = self.table_for(options.rank)
+        if table is not None and (model is not None or options.rank in (0, self.d)):
+            model = table.start(options.rank) if model is None else model
+            return table.fitted(model, options.alpha, TABLE_TOL).model
+        model = self.fit_of.start(options) if model is None else model
+        return finished(self.fit_of.polished(options, model)[0]).model
+
+    def table_for(self, k: int) -> LabelTable | None:
+        """Return the copy of the rows, where steps of a rank on it are cheap."""
+        return self.table if self.table is not None and self.table.takes(k) else None
+
+    def linear(
+        self, k: int, model: Model
+    ) -> tuple[TangentGram | RowKernel, ColumnGram | RowKernel, float]:
+        """Return the linear model about a fit, for its evidence too, and what to add to that."""
+        table = self.table_for(k)
+        if table is not None:
+            at = table.at(model)
+            self.last_loss = at.objective / table.weight
+            tangent, weight, excess = table.linear(at)
+            return tangent, replace(tangent.centred(weight), noise=1.0), excess - log(weight) / 2
+        working = self.fit_of.working(model, self.options)
+        self.last_loss = working.loss / self.fit_of.surveyed.tally.weight
+        gram = self.about(working, k, model)
+        linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
+        return gram, replace(linear, noise=1.0), working.excess - log(working.weight) / 2
+
+    def about(self, working: Working, k: int, model: Model) -> TangentGram | RowKernel:
+        """Return the linear model of a rank about a fit."""
+        U, xp = model.U, namespace(model.U)
+        U = U if 0 < k < self.d else xp.eye(self.d, k, dtype=U.dtype, device=U.device)
+        return linear_model(working, U, self.options, self.n_rows)

@@ -1,0 +1,6 @@
+"""Fits of a given rank with given penalties, and the evidence of what they leave.
+
+Moment estimates, exact step lengths, whitening, Gauss–Newton, restarts, samples and sweeps.
+Imports `core`.
+Gives the rooms of `solve` their types, the driver, and `polish`, the fit itself.
+"""

@@ -1,0 +1,65 @@
+"""The driver: follows the iterates of a method, keeps the best one and the history, and stops."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from quadlin.core.model import Model, constant_model, in_dtype, tied
+from quadlin.solve.lowrank.tangent import orthonormalised
+from quadlin.solve.lowrank.types import Problem, Record, Solution, Status
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A model on the way, its objective in standardised units, and the status if it is the last."""
+
+    model: Model
+    objective: float
+    done: Status | None = None
+    orthonormal: bool = True  # whether U is; else it is made so once somebody looks at it
+
+
+Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
+
+
+def follow(
+    problem: Problem,
+    method: Method,
+    on_step: Callable[[Solution], bool] | None = None,
+    keep_worse: bool = False,
+) -> Solution:
+    """Follow a method to its end, `max_iter` steps, a stop by `on_step`, or Ctrl-C.
+
+    The solution is the best iterate, starting with the constant model. The history has the iterates
+    that improved on all before, or all of them with `keep_worse`. `on_step` sees the solution so
+    far after each of them and stops the fit by returning True.
+    """
+    units, options, rows = problem.units, problem.options, problem.rows
+    unit = problem.loss_unit
+    constant = constant_model(units, options.rank, units.target.centre)
+    model = tied(constant, units, options.fit_linear, options.fit_intercept)
+    best = Iterate(model, units.target.power)
+    history = [Record(0, rows.walks, best.objective * unit)]
+
+    def solution(status: Status) -> Solution:
+        model = best.model if best.orthonormal else orthonormalised(best.model)
+        return Solution(in_dtype(model, units.scale.dtype), units, status, tuple(history))
+
+    try:
+        while True:
+            try:
+                iterate = next(method)
+            except StopIteration as end:
+                return solution(end.value)
+            better = iterate.objective < best.objective
+            if better:
+                best = iterate
+            if better or keep_worse:
+                history.append(Record(len(history), rows.walks, iterate.objective * unit))
+                if iterate.done is not None:
+                    return solution(iterate.done)
+                if on_step is not None and on_step(solution(Status.stopped)):
+                    return solution(Status.stopped)
+                if len(history) > options.max_iter:
+                    return solution(Status.out_of_steps)
+    except KeyboardInterrupt:
+        return solution(Status.interrupted)

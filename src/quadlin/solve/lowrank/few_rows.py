@@ -1,0 +1,172 @@
+r"""Fits of many rows that begin on a few rows per parameter.
+
+A step costs what its rows cost, and conjugate gradients on n rows contract by about √(dof/n) per
+product with them: the cheapest way to the neighbourhood of the optimum is by some three rows per
+parameter. There the error is down to what such a sample knows, σ²·dof/n, after a few dozen walks
+over it; then the sample grows, and ends with all rows, where one or two steps are left. Where
+components do not stand out of a sample's noise, it has nothing to say, and a larger one starts
+from scratch.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model, in_units
+from quadlin.core.rows import Rows
+from quadlin.core.survey import Tally, survey
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.sample import sample_of
+from quadlin.solve.lowrank.tangent import Coordinates
+from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
+from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
+
+ROWS_PER_PARAMETER = 3  # of the first sample
+GROWTH = 8  # from one sample to the next
+LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
+ENTRIES = 1 << 25  # of a sample
+LEAST_FREEDOM = 0.05  # of the rows, that is left for the noise
+EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
+SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
+ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
+
+
+@dataclass(frozen=True)
+class SampleFit:
+    """Where the fit of a sample ended, in its own units."""
+
+    solution: Solution
+    white: Whitener
+    clear: bool
+
+    def model(self, units: Units) -> Model:
+        """Return the model in the units of other rows."""
+        return in_other_units(self.solution, units).model
+
+
+def in_other_units(solution: Solution, units: Units) -> Solution:
+    """Return a solution in the units of other rows; its history is that of its own."""
+    return replace(solution, model=in_units(solution.model, solution.units, units), units=units)
+
+
+def sample_sizes(n: float, d: int, dof: int, least: int = 0, most: int = ENTRIES) -> list[int]:
+    """Return the numbers of rows to fit before all of them: none where there are not many.
+
+    A sample has between `least` and `most` entries.
+
+    Examples
+    --------
+    >>> sample_sizes(10_000, 50, 300), sample_sizes(1_000_000, 50, 300), sample_sizes(2000, 50, 300)
+    ([900], [900, 7200, 57600], [])
+    """
+    sizes, size = [], max(ROWS_PER_PARAMETER * dof, least // d)
+    while size * LEAST_RATIO <= n and size * d <= most:
+        sizes.append(size)
+        size *= GROWTH
+    return sizes
+
+
+def fit_from_few(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    make_units: UnitsMaker,
+    tally: Tally,
+    seed: int,
+    on_step: OnStep = None,
+) -> tuple[Solution, Whitener] | None:
+    """Fit a rank 0 < k < d to samples of growing size, then to all rows; None if these are few.
+
+    `on_step` sees the steps on samples as well, with the sample's own losses.
+
+    Passes: two and 80 walks over three rows per parameter without noise; 8 and 25 with it.
+    Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
+    """
+    d, n = int(units.scale.shape[0]), tally.effective
+    dof = degrees_of_freedom(d, options.rank, **options.parts)
+    sizes = sample_sizes(n, d, dof, *rows.engine.sample_entries)
+    if not sizes:
+        return None
+    largest = sample_of(rows, sizes[-1] / n, tally.rows)
+    stage: SampleFit | None = None
+    watch = None if on_step is None else lambda solution: on_step(in_other_units(solution, units))
+    for size in sizes:
+        few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
+        first, second = (a * size / n for a in options.alpha)
+        scaled = replace(options, alpha=(first, second))
+        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage, watch)
+        if stage.solution.status in (Status.interrupted, Status.stopped):
+            return in_other_units(stage.solution, units), stage.white
+    del largest, few  # all rows need the memory
+    if stage is None or not stage.clear:
+        return None
+    worthless = final_error(options, dof / n)
+    problem = Problem(rows, units, options, np.random.default_rng(seed), worthless)
+    white = sharp_whitener(stage.white, problem, options.alpha[0] / tally.weight)
+    return follow(problem, polish(problem, white, stage.model(units), near=True), on_step), white
+
+
+def final_error(options: Options, error: float) -> float:
+    """Return the gain, as a fraction of the objective, that is not worth a step on all rows.
+
+    `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
+    """
+    return min(ERROR, PER_TOL * options.tol) * error
+
+
+def _fit_sample(
+    few: Rows,
+    options: Options,
+    make_units: UnitsMaker,
+    error: float,
+    seed: int,
+    before: SampleFit | None,
+    on_step: OnStep = None,
+) -> SampleFit:
+    """Fit a sample to its own error, from the smaller one before where that was clear."""
+    surveyed = survey(few)
+    units = make_units(surveyed.features, surveyed.target)
+    rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
+    problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
+    if before is not None and before.clear:
+        white = sharp_whitener(before.white, problem, ridge)
+        method = polish(problem, white, before.model(units), near=True)
+    else:
+        white = whitener(few, units, options.whiten, ridge, rng)
+        method = polish(problem, white)
+    solution = follow(problem, method, on_step)
+    return SampleFit(solution, white, _is_clear(solution, white, options, error))
+
+
+def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
+    """Return a whitener of more rows: that of a sample, unless it knows each pair of features."""
+    if isinstance(white, Full):
+        white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)
+    return sharpened(white) if isinstance(white, Full) else white
+
+
+def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
+    """Tell whether all components stand out of the noise of the sample, σ√(d/n)."""
+    if solution.status is not Status.converged:
+        return False
+    return bool(component_sizes(solution, white, options, error).min() > EDGE)
+
+
+def component_sizes(
+    solution: Solution, white: Whitener, options: Options, error: float
+) -> np.ndarray:
+    """Return |s| in units of σ√(d/n), the largest eigenvalue of noise, by falling size.
+
+    `error` is dof/n, and features are whitened.
+    """
+    model, units = solution.model, solution.units
+    loss = solution.history[-1].loss / units.target.scale**2
+    n = degrees_of_freedom(*model.U.shape, **options.parts) / error
+    edge = sqrt(loss / max(1 - error, LEAST_FREEDOM) * model.w.shape[0] / n)
+    s = np.abs(to_numpy(Coordinates(units, options, white).of(model)[-1]))
+    return np.sort(s)[::-1] / max(edge, 1e-300)

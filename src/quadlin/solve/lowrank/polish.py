@@ -1,0 +1,273 @@
+"""The fit: a start, Gauss–Newton to the optimum, and a way out if stuck.
+
+With few features the start is the best of many optima (`restarts`), else one of annealed rank.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from math import isfinite, sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, lead, namespace
+from quadlin.core.model import Model, constant_model, tied
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank import step_length
+from quadlin.solve.lowrank.driver import Iterate, Method, follow
+from quadlin.solve.lowrank.gauss_newton import GaussNewton, Point, precise
+from quadlin.solve.lowrank.moment_sequence import moment_sequence
+from quadlin.solve.lowrank.restarts import FEW, best_start
+from quadlin.solve.lowrank.tangent import mean_of_quadratic
+from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, smallest_loss
+from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened, whitener
+
+OnStep = Callable[[Solution], bool] | None
+
+EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
+LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
+TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient at most
+GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
+PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
+FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
+HARDLY, HALF = 16.0, 0.5  # times the smallest loss: there a step must halve what is left
+NEARLY = 10.0  # times the smallest loss that there is: what rows outside of a sample may add to it
+NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, which may be nearly all
+WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
+ESCAPES = 2
+TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
+
+
+def spectral_start(task: GaussNewton, rank: int) -> Point:
+    """Take the leading directions of the target's moment matrix, scaled by least squares."""
+    options, units = task.options, task.units
+    centre = constant_model(units, 1, units.target.centre)
+    if not task.problem.centred:  # else a mean would be taken for directions
+        sums = task.problem.sums(centre, squares=False)
+        centre = replace(centre, c=centre.c - float(sums.p0[0]) / sums.weight)
+    U, s, v = leading_directions(task, centre, rank)
+    E, w = task.white.apply(U), task.white.apply(v)
+    base = tied(constant_model(units, 1), units, options.fit_linear, options.fit_intercept)
+    parts = (options.fit_linear, options.fit_intercept)
+    family = step_length.rank_k_family(base, E, s, w, units, *parts)
+    alpha = step_length.first_best(task.problem.gram(family), 1 + sum(parts))
+    sizes = [float(alpha[i]) for i in range(alpha.shape[0])]
+    if options.psd and sizes[0] < 0:
+        sizes[0] = 0.0
+    linear = sizes[1] if options.fit_linear else 0.0
+    s = sizes[0] * s
+    c = sizes[-1] + mean_of_quadratic(s, E) if options.fit_intercept else 0.0
+    return task.point(c, linear * v, U, s)
+
+
+def leading_directions(
+    task: GaussNewton, model: Model, rank: int, blocks: int = mes.KRYLOV_BLOCKS
+) -> tuple[Array, Array, Array]:
+    """Return (U, s, v): the spectral estimate of minus the model's error, whitened.
+
+    Whitened features count as Gaussian (κ = 0, φ = 3), for which the moment matrix needs no
+    correction of its diagonal: with few rows exact moments cost more variance than they remove
+    bias.
+    """
+    units, white = task.units, task.white
+    xp = namespace(units.scale)
+    d = units.scale.shape[0]
+
+    def estimate(Q: Array) -> mes.Estimate:
+        E = white.apply(Q)
+        sums = task.problem.sums(model, E, squares=task.squares)
+        left_out = (1 - units.free) * sums.p2[:, 0] + units.free * float(sums.p0[0])
+        ME = (sums.action[:, 0, :] - left_out[:, None] * E) / sums.weight
+        return white.transpose(ME) / 2, white.transpose(sums.p1[:, 0] / sums.weight)
+
+    columns = min(d, rank + mes.OVERSAMPLING)
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    random = xp.asarray(task.problem.rng.standard_normal((d, columns)), **like)
+    return mes.spectral(estimate, random, rank, task.options.psd, blocks)
+
+
+def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
+    """Take loose steps at too high a rank, then lower it by one per step; the loss may rise."""
+    for _ in range(LOOSE_STEPS):
+        p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
+    while p.s.shape[0] > rank:
+        size = namespace(p.s).abs(p.s)
+        stands_out = rank and float(size[rank]) < GAP * float(size[rank - 1])
+        t, _ = task.direction(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)
+        p = task.moved(p, t, 1.0, rank if stands_out else p.s.shape[0] - 1)
+    return p
+
+
+def iterate(p: Point) -> Iterate:
+    """Return a point as the driver knows it."""
+    return Iterate(p.model, p.objective, orthonormal=False)
+
+
+def refined(
+    task: GaussNewton, p: Point, budget: float, near: bool = False
+) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
+    """Go down to the optimum near by; also tell whether it looks like the wrong one.
+
+    `budget` is the number of walks over the rows after which it is time to stop. Where the optimum
+    is `near`, the first step already solves its equations well.
+    """
+    options, rows = task.options, task.problem.rows
+    least = max(options.tol, task.problem.worthless)
+    rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
+    if not isfinite(p.objective):  # no step leads back from there
+        return p, Status.diverged, False
+    damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
+    seen: list[float] = []
+    while rows.counter.count < budget:
+        g = task.gradient(p)
+        promised = g.dot(task.preconditioned(p, g)) / task.unit
+        if task.separates(p):
+            return p, Status.separated, False
+        if promised <= least * p.objective or p.objective <= rounding:
+            return p, Status.converged, False
+        seen.append(promised)
+        if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
+            return p, Status.converged, True
+        # What is left of the gain after this step need not be less than what ends the fit.
+        enough = 0.5 * sqrt(max(least * p.objective, rounding) / promised)
+        if len(seen) > 1:
+            tol = 0.9 * promised / seen[-2]
+        tol = min(LOOSE_TOL, max(tol, enough, TIGHT_TOL))
+        reached, met = task.descended(p, g, tol, cap, damping)
+        cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
+        if not met:  # the preconditioner is weak here, which is not the fault of the place
+            seen.clear()
+        if reached is None:
+            if damping >= 1.0 or p.objective <= HARDLY * rounding:
+                return p, Status.converged, False  # as far as rounding allows
+            damping = max(10 * damping, 1e-2)
+            continue
+        exhausted = HALF * p.objective < reached.objective <= HARDLY * rounding
+        p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
+        yield iterate(p)
+        if exhausted:
+            return p, Status.converged, False  # what is left is rounding, which no step removes
+    return p, Status.out_of_passes, False
+
+
+def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
+    """Add the leading directions of the residual's moment matrix and anneal once more."""
+    xp = namespace(p.U)
+    extra = min(EXTRA_RANK + mes.OVERSAMPLING, p.U.shape[0] - rank)
+    U, s, _ = leading_directions(task, p.model, extra)
+    V, R = xp.linalg.qr(xp.concat([p.U, U], axis=1))
+    values, vectors = lead((R * xp.concat([p.s, s])) @ R.T, rank + extra, task.options.psd)
+    return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
+
+
+def turned(task: GaussNewton, p: Point) -> Point | None:
+    """Turn the sign of the component that is most nearly one feature's own; None if none is.
+
+    Where the square of feature j is left out, λuuᵀ with u → e_j and λ → ∞ or −∞ comes to the same:
+    the row r of M that belongs to j, and nothing else. So a fit of the wrong signs ends near such a
+    border. Beyond it, the same row by a component of the other sign and moderate size is
+    −λ/|λ|·aaᵀ with a_j = √|r|.
+    """
+    model, xp = p.model, namespace(p.U)
+    unseen = model.U**2 * (1 - model.free)[:, None]
+    share = xp.max(unseen, axis=0) / xp.sum(model.U**2, axis=0)
+    i = int(xp.argmax(share))
+    j = int(xp.argmax(unseen[:, i]))
+    at_j = xp.arange(model.U.shape[0], device=p.U.device) == j
+    u, sign = model.U[:, i], -xp.sign(p.s[i])
+    row = xp.where(at_j, 0.0, p.s[i] * u[j] * u)
+    size = xp.sqrt(xp.linalg.vector_norm(row))
+    if task.options.psd or not float(share[i]) > NEARLY_ONE or not float(size) > 0:
+        return None
+    column = xp.where(at_j, size, sign * row / size)
+    chosen = xp.arange(p.s.shape[0], device=p.U.device) == i
+    U = xp.where(chosen[None, :], column[:, None], model.U)
+    other = replace(model, U=U, s=xp.where(chosen, sign, model.s))
+    return task.point_of(other)
+
+
+def searched(
+    task: GaussNewton, p: Point, status: Status, stuck: bool, budget: float
+) -> Generator[Iterate, None, tuple[Point, Status]]:
+    """Leave an optimum that looks like the wrong one: escape if stuck, then turn signs."""
+    rank, d = p.s.shape[0], p.U.shape[0]
+    for _ in range(ESCAPES):
+        if not stuck or rank >= d:
+            break
+        other, status, stuck = yield from refined(task, escaped(task, p, rank), budget)
+        p = other if other.objective < p.objective else p
+    for _ in range(TURNS if 0 < rank < d else 0):
+        beyond = None if status is not Status.converged else turned(task, p)
+        if beyond is None:
+            break
+        other, ended, _ = yield from refined(task, beyond, budget)
+        if not other.objective < p.objective:
+            break
+        p, status = other, ended
+    return p, status
+
+
+def descended(problem: Problem, white: Whitener, start: Model) -> Method:
+    """Go down to the optimum near a start, and look for no other."""
+    task = precise(problem, white)
+    budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
+    p = task.point_of(start)
+    yield iterate(p)
+    _, status, _ = yield from refined(task, p, budget)
+    return status
+
+
+def polish(
+    problem: Problem, white: Whitener, warm: Model | None = None, near: bool = False
+) -> Method:
+    """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
+
+    Where `warm` is `near` the optimum, the whitener is expected to be sharp already.
+
+    Passes: about 30 with 30kd rows, 70 with 4kd, 170 with 1.6 times as many rows as parameters.
+    With at most 25 features about 6, of which one is dear: it sums the products of all products.
+    Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
+    """
+    units, options = problem.units, problem.options
+    task = precise(problem, white)
+    rank, d = options.rank, units.scale.shape[0]
+    rows = problem.rows
+    budget = rows.counter.count + PASSES_PER_STEP * options.max_iter * rows.share
+    if units.target.power == 0:
+        return Status.converged
+    few_features = 0 < rank < d <= FEW
+    p = None if warm is None else task.point_of(warm)
+    if near and p is not None and not p.objective < units.target.power:
+        warm, p, near = None, None, False  # a sample has misled
+    if p is None and few_features:
+        p = task.point_of(best_start(task.problem))
+    elif p is None:
+        p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
+    yield iterate(p)
+    p, status, stuck = yield from refined(task, p, budget, near)
+    if warm is not None or not few_features:
+        p, status = yield from searched(task, p, status, stuck, budget)
+    if isinstance(white, Full) and status is Status.converged and not near:
+        sharp = precise(problem, sharpened(white))
+        _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)
+    return status
+
+
+def fit_rows(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    weight: float,
+    rng: np.random.Generator,
+    warm: Model | None = None,
+    on_step: OnStep = None,
+) -> tuple[Solution, Whitener]:
+    """Fit rows that can be walked many times; also return the whitener for what comes after."""
+    problem = Problem(rows, units, options, rng)
+    if not options.polish:
+        method = moment_sequence(problem, warm)
+        return follow(problem, method, on_step, options.step == "plain"), Identity()
+    white = whitener(rows, units, options.whiten, options.alpha[0] / weight, rng)
+    solution = follow(problem, polish(problem, white, warm), on_step)
+    return solution, sharpened(white) if isinstance(white, Full) else white

@@ -1,0 +1,190 @@
+"""A sample of the rows, drawn by a hash and kept in memory, for fits that begin on few."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
+from quadlin.core.chunks import BaseRows, Chunk, MemorySource
+from quadlin.core.rows import Rows
+from quadlin.solve.lowrank.exact import rows_of
+from quadlin.solve.lowrank.row_hash import row_hash
+
+COLUMNS = 16  # that tell rows apart
+SALT = 71  # so that no other use of row numbers draws the same rows
+
+
+def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Rows:
+    """Return about this share of the rows; a walk over them counts as their share of a walk.
+
+    A row is drawn by the hash of its number, so that the order of a table does not mislead; where
+    `n_rows` is None by the hash of what it holds, so that the order does not matter at all, but
+    rows that are equal are drawn together. Rows of weight zero are left out. Rows in memory are
+    picked out, which counts as one walk over the sample; others are gathered in one walk over all.
+    Nothing is gathered before a sum is asked for that no journal has. Memory: the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.of(MemorySource(np.ones((10_000, 3)), np.arange(10_000.0)))
+    >>> few = sample_of(rows, 0.1, 10_000)
+    >>> bool(abs(few.reduce(lambda chunk: len(chunk.y)) - 1000) < 100), round(few.counter.count, 3)
+    (True, 0.2)
+    """
+    source = SampleSource(rows, share, n_rows, salt)
+    rows.counter.count += rows.share * (share if source.in_memory else 1.0)
+    return replace(
+        rows,
+        engine=rows.engine.over(source),
+        values=None,
+        share=share * rows.share,
+        sample=f"{rows.sample}{share!r} of {n_rows}, {salt}; {_token(rows)}",
+    )
+
+
+def _token(rows: Rows) -> str:
+    return "" if rows.values is None else rows.values.token
+
+
+@dataclass(frozen=True)
+class SampleSource(BaseRows):
+    """The rows of a sample, gathered when they are first walked."""
+
+    all_rows: Rows
+    share: float
+    n_rows: int | None
+    salt: int
+
+    @property
+    def in_memory(self) -> bool:
+        """Tell whether the rows can be picked out without a walk."""
+        return isinstance(self.all_rows.engine.source, MemorySource | SampleSource)
+
+    @cached_property
+    def table(self) -> MemorySource:
+        """Gather the rows."""
+        before, by_content = self.all_rows.counter.count, self.n_rows is None
+        if not self.in_memory:
+            params = (self._limit, self.salt, by_content)
+            chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
+        else:
+            chunks = [rows_of(self._whole, self.places)]
+        self.all_rows.counter.count = before  # counted when it was asked for
+        X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
+        return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
+
+    @cached_property
+    def places(self) -> np.ndarray | None:
+        """Return which of the rows in memory are in the sample; None where they are elsewhere."""
+        if not self.in_memory:
+            return None
+        if self.n_rows is None:
+            whole = self._whole
+            return _places((whole, range(int(whole.X.shape[0]))), self._limit, self.salt, True)
+        around = self._around  # the rows themselves need not have been gathered
+        return _places((around, range(int(around.y.shape[0]))), self._limit, self.salt, False)
+
+    @cached_property
+    def values(self) -> Chunk:
+        """Return the targets and weights of the sample, without its rows."""
+        if self.places is None:
+            return Chunk(None, self.table.y, self.table.weight)
+        return rows_of(self._around, self.places)
+
+    @property
+    def _around(self) -> Chunk:
+        """Return the targets and weights of all rows in memory, without the rows."""
+        source, values = self.all_rows.engine.source, self.all_rows.values
+        kept = source.values if isinstance(source, SampleSource) else source
+        around = Chunk(None, kept.y, kept.weight)
+        return around if values is None else values.replaced(around)
+
+    @property
+    def _whole(self) -> Chunk:
+        """Return all rows in memory, with what replaces parts of them."""
+        source = self.all_rows.engine.source
+        X = source.table.X if isinstance(source, SampleSource) else source.X
+        return replace(self._around, X=X)
+
+    @property
+    def _limit(self) -> np.uint64:
+        return np.uint64(min(1.0, self.share) * (2**64 - 2**12))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.table)
+
+    def parts(self, count_hint: int) -> list[MemorySource]:
+        """Cut into so many runs of rows."""
+        return self.table.parts(count_hint)
+
+    def in_wide_blocks(self) -> MemorySource:
+        """Return the same rows in larger blocks."""
+        return self.table.in_wide_blocks()
+
+    @property
+    def entries(self) -> int:
+        """Return how many numbers the rows store."""
+        return self.table.entries
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return self.table.width
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype of the features."""
+        return self.table.dtype
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self.table.rows
+
+
+def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
+    """Return the rows of a chunk that are in the sample."""
+    return rows_of(numbered[0], _places(numbered, limit, salt, by_content))
+
+
+def _places(
+    numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool
+) -> np.ndarray:
+    """Return which rows of a chunk are in the sample."""
+    chunk, places = numbered
+    keys = row_content(chunk) if by_content else np.arange(places.start, places.stop)
+    chosen = row_hash(keys, SALT + salt) < limit
+    if chunk.weight is not None:
+        chosen &= to_numpy(chunk.weight) > 0
+    return np.nonzero(chosen)[0]
+
+
+def row_content(chunk: Chunk) -> np.ndarray:
+    """Return a number for what each row holds in its target and some columns, to the last bit."""
+    d = chunk.X.shape[1]
+    some = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
+    if issparse(chunk.X):
+        values = chunk.X[:, some].toarray()
+    elif is_numpy(chunk.X):
+        values = chunk.X[:, some]
+    else:
+        xp = namespace(chunk.X)
+        values = to_numpy(xp.take(chunk.X, xp.asarray(some, device=chunk.X.device), axis=1))
+    columns = [*values.T, to_numpy(chunk.y)]
+    keys = np.zeros(len(columns[-1]), dtype=np.uint64)
+    for column in columns:  # 0.0 + x makes one zero of two
+        keys = row_hash(
+            keys ^ np.ascontiguousarray(0.0 + column.astype(np.float64)).view(np.uint64)
+        )
+    return keys
+
+
+def stacked(parts: tuple[Array, ...]) -> Array:
+    """Return pieces of one array, dense or sparse, as one; None where there are none."""
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    return vstack(parts, format="csr") if issparse(parts[0]) else namespace(parts[0]).concat(parts)

@@ -1,0 +1,228 @@
+"""The products of rows that the evidence of a rank needs: those of its linear model, in one pass.
+
+The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends on the span of U alone and
+holds M itself, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
+and with k = d ridge regression on all products of two features.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, TypeVar
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, folded
+from quadlin.core.model import Model
+from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel
+from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
+from quadlin.solve.lowrank.types import Options
+
+Part = TypeVar("Part", bound=Additive)
+MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
+CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthonormal basis of the tangent space: w_i w_iᵀ, (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
+
+    In units in which the ridge weighs all features the same, z/ρ.
+    """
+
+    W: Array  # (d, d), orthonormal, the span of U first
+    rank: int
+
+    @classmethod
+    def at(cls, U: Array, units: Units) -> "Basis":
+        """Return the basis at the span of U (d, k) in standardised units."""
+        xp, (d, k) = namespace(U), U.shape
+        if k in (0, d):
+            return cls(xp.eye(d, dtype=xp.float64, device=U.device), k)
+        rho = xp.astype(units.penalty_scale, xp.float64)[:, None]
+        return cls(xp.linalg.qr(rho * xp.astype(U, xp.float64), mode="complete")[0], k)
+
+    @property
+    def size(self) -> int:
+        """Return the number of directions."""
+        d, k = self.W.shape[0], self.rank
+        return int(d * k - k * (k - 1) // 2)
+
+    def quadratic(self, Z: Array, fixed: Array) -> Array:
+        """Return zᵀBz, (n, size), for every direction B; squares are left out where `fixed`."""
+        xp = namespace(Z)
+        values = self._pairs(Z @ self.W)
+        if bool(xp.any(fixed)):
+            some = xp.nonzero(fixed)[0]
+            squares = xp.take(Z, some, axis=1) ** 2
+            values = values - squares @ self._pairs(xp.take(self.W, some, axis=0))
+        return values
+
+    def _pairs(self, A: Array) -> Array:
+        """Return the products of columns i < k and j ≥ i, times √2 where i ≠ j."""
+        columns = [A[:, :0]]
+        for i in range(self.rank):
+            columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
+        return namespace(A).concat(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Products(Additive):
+    """Σω φφᵀ for φ = (1, z, the directions of a basis, y)."""
+
+    gram: Array
+
+
+def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
+    """Sum over one chunk, in float64."""
+    return in_parts(_products, chunk, units, options, basis)
+
+
+def in_parts(
+    fn: Callable[..., Part], chunk: Chunk, units: Units, options: Options, basis: Basis, *more: Any
+) -> Part:
+    """Sum over one chunk in parts whose columns stay small: they are many more than features."""
+    params = (units, options, basis, *more)
+    return folded(fn, chunk_parts(chunk, basis), params)[0]  # type: ignore[return-value]
+
+
+def chunk_parts(chunk: Chunk, basis: Basis) -> Iterator[Chunk]:
+    """Yield the rows of a chunk in parts whose columns stay small; at least one, perhaps empty."""
+    n, d = chunk.X.shape
+    size = d + 2 + basis.size
+    step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
+    if n <= step:
+        yield chunk
+    else:
+        yield from (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+
+
+def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
+    A = columns(chunk, units, options, basis)
+    if chunk.weight is not None:
+        xp = namespace(A)
+        A = xp.sqrt(xp.astype(chunk.weight, xp.float64))[:, None] * A
+    return Products(A.T @ A)
+
+
+def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
+    """Return φ of the rows, with the parts that are tied to others.
+
+    Without a linear part M is of z + ν, the features about their own zero; without an intercept
+    w is, and M predicts nothing there. An intercept takes up what a part is in all rows.
+    """
+    Z = dense(chunk, units)
+    xp = namespace(Z)
+    nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
+    fixed = units.free == 0
+    z, zero = Z / rho, nu / rho
+    parts = [xp.ones_like(Z[:, :1])]
+    if options.fit_linear:
+        parts.append(z if options.fit_intercept else turned(z, zero))
+    if options.fit_linear and options.fit_intercept:
+        quadratic = basis.quadratic(z, fixed)
+    else:
+        at_zero = basis.quadratic(zero[None, :], fixed)
+        everywhere = -at_zero[0, :] if options.fit_linear else at_zero[0, :]
+        quadratic = basis.quadratic(z, fixed)
+        if not options.fit_linear:
+            quadratic = basis.quadratic(z + zero, fixed) - at_zero
+        if not options.fit_intercept:
+            quadratic = turned(quadratic, everywhere)
+    y = xp.astype(standardised_target(chunk, units), xp.float64)
+    return xp.concat([*parts, quadratic, y[:, None]], axis=1)
+
+
+def turned(A: Array, everywhere: Array) -> Array:
+    """Return the rows a + a₀ with their coordinates turned so that the first axis is that of a₀.
+
+    Features far from zero have an a₀ beside which rounding hides the rest in a sum of products:
+    here it does in one coordinate only. A ridge is the same in all coordinates.
+    """
+    xp = namespace(A)
+    size = float(xp.linalg.vector_norm(everywhere))
+    if size == 0:
+        return A
+    first = xp.arange(A.shape[1], device=A.device) == 0
+    sign = 1.0 if float(everywhere[0]) >= 0 else -1.0
+    mirror = everywhere / size + xp.where(first, sign, 0.0)  # Householder: a₀ becomes −sign|a₀|e₁
+    mirror = mirror / xp.linalg.vector_norm(mirror)
+    return A - 2 * (A @ mirror)[:, None] * mirror - xp.where(first, sign * size, 0.0)
+
+
+@dataclass(frozen=True)
+class TangentGram:
+    """The linear model on the tangent space: the products of (1, z, directions, y)."""
+
+    basis: Basis
+    products: np.ndarray  # (p + 2, p + 2), or (p + 1, p + 1) without an intercept
+    options: Options
+
+    @property
+    def groups(self) -> list[tuple[int, float]]:
+        """Return how many parameters w and M have, and their r: α₁|w|² + 2α₂|M|²."""
+        return [(self.basis.W.shape[0] * self.options.fit_linear, 1.0), (self.basis.size, 2.0)]
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Return r of each parameter but the intercept."""
+        return np.repeat([r for _, r in self.groups], [size for size, _ in self.groups])
+
+    def penalty(self, alpha: Alpha) -> np.ndarray:
+        """Return the ridge of each parameter, the intercept's first."""
+        first = np.zeros(int(self.options.fit_intercept))
+        return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
+
+    def centred(self, weight: float) -> ColumnGram:
+        """Return what the evidence needs, the intercept taken out."""
+        G = self.products
+        if self.options.fit_intercept:
+            G = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0]
+            weight = max(weight - 1, 1.0)  # rows that are all the same leave nothing over
+        sizes = [size for size, _ in self.groups if size] or [0]
+        return ColumnGram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rank with its best penalties."""
+
+    rank: int
+    evidence: float
+    alpha: Alpha
+    noise: float  # σ², of the standardised target
+    gram: TangentGram | RowKernel  # that the evidence came from
+    model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters but the intercept."""
+        if isinstance(self.gram, RowKernel):
+            return sum(self.gram.sizes)
+        return sum(size for size, _ in self.gram.groups)
+
+    @property
+    def merit(self) -> float:
+        """Return the evidence, less what a quadratic part must have in advance."""
+        return self.evidence - MARGIN * (self.rank > 0)
+
+
+def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> TangentGram:
+    """Return the linear model on the tangent space at the span of U: one pass, O(p²) memory."""
+    basis = Basis.at(U, units)
+    G = to_numpy(rows.reduce(products, units, options, basis).gram)
+    return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options)
+
+
+def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[RowKernel, Array]:
+    """Return the model of all products by the products of rows, and the rows: one pass, O(n²)."""
+    exact, d = Exact(rows, units, n_rows, linear=False), units.scale.shape[0]
+    y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
+    kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
+    shares = to_numpy(exact.share)
+    return RowKernel(kernels, y, shares, max(weight - 1, 1.0), [d, d * (d + 1) // 2]), exact.Z

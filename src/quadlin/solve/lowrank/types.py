@@ -1,0 +1,201 @@
+"""What a fit is given and what it returns: options, rows and units, history, status."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import curvature
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.model import Model, Steps
+from quadlin.core.rows import Rows
+from quadlin.core.sums import Sums, change_sums, residual_sums
+from quadlin.core.units import Units
+from quadlin.solve.lowrank import step_length
+
+EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
+NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
+
+
+class Status(Enum):
+    """How a fit ended; the value is advice.
+
+    Examples
+    --------
+    >>> print(Status.stopped.value)
+    A callback asked to stop; the model is the one of the last step.
+    """
+
+    converged = Message(
+        "A step no longer lowers the objective by more than the fraction {tol}.", tol=Option("tol")
+    )
+    out_of_steps = Message(
+        "All {max_iter} steps were used while the objective was still falling. Raise {max_iter}.",
+        max_iter=Option("max_iter"),
+    )
+    out_of_passes = Message(
+        "The budget of passes over the rows was used up while the objective was still falling "
+        "slowly, as it does where the rows hardly determine some parameters. Use {alpha} or a "
+        "larger penalty, or lower {rank}.",
+        alpha=Option("alpha", "auto"),
+        rank=Option("rank"),
+    )
+    diverged = Message(
+        "The steps diverged, and the best model on the way was kept. "
+        "Use {more}, and look for wrong units in X and y.",
+        more=Phrase('step="guarded" or more rows', "more rows"),
+    )
+    too_few_rows = Message(
+        "There are fewer rows than the model has parameters, so it may fit noise. "
+        "Use {alpha}, lower {rank}, or add rows.",
+        alpha=Option("alpha", "auto"),
+        rank=Option("rank"),
+    )
+    separated = Message(
+        "The labels of the rows can be predicted almost without error, so that the log-odds grow "
+        "without bound; the steps were stopped on the way. Use {auto}, or {more} above 0.",
+        auto=Option("alpha", "auto"),
+        more=Option("alpha"),
+    )
+    ambiguous = Message(
+        "No two starts of the search led to the same signal, and the best of them was kept. "
+        "Add measurements, or raise {n_starts}.",
+        n_starts=Option("n_starts"),
+    )
+    undetermined = (
+        "The measurements do not determine all unknowns, or hardly so: others fit them as well. "
+        "Add measurements."
+    )
+    searching = Message(
+        "The rows so far do not show all components of the quadratic part. "
+        "Learn from more rows, or lower {rank}.",
+        rank=Option("rank"),
+    )
+    stopped = "A callback asked to stop; the model is the one of the last step."
+    interrupted = "The fit was interrupted; the model is the one of the last finished step."
+
+
+class Ended(Protocol):
+    """What a fit leaves: it says how it ended."""
+
+    @property
+    def status(self) -> Status:
+        """Return how the fit ended."""
+
+
+E = TypeVar("E", bound=Ended)
+
+
+def finished(fit: E) -> E:
+    """Return a fit that another one goes on from; Ctrl-C that cut it short ends that one too."""
+    if fit.status is Status.interrupted:
+        raise KeyboardInterrupt(fit.status.value)
+    return fit
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the history: the loss on the training rows after a step."""
+
+    step: int
+    passes: int  # walks over the rows so far, sweeps over those kept; samples count in part
+    loss: float  # mean squared error (user's units) or half the deviance, plus the penalty
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose."""
+
+    rank: int
+    step: str = "guarded"  # or "plain", the paper's
+    fit_linear: bool = True
+    fit_intercept: bool = True
+    psd: bool = False
+    max_iter: int = 50
+    tol: float = 1e-6
+    polish: bool = True
+    whiten: str = "auto"  # or "full", "lowrank", "none"
+    alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
+    loss: str = "squared"  # or "logistic", of labels 0 and 1, or "poisson", of counts
+
+    @property
+    def parts(self) -> dict[str, bool]:
+        """Return which parts beside M are fitted."""
+        return {"linear": self.fit_linear, "intercept": self.fit_intercept}
+
+    @property
+    def levels_are_ambiguous(self) -> bool:
+        """Tell whether a constant can move between one-hot levels, b and w without any effect.
+
+        A penalty decides where it goes, but not by anything that the rows say; so coefficients of
+        levels are always reported as differences from their mean.
+        """
+        return self.fit_linear and self.fit_intercept
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The model that a fit ended with, and how it got there."""
+
+    model: Model
+    units: Units
+    status: Status
+    history: tuple[Record, ...]
+
+
+def loss_unit(loss: str, units: Units) -> float:
+    """Return what turns a mean loss of standardised targets into that of the history.
+
+    That is the mean squared error in the user's units, or half the deviance: log-loss, of labels.
+    """
+    return units.target.scale**2 if loss == "squared" else 0.5
+
+
+def smallest_loss(units: Units) -> float:
+    """Return the loss below which there is nothing but rounding to gain."""
+    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
+    return max(EXACT, 64 * eps**2)
+
+
+def usual_curvature(loss: str, units: Units) -> float:
+    """Return half the curvature of the loss about a constant: of a row of average weight."""
+    xp = namespace(units.scale)
+    centre = xp.asarray(units.target.centre, dtype=xp.float64)
+    return 1.0 if loss == "squared" else float(curvature(centre, loss))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows, their units and the options of a fit."""
+
+    rows: Rows
+    units: Units
+    options: Options
+    rng: np.random.Generator
+    worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
+    centred: bool = True  # the units are those of these rows, so that the target has mean zero
+
+    def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
+        """Take one walk for the sums of the residual."""
+        params = (model, self.units, Q, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(residual_sums, *params)
+        return self.rows.reduce(residual_sums, *params, self.options.loss)
+
+    def changes(self, steps: Steps, model: Model, squares: bool = True) -> Sums:
+        """Take one walk for the sums of the changes along steps away from a model."""
+        params = (steps, self.units, squares)
+        if self.options.loss == "squared":
+            return self.rows.reduce(change_sums, *params)
+        return self.rows.reduce(change_sums, *params, model, self.options.loss)
+
+    @property
+    def loss_unit(self) -> float:
+        """Return what turns the objective of standardised targets into that of the history."""
+        return loss_unit(self.options.loss, self.units)
+
+    def gram(self, family: step_length.Family) -> step_length.Gram:
+        """Take one walk for the products of the family's predictions."""
+        return self.rows.reduce(step_length.gram, family, self.units)

@@ -1,0 +1,261 @@
+r"""Whitening as a change of coordinates on the d×k side: the rows themselves are never touched.
+
+With features of covariance Σ and :math:`B \Sigma B^\top \approx I`, the model is sought as
+w = B v and M = (BU) diag(s) (BU)ᵀ. Every product with whitened rows is one with the rows as they
+are and B applied to a skinny matrix, so that sparse rows stay sparse.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, by_products
+from quadlin.core.model import in_dtype
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.lowrank.krylov import block_krylov
+
+FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
+SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down
+SHARP = 1e-12  # of the mean eigenvalue: what is below counts as zero
+PROBES = 8
+LOWRANK, LOWRANK_BLOCKS = 50, 3
+LOWRANK_ELEMENTS = 1 << 25  # entries of the low-rank factor at most
+FLOOR = 0.02  # of the variance that the low-rank part leaves to each feature
+ENERGY_RATIO, ENERGY_EXCESS = 1.5, 0.02  # above these the features count as correlated
+
+
+@dataclass(frozen=True)
+class Identity:
+    """No whitening but for the ridge: B = I/√(1 + ridge)."""
+
+    size: float = 1.0
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return self.size * Q
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self.size * Q
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        return Q / self.size
+
+
+@dataclass(frozen=True)
+class Full:
+    """B = V diag(size)^(−1) Vᵀ from the eigenvectors of the d×d covariance, size² ≈ e + ridge."""
+
+    V: Array  # (d, d), orthonormal
+    values: Array  # (d,), e, rising
+    size: Array  # (d,)
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return self.V @ _scaled(1 / self.size, self.V.T @ Q)
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self.apply(Q)
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        return self.V @ _scaled(self.size, self.V.T @ Q)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """B = H (I − P diag(t) Pᵀ) for Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹: O(rd) memory."""
+
+    h: Array  # (d,)
+    P: Array  # (d, r), orthonormal
+    t: Array  # (r,), 1 − 1/√(1 + g²)
+
+    def apply(self, Q: Array) -> Array:
+        """Return B Q."""
+        return _scaled(self.h, self._inner(Q))
+
+    def transpose(self, Q: Array) -> Array:
+        """Return Bᵀ Q."""
+        return self._inner(_scaled(self.h, Q))
+
+    def inverse(self, Q: Array) -> Array:
+        """Return B⁻¹ Q."""
+        Q = _scaled(1 / self.h, Q)
+        return Q + self.P @ _scaled(self.t / (1 - self.t), self.P.T @ Q)
+
+    def _inner(self, Q: Array) -> Array:
+        return Q - self.P @ _scaled(self.t, self.P.T @ Q)
+
+
+Whitener = Identity | Full | LowRank
+
+
+def in_float64(white: Whitener) -> Whitener:
+    """Return the whitener in float64, its vectors as orthonormal as float64 allows.
+
+    B B⁻¹ is then the identity up to rounding of float64, not of the dtype that they came in.
+    """
+    if isinstance(white, Identity):
+        return white
+    white = in_dtype(white, namespace(white.h if isinstance(white, LowRank) else white.V).float64)
+    if isinstance(white, LowRank):
+        return replace(white, P=orthonormal(white.P))
+    return replace(white, V=orthonormal(white.V))
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """The ridges a₁ that a whitener knows of and a₂ of M, and the curvature that they leave."""
+
+    whitened: float = 0.0
+    of_products: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of whitened features."""
+        return 1 / (1 + self.whitened)
+
+    @property
+    def stiffness(self) -> float:
+        """Return the factor of 2|D|²."""
+        return (1 + self.of_products) * self.variance**2
+
+
+NO_RIDGES = Ridges()
+
+
+@dataclass(frozen=True)
+class Covariance(Additive):
+    """Σω z zᵀ Q over rows."""
+
+    weight: float
+    action: Array  # (d, q)
+
+
+@by_products
+def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
+    """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
+    block = Block(chunk.X, units)
+    weight = (
+        float(chunk.X.shape[0])
+        if chunk.weight is None
+        else float(namespace(chunk.weight).sum(chunk.weight))
+    )
+    if Q is None:
+        return Covariance(weight, block.gram(chunk.weight))
+    ZQ = block.matmul(Q)
+    if chunk.weight is not None:
+        ZQ = namespace(ZQ).astype(chunk.weight, ZQ.dtype)[:, None] * ZQ
+    return Covariance(weight, block.rmatmul(ZQ))
+
+
+def whitener(
+    rows: Rows, units: Units, mode: str, ridge: float, rng: np.random.Generator
+) -> Whitener:
+    """Return the whitener for these rows with a ridge on Σ.
+
+    "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass: beside (d−1)/n, its
+    value for independent features, it tells whether there is anything to whiten.
+    """
+    none = Identity((1 + ridge) ** -0.5)
+    d = units.scale.shape[0]
+    if mode == "auto":
+        if not _correlated(rows, units, rng):
+            return none
+        mode = "full" if d <= FULL_LIMIT else "lowrank"
+    if mode == "full":
+        return _full(rows, units, ridge)
+    if mode == "lowrank":
+        return _low_rank(rows, units, ridge, rng)
+    return none
+
+
+def _random(units: Units, draw: np.ndarray) -> Array:
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    return namespace(units.scale).asarray(draw, **like)
+
+
+def _correlated(rows: Rows, units: Units, rng: np.random.Generator) -> bool:
+    energy, independent = correlation_energy(rows, units, rng)
+    return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
+
+
+def correlation_energy(rows: Rows, units: Units, rng: np.random.Generator) -> tuple[float, float]:
+    """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
+    Q = probes(units, PROBES, rng)
+    total = rows.reduce(covariance, units, Q)
+    varies = namespace(Q).astype(units.scale > 0, Q.dtype)
+    return off_diagonal_energy(total, varies, Q)
+
+
+def probes(units: Units, width: int, rng: np.random.Generator) -> Array:
+    """Return random signs (d, width), with which Σ is probed."""
+    return _random(units, rng.choice([-1.0, 1.0], (units.scale.shape[0], width)))
+
+
+def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[float, float]:
+    """Return ‖Σ − diag variances‖²_F/d by probes Q, and its value for independent features."""
+    xp = namespace(Q)
+    d_eff = max(1.0, float(xp.sum(xp.astype(variances > 0, Q.dtype))))
+    off = total.action / total.weight - variances[:, None] * Q
+    energy = float(xp.sum(off * off)) / Q.shape[1] / d_eff
+    return energy, (d_eff - 1) / total.weight
+
+
+def _full(rows: Rows, units: Units, ridge: float) -> Full:
+    xp = namespace(units.scale)
+    total = rows.reduce(covariance, units, None)
+    heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # than the ridge of the other features
+    values, V = xp.linalg.eigh(total.action / total.weight + heavier)
+    values = xp.clip(values, min=0)
+    mean = float(xp.mean(values))
+    return Full(V, values, xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0)))
+
+
+def sharpened(white: Full) -> Full:
+    """Return the whitener without shrinkage: for the way to an optimum that is near.
+
+    Shrinkage keeps a start sane, and undervalues directions in which the rows hardly vary. Those in
+    which they do not vary at all stay as they are.
+    """
+    xp = namespace(white.values)
+    mean = float(xp.mean(white.values))
+    floor = max(SHARP, 64 * float(xp.finfo(white.values.dtype).eps)) * mean
+    exact = white.size * white.size - SHRINKAGE * mean
+    sharp = xp.sqrt(xp.where(white.values > floor, exact, white.size * white.size))
+    return replace(white, size=sharp)
+
+
+def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:
+    d = units.scale.shape[0]
+    rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
+
+    def covariance_times(Q: Array) -> Array:
+        total = rows.reduce(covariance, units, Q)
+        return total.action / total.weight
+
+    start = _random(units, rng.standard_normal((d, rank)))
+    basis, projected = block_krylov(covariance_times, start, LOWRANK_BLOCKS)
+    values, vectors = lead(projected, rank, psd=True)
+    varies = namespace(basis).astype(units.scale > 0, basis.dtype)
+    return low_rank_whitener(basis @ vectors, values, varies, ridge * units.penalty_scale**2)
+
+
+def low_rank_whitener(V: Array, values: Array, variances: Array, ridge: Array) -> LowRank:
+    """Return the whitener for Σ ≈ V diag(values) Vᵀ + what that leaves of the variances (d,)."""
+    xp = namespace(V)
+    rest = xp.clip(variances - (V * V) @ values, min=FLOOR * variances) + ridge
+    rest = xp.where(variances > 0, rest, 1.0)  # of a feature that may vary in rows to come
+    h = 1 / xp.sqrt(rest)
+    P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
+    return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))
+
+
+def _scaled(v: Array, Q: Array) -> Array:
+    return v * Q if Q.ndim == 1 else v[:, None] * Q

@@ -1,0 +1,135 @@
+"""The regression that products are taken into, beside features and a low-rank part that moves."""
+
+from copy import copy
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model, constant_model
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.pairs.pair_projection import Penalty, Projected
+from quadlin.solve.pairs.pair_sums import (
+    ProductMoments,
+    RegressionColumns,
+    joint_gram,
+    product_moments,
+)
+
+MOST_FEATURES = 3000  # three d×d matrices are kept
+MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
+
+
+class PairRegression:
+    """The Gram matrix of what is fitted in any case, and of products beside it when they are asked.
+
+    Parameters
+    ----------
+    rows, units
+        The rows and their units.
+    model : Model or None
+        What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
+        None is the constant.
+    alpha : (float, float, float)
+        Ridge on w, on L and on the products.
+    features : array or None
+        Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
+        has them.
+    moments : ProductMoments or None
+        Of these features, where they were summed before; None takes a walk.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        units: Units,
+        model: Model | None,
+        alpha: tuple[float, float, float],
+        features: np.ndarray | None,
+        moments: ProductMoments | None,
+    ) -> None:
+        everything = np.arange(units.scale.shape[0])
+        features = everything if features is None else np.sort(features)
+        self.d = len(features)
+        if self.d > MOST_FEATURES:
+            raise ValueError(
+                f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
+            )
+        model = constant_model(units, 0, units.target.centre) if model is None else model
+        k = model.U.shape[1]
+        tangent = 0 < k < self.d == len(everything) and self.d * k <= MOST_TANGENT
+        nothing = np.zeros(0, np.int64)
+        self.rows, self.units = rows, units
+        self.columns = RegressionColumns(units, model, features, tangent, nothing, nothing)
+        scale = to_numpy(units.penalty_scale)[features].astype(float) ** 2
+        self.penalty = Penalty(alpha, scale, *self._fitted())
+        if moments is None:
+            moments = rows.reduce(product_moments, self.columns)
+        self.moments = moments
+        self.weight = moments.weight
+        self.power = self.weight * units.target.power
+        self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+        self._last: tuple[bytes, np.ndarray] | None = None  # products, and the matrix with them
+        projected = self.projected_base()
+        self.base_loss = float(projected.rest[-1, -1])
+        self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
+        self.freedom = max(self.weight - self.base_dof, 1.0)
+
+    def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix of all columns and the response, and its ridge: a walk."""
+        i, j = self.among(i, j)
+        gram = self.gram(i, j)
+        return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
+
+    def moved(self, model: Model, i: np.ndarray, j: np.ndarray) -> Self:
+        """Return the same beside another L of the same rank, some products summed with it: a walk.
+
+        The loss and the degrees of freedom without products stay those of the first L.
+        """
+        other = copy(self)
+        other.columns = replace(self.columns, model=model)
+        other.penalty = self.penalty.beside(*other._fitted())
+        first, second = self.among(i, j)
+        columns, b = other.columns.with_pairs(first, second), self.columns.base
+        gram = to_numpy(self.rows.reduce(joint_gram, columns, True).gram)
+        kept = np.r_[:b, len(gram) - 1]
+        other.base, other._last = gram[np.ix_(kept, kept)], (_key(first, second), gram)
+        return other
+
+    def among(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of features among those that are looked at."""
+        first, second = np.searchsorted(self.columns.features, [i, j])
+        return first, second
+
+    def gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the Gram matrix with some products: a walk, unless there are none or the last."""
+        b = self.columns.base
+        if not len(i):
+            return self.base
+        if self._last is None or self._last[0] != _key(i, j):
+            columns = self.columns.with_pairs(i, j)
+            tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
+            gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
+            self._last = _key(i, j), gram
+        return self._last[1]
+
+    def projected(self, i: np.ndarray, j: np.ndarray) -> Projected:
+        """Return products and response, all else projected out of them."""
+        return self.penalty.projected(self.gram(i, j), self.columns.base, i, j)
+
+    def projected_base(self) -> Projected:
+        """Return the response, all but products projected out of it."""
+        return self.projected(self.columns.i, self.columns.j)
+
+    def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return w of the features that are looked at, and L where it may move."""
+        at, model = self.columns.features, self.columns.model
+        k = model.U.shape[1] if self.columns.tangent else 0
+        U, s, w = (to_numpy(v).astype(float) for v in (model.U[:, :k], model.s[:k], model.w))
+        return w[at], U[at], s
+
+
+def _key(i: np.ndarray, j: np.ndarray) -> bytes:
+    return np.stack([i, j]).astype(np.int64).tobytes()

@@ -1,0 +1,127 @@
+r"""Which products are worth a look: the residual's moments over their standard errors."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import log, sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.solve.pairs.pair_choice import Criterion
+from quadlin.solve.pairs.pair_remainder import uncorrelated
+from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments, Scores
+
+SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
+WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
+NEW = 1e-6  # of a product's power: what must be left of it beside its features
+EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there once in a thousand draws (Tracy–Widom)
+
+Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
+
+
+class Screen:
+    """The products that may be taken, and what is left of each beside 1, z_i and z_j."""
+
+    def __init__(
+        self, moments: ProductMoments, free: Array, fields: Sequence[np.ndarray], main: Array | None
+    ) -> None:
+        self.weight = moments.weight
+        C, K, F = (to_numpy(a) for a in (moments.second, moments.third, moments.fourth))
+        self.second = C
+        var = np.diag(C)
+        with np.errstate(all="ignore"):
+            # |q|² less its projection onto 1 and onto (z_i, z_j), whose Gram matrix is 2×2
+            det = np.outer(var, var) - C**2
+            pull = (K**2 * var[None, :] + K.T**2 * var[:, None] - 2 * C * K * K.T) / det
+            np.fill_diagonal(pull, np.diag(K) ** 2 / var)
+            left = F - C**2 / moments.weight - pull
+            allowed = left > NEW * F
+        np.fill_diagonal(allowed, np.diag(allowed) & (to_numpy(free) > 0))
+        for field in fields:
+            allowed[np.ix_(field, field)] = False
+        if main is not None:
+            allowed &= main
+        self.allowed, self.left = allowed, np.where(allowed, left, 1.0)
+        self.blocks = self._blocks(fields)
+
+    @property
+    def candidates(self) -> int:
+        """Return the number of products and of blocks of them."""
+        return int(np.triu(self.allowed).sum()) + len(self.blocks)
+
+    def shortlist(
+        self,
+        score: Scores | FirstLook,
+        rows: float,
+        criterion: Criterion,
+        taken: int,
+        share: float = WORTH_A_LOOK,
+    ) -> list[Group]:
+        """Return products, and blocks of products, with large moments of the residual."""
+        t2 = self._t2(score, rows, criterion)
+        least = share * criterion.entry(taken)
+        flat = np.flatnonzero(np.triu(t2).ravel() > least)
+        flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
+        worth = []
+        for a, b in self.blocks:
+            dof = max(1, len(a) - 1) * max(1, len(b) - 1)
+            gain = float(t2[np.ix_(a, b)].sum()) - dof * log(criterion.rows)
+            if gain > least:
+                worth.append((-gain, self._group(a, b)))
+        return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
+
+    def largest(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> float:
+        """Return the largest t² of a product."""
+        return float(self._t2(score, rows, criterion).max(initial=0.0))
+
+    def _t2(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> np.ndarray:
+        noise = criterion.noise or max(score.loss / rows, 1e-300)
+        return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
+
+    @property
+    def noise_edge(self) -> float:
+        """Return the spectral size that noise reaches once in a thousand draws."""
+        d = max(self.whitener.shape[1], 1)
+        return 2 * sqrt(d) + EDGE / float(d ** (1 / 6))
+
+    def spectral_size(self, moments: Array, noise: float) -> float:
+        """Return the largest eigenvalue of the residual's moments, in units of its noise.
+
+        Without interactions the moments are a symmetric matrix of noise whose eigenvalues end at
+        twice the root of its size: in whitened coordinates, if features are about normal, and
+        divided by their standard errors, if features are about independent. It is the smaller of
+        the two.
+        """
+        if not self.whitener.shape[1]:
+            return 0.0
+        divided = np.where(self.allowed, to_numpy(moments), 0.0) / np.sqrt(noise * self.left)
+        both = (divided, self._whitened(moments, noise))
+        return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in both))
+
+    def _whitened(self, moments: Array, noise: float) -> np.ndarray:
+        G = np.where(self.allowed, to_numpy(moments), 0.0)
+        whitened: np.ndarray = self.whitener.T @ G @ self.whitener / sqrt(noise * self.weight)
+        return whitened
+
+    @cached_property
+    def whitener(self) -> np.ndarray:
+        """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
+        return uncorrelated(self.second / self.weight)
+
+    def _group(self, a: np.ndarray, b: np.ndarray) -> Group:
+        d = len(self.allowed)
+        grid = [(min(i, j), max(i, j)) for i in a for j in b if self.allowed[i, j]]
+        return tuple(sorted(int(i * d + j) for i, j in grid))
+
+    def _blocks(self, fields: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return pairs of a field with another or with a feature of its own."""
+        inside = np.zeros(len(self.allowed), bool)
+        for field in fields:
+            inside[field] = True
+        alone = [np.array([j]) for j in np.flatnonzero(~inside)]
+        blocks = []
+        for a, field in enumerate(fields):
+            for other in [*fields[a + 1 :], *alone]:
+                if self.allowed[np.ix_(field, other)].sum() > 1:
+                    blocks.append((field, other))
+        return blocks

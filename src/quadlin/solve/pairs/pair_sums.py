@@ -1,0 +1,280 @@
+r"""What a walk over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive, summed
+from quadlin.core.losses import FLATTEST, curvature, value_and_slope
+from quadlin.core.model import Model, predict
+from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.lowrank.exact import rows_of
+from quadlin.solve.lowrank.row_hash import row_hash
+
+T = TypeVar("T")
+PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
+
+
+@dataclass(frozen=True)
+class RegressionColumns:
+    r"""The columns of a regression: 1, features, tangent directions of L, products.
+
+    .. math:: y - f(z) = \beta_0 + \sum_l \beta_l z_l
+              + \sum_{l,a} H_{la}\, 2 z_l (z^\top U_a) + \sum_m \beta_m z_{i_m} z_{j_m} + r
+
+    The tangent directions are what a small change of L = U diag(s) Uᵀ may add to f, less the
+    squares that are not modelled.
+    Features are counted within `features`, here and in all sums.
+    """
+
+    units: Units
+    model: Model  # f
+    features: Array  # (q,), positions of the features that are looked at: all, or some
+    tangent: bool  # whether L may move; only where all features are looked at
+    i: Array  # (m,), the products, positions among the features
+    j: Array  # (m,)
+
+    @property
+    def base(self) -> int:
+        """Return the number of columns that are not products."""
+        d, k = self.model.U.shape
+        return 1 + len(self.features) + (d * k if self.tangent else 0)
+
+    def with_pairs(self, i: Array, j: Array) -> "RegressionColumns":
+        """Return the columns with other products."""
+        return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
+
+    def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
+        for Z, A, y, f, omega in self.predicted(chunk):
+            yield Z, A, y - f, omega
+
+    def predicted(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+        """Yield standardised dense rows Z, the columns, y, f(z) and ω, in float64."""
+        n = chunk.X.shape[0]
+        step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
+        for start in range(0, n, step):
+            part = chunk if n <= step else rows_of(chunk, np.arange(start, min(n, start + step)))
+            block = Block(part.X, self.units)
+            xp = namespace(self.units.scale)
+            Z = xp.astype(block.columns(self.features), xp.float64)
+            y, f = standardised_target(part, self.units), predict(self.model, block)
+            y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
+            omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
+            yield Z, self._made(Z), y, f, omega
+
+    def _made(self, Z: Array) -> Array:
+        xp = namespace(Z)
+
+        def taken(index: Array) -> Array:
+            return xp.take(Z, xp.asarray(index, device=Z.device), axis=1)
+
+        columns = [xp.ones_like(Z[:, :1]), Z]
+        if self.tangent:
+            U = xp.astype(self.model.U, xp.float64)
+            hidden = xp.astype(1 - self.model.free, xp.float64)
+            ZU = Z @ U
+            for a in range(U.shape[1]):
+                columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
+        columns.append(taken(self.i) * taken(self.j))
+        return xp.concat(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class ProductMoments(Additive):
+    """Moments of the features up to the fourth order, as far as two features tell them."""
+
+    weight: float  # Σω
+    second: Array  # (d, d), Σω z_i z_j
+    third: Array  # (d, d), Σω z_i² z_j
+    fourth: Array  # (d, d), Σω z_i² z_j²
+
+
+@dataclass(frozen=True)
+class Scores(Additive):
+    """What the residual says of every product, and how sure the rows are of the products taken."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+    spread: Array  # (m,), Σω (a_m r / (1 − h))², a_m the influence of a row on β_m, h its leverage
+    squares: Array  # (m,), Σω a_m²
+    fourths: Array  # (m,), Σω a_m⁴
+
+
+@dataclass(frozen=True)
+class FirstLook(Additive):
+    """What the residual of a fitted model says of every product."""
+
+    features: ProductMoments
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+
+
+@dataclass(frozen=True)
+class ResidualMoments(Additive):
+    """The same of a residual alone, where the moments of the features are there."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+
+
+@dataclass(frozen=True)
+class FlippedMoments(Additive):
+    """The residual's moments with random signs, for each of some salts."""
+
+    moments: Array  # (s, d, d), Σω ±r z_i z_j
+
+
+@dataclass(frozen=True)
+class JointGram(Additive):
+    """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
+
+    gram: Array  # (base + m + 1, m + 1)
+
+
+@dataclass(frozen=True)
+class LabelGram(Additive):
+    """The same of labels: the least squares that approximate the deviance about some log-odds."""
+
+    gram: Array  # (base + m + 1, base + m + 1), with weights ωh and response (y − p)/h + Aβ
+    loss: float  # Σω · deviance at the log-odds
+
+
+def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
+    """Sum over one chunk."""
+
+    return _total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
+
+
+def _product_moments(Z: Array, omega: Array) -> ProductMoments:
+    weighted, squares = omega[:, None] * Z, Z * Z
+    return ProductMoments(
+        float(namespace(omega).sum(omega)),
+        weighted.T @ Z,
+        squares.T @ weighted,
+        squares.T @ (Z * weighted),
+    )
+
+
+def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
+    """Sum over one chunk: four products of d×n and n×d matrices."""
+
+    def of(Z: Array, r: Array, omega: Array) -> FirstLook:
+        return FirstLook(_product_moments(Z, omega), *_residual_moments(Z, r, omega))
+
+    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+
+
+def another_look(chunk: Chunk, columns: RegressionColumns) -> ResidualMoments:
+    """Sum the part of a first look that depends on the model: one of the four products."""
+
+    def of(Z: Array, r: Array, omega: Array) -> ResidualMoments:
+        return ResidualMoments(*_residual_moments(Z, r, omega))
+
+    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+
+
+def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
+    """Return what a residual says of every product: a walk, a short one if the rest is given."""
+    if features is None:
+        look: FirstLook = rows.reduce(first_look, columns)
+        return look
+    again = rows.reduce(another_look, columns)
+    return FirstLook(features, again.loss, again.moments)
+
+
+def _residual_moments(Z: Array, r: Array, omega: Array) -> tuple[float, Array]:
+    """Return Σω r² and Σω r z_i z_j."""
+    return float(namespace(r).sum(omega * r * r)), ((omega * r)[:, None] * Z).T @ Z
+
+
+def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:
+    """Sum over one chunk; with `base` all columns of the matrix, not only those of products."""
+
+    def of(A: Array, response: Array, omega: Array) -> JointGram:
+        A = namespace(A).concat([A, response[:, None]], axis=1)
+        return JointGram(A.T @ (omega[:, None] * A[:, 0 if base else columns.base :]))
+
+    return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
+
+
+def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
+    """Sum over one chunk of labels 0 and 1, about the log-odds with coefficients β."""
+
+    def of(A: Array, y: Array, f: Array, omega: Array) -> LabelGram:
+        xp = namespace(A)
+        along = A @ xp.asarray(beta, device=A.device)
+        deviance, slope = value_and_slope("logistic", f + along, y)
+        h = xp.clip(curvature(f + along), min=FLATTEST)
+        A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
+        return LabelGram(A.T @ ((omega * h)[:, None] * A), float(xp.sum(omega * deviance)))
+
+    return _total(of(*piece[1:]) for piece in columns.predicted(chunk))
+
+
+def scores(chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array) -> Scores:
+    """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
+
+    def of(Z: Array, A: Array, response: Array, omega: Array) -> Scores:
+        xp = namespace(Z)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        m = len(columns.i)
+        spread = squares = fourths = xp.zeros(m, dtype=xp.float64)
+        if m:
+            influence = A @ xp.asarray(inverse, device=A.device)
+            leverage = xp.clip(xp.sum(A * influence, axis=1), max=1 - 1e-9)
+            left_out = r / (1 - leverage)  # the residual of a fit without the row
+            squared = influence[:, columns.base :] ** 2
+            spread, squares = (omega * left_out**2) @ squared, omega @ squared
+            fourths = omega @ squared**2
+        loss = float(xp.sum(omega * r * r))
+        return Scores(loss, ((omega * r)[:, None] * Z).T @ Z, spread, squares, fourths)
+
+    return _total(of(*piece) for piece in columns.pieces(chunk))
+
+
+def left_out_squares(
+    chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array
+) -> list[np.ndarray]:
+    """Return ωe² of the rows of positive weight; `inverse` is that of the columns' Gram matrix."""
+
+    def of(A: Array, response: Array, omega: Array) -> np.ndarray:
+        xp = namespace(A)
+        r = response - A @ xp.asarray(beta, device=A.device)
+        leverage = omega * xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1)
+        squares = omega * (r / (1 - xp.clip(leverage, max=1 - 1e-9))) ** 2
+        return to_numpy(squares)[to_numpy(omega) > 0]
+
+    return [of(*piece[1:]) for piece in columns.pieces(chunk)]
+
+
+def flipped_moments(
+    numbered: tuple[Chunk, Sequence[int]],
+    columns: RegressionColumns,
+    beta: Array,
+    salts: Sequence[int],
+) -> FlippedMoments:
+    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row and of a salt."""
+    chunk, numbers = numbered
+    hashes = [row_hash(np.asarray(numbers), salt) for salt in salts]
+    signs, moments, start = np.where(np.stack(hashes) < 2**63, 1.0, -1.0), [], 0
+    for Z, A, response, omega in columns.pieces(chunk):
+        xp, stop = namespace(Z), start + int(Z.shape[0])
+        r = omega * (response - A @ xp.asarray(beta, device=A.device))
+        some = (xp.asarray(sign[start:stop], device=Z.device) for sign in signs)
+        moments.append(xp.stack([((sign * r)[:, None] * Z).T @ Z for sign in some]))
+        start = stop
+    return FlippedMoments(sum(moments))
+
+
+def _total(parts: Iterator[T]) -> T:
+    total = summed(parts)
+    assert total is not None  # a chunk has rows
+    return total

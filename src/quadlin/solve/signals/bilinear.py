@@ -1,0 +1,152 @@
+r"""Rank-one sensing of a matrix that is not symmetric, by Gauss–Newton on its factors.
+
+.. math:: y_i = a_i^\top M b_i + \text{noise}, \qquad M = P Q^\top
+
+This is the symmetric problem of the vectors [a; b] with M/2 and its transpose beside the diagonal
+and zeros on it; the zeros are known here and not estimated, so that the unknowns are those of M.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.rows import Walks
+from quadlin.solve.lowrank.types import Record, Status, finished
+from quadlin.solve.signals.levenberg import LinearisedResidual
+from quadlin.solve.signals.measurements import Measurements, conditioned
+from quadlin.solve.signals.search import Effort, best_of
+
+SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
+NOTHING = 1e-12  # of the sum of squares: an exact prediction
+SAME = 1e-2  # matrices that differ by less are one optimum
+HELD_OUT, PATIENCE = 0.2, 3  # rows that compare ranks; ranks that may bring nothing in a row
+ROWS_PER_UNKNOWN = 1.2  # the least that a rank is tried with
+BETTER = 0.99  # of the error on those rows: what a higher rank must bring
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """M = U diag(s) Vᵀ, how the search ended, and the path of the start that led to it."""
+
+    U: np.ndarray  # (d, k), orthonormal columns
+    s: np.ndarray  # (k,), falling
+    V: np.ndarray  # (e, k), orthonormal columns
+    status: Status
+    history: tuple[Record, ...]
+
+    def predict(self, A: Any, B: Any) -> np.ndarray:
+        """Return aᵀMb of each pair of rows."""
+        return np.asarray(np.sum((A @ self.U) * self.s * (B @ self.V), axis=1))
+
+
+@dataclass(frozen=True)
+class BilinearProblem:
+    """Pairs of rows, targets and weights; the unknowns are [P; Q], one below the other."""
+
+    left: Measurements
+    right: Measurements
+    y: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def walks(self) -> Walks:
+        """Return the count of products with A and B."""
+        return self.left.counter
+
+    def split(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return P and Q."""
+        return Z[: self.left.width], Z[self.left.width :]
+
+    def linearise(self, Z: np.ndarray) -> LinearisedResidual:
+        r"""Return Σ_a (AP)∘(BQ) − y and its derivative Σ_a (A dP)∘(BQ) + (AP)∘(B dQ)."""
+        P, Q = self.split(Z)
+        F, G = self.left.forward(P), self.right.forward(Q)
+        inverse_p, inverse_q = np.linalg.pinv(P.T @ P), np.linalg.pinv(Q.T @ Q)
+
+        def forward(H: np.ndarray) -> np.ndarray:
+            dP, dQ = self.split(H)
+            return np.asarray(
+                np.sum(self.left.forward(dP) * G + F * self.right.forward(dQ), axis=1)
+            )
+
+        def adjoint(u: np.ndarray) -> np.ndarray:
+            u = u[:, None]
+            return np.vstack([self.left.adjoint(u * G), self.right.adjoint(u * F)])
+
+        def precondition(H: np.ndarray) -> np.ndarray:
+            # In whitened units JᵀJ ≈ [dP (QᵀQ); dQ (PᵀP)].
+            dP, dQ = self.split(H)
+            return np.vstack([dP @ inverse_q, dQ @ inverse_p])
+
+        return LinearisedResidual(np.sum(F * G, axis=1) - self.y, forward, adjoint, precondition)
+
+    def spectral(self, rank: int, rng: np.random.Generator, steps: int) -> np.ndarray:
+        """Return the leading part of E[y a bᵀ] = M, whitened, by subspace iteration."""
+        wide = min(rank + OVERSAMPLING, self.left.width, self.right.width)
+        y = (self.weight * self.y)[:, None] * float(np.sum(self.weight))
+        V = np.linalg.qr(self.right.random(rng, wide))[0]
+        for _ in range(steps):
+            U = np.linalg.qr(self.left.adjoint(y * self.right.forward(V)))[0]
+            V, R = np.linalg.qr(self.right.adjoint(y * self.left.forward(U)))
+        left, s, right = np.linalg.svd(R.T)
+        return balanced(U @ left[:, :rank], s[:rank], V @ right[:rank].T)
+
+
+def balanced(U: np.ndarray, s: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Return [P; Q] with PQᵀ = U diag(s) Vᵀ, P and Q of the same size."""
+    return np.asarray(np.vstack([U, V]) * np.sqrt(s))
+
+
+def sense(
+    A: Any, B: Any, y: np.ndarray, weight: np.ndarray, rank: int | None, effort: Effort, seed: int
+) -> Sensed:
+    """Find M of a rank that is given, or of the one that predicts rows held out best."""
+    rng = np.random.default_rng(seed)
+    if rank is None:
+        rank = chosen_rank(A, B, y, weight, effort, rng)
+    left, right = (conditioned(X, weight, True, rng) for X in (A, B))
+    problem = BilinearProblem(left, replace(right, counter=left.counter), y, weight)
+    rank = min(rank, left.width, right.width)
+
+    def starts() -> Iterator[np.ndarray]:
+        steps = SPECTRAL_STEPS
+        while True:
+            yield problem.spectral(rank, rng, steps)
+            steps = MIXED_STEPS
+
+    def same(Z: np.ndarray, other: np.ndarray) -> bool:
+        (P, Q), (R, S) = problem.split(Z), problem.split(other)
+        # |PQᵀ − RSᵀ|² from k×k products.
+        size = np.sum((P.T @ P) * (Q.T @ Q))
+        difference = size - 2 * np.sum((P.T @ R) * (Q.T @ S)) + np.sum((R.T @ R) * (S.T @ S))
+        return bool(difference <= SAME**2 * size)
+
+    best = best_of(starts(), problem, effort, same)
+    P, Q = problem.split(best.z)
+    (U, R), (V, S) = np.linalg.qr(left.signal(P)), np.linalg.qr(right.signal(Q))
+    inner_left, s, inner_right = np.linalg.svd(R @ S.T)
+    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history)
+
+
+def chosen_rank(
+    A: Any, B: Any, y: np.ndarray, weight: np.ndarray, effort: Effort, rng: np.random.Generator
+) -> int:
+    """Return the rank whose fit of four fifths of the rows predicts the others best."""
+    counting = rng.permutation(np.flatnonzero(weight > 0))
+    new, old = np.split(counting, [int(HELD_OUT * len(counting))])
+    effort, best, least, rank = replace(effort, n_starts=min(2, effort.n_starts)), 1, np.inf, 0
+    d, e = A.shape[1], B.shape[1]
+    while rank < min(d, e, best + PATIENCE):
+        rank += 1
+        if rank > 1 and len(old) < ROWS_PER_UNKNOWN * rank * (d + e - rank):
+            break
+        kept = (A[old], B[old], y[old], weight[old])
+        sensed = finished(sense(*kept, rank, effort, int(rng.integers(2**31))))
+        error = float(weight[new] @ (sensed.predict(A[new], B[new]) - y[new]) ** 2)
+        if error < BETTER * least:
+            best, least = rank, error
+        if error <= NOTHING * float(weight[new] @ y[new] ** 2):
+            break
+    return best

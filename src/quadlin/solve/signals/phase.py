@@ -1,0 +1,137 @@
+r"""Phase retrieval: a signal from the squares of its products with known vectors.
+
+.. math:: y_i = |\langle a_i, z \rangle|^2 + \text{noise}
+
+A spectral start finds the direction, reweighted amplitude flow leads into the basin, and
+Levenberg–Marquardt goes to the least-squares optimum of the intensities.
+
+A complex row a and the row i·a measure the same, so each is two real rows, [Re a, −Im a] and
+[Im a, Re a], of the signal [Re z, Im z]. The real matrices that a start forms from both of them are
+those that complex arithmetic forms from a; so complex rows are used as they are, and not doubled.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.rows import Walks
+from quadlin.metrics import signal_error
+from quadlin.solve.fits.robust import weighted_median
+from quadlin.solve.lowrank.types import Record, Status
+from quadlin.solve.signals.levenberg import LinearisedResidual
+from quadlin.solve.signals.measurements import Measurements, conditioned
+from quadlin.solve.signals.search import Effort, best_of
+
+SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading direction, or several mixed
+STILL = 1e-4  # a change of the direction that ends power iteration
+FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
+ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, from which flow need not go on
+SAME = 1e-2  # signals that differ by less are one optimum
+TINY = 1e-30
+TYPICAL = 10.0  # medians: a larger intensity tells nothing about the others
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """A signal, how the search for it ended, and the path of the start that led to it."""
+
+    signal: np.ndarray
+    status: Status
+    history: tuple[Record, ...]
+    rank: int  # of A: below the number of columns, the signal is the smallest that fits
+
+
+@dataclass(frozen=True)
+class PhaseProblem:
+    """Measurements, intensities and weights, whichever unknowns stand for the signal."""
+
+    measure: Measurements
+    y: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def walks(self) -> Walks:
+        """Return the count of products with A."""
+        return self.measure.counter
+
+    def linearise(self, v: np.ndarray) -> LinearisedResidual:
+        r"""Return :math:`|p|^2 - y`, p = ABv, and its derivative 2 Re(p̄ ∘ ABh)."""
+        p = self.measure.forward(v)
+        return LinearisedResidual(
+            squared(p) - self.y,
+            lambda h: 2 * (p.conj() * self.measure.forward(h)).real,
+            lambda u: 2 * self.measure.adjoint(p * u),
+        )
+
+    def spectral(self, v: np.ndarray, steps: int) -> np.ndarray:
+        r"""Return v led towards the top of :math:`\sum_i \omega_i T(y_i) a_i a_i^H`, T = 1 − 1/y.
+
+        y in units of its mean; T is the best there is for Gaussian rows (Mondelli and Montanari),
+        kept away from −∞ here. A shift makes the largest eigenvalue the largest in size.
+        """
+        T = 1 - 1 / (self.y / np.average(self.y, weights=self.weight) + 0.3)
+        v = v / np.linalg.norm(v)
+        for _ in range(steps):
+            u = self.measure.adjoint(self.weight * T * self.measure.forward(v)) + v
+            before, v = v, u / np.linalg.norm(u)
+            if np.linalg.norm(v - before) <= STILL:
+                break
+        power = float(self.weight @ squared(self.measure.forward(v)))
+        return v * np.sqrt(float(self.weight @ self.y) / power) if power > 0 else v
+
+    def flow(self, v: np.ndarray) -> np.ndarray:
+        r"""Follow the gradient of Σ(|p| − √y)², rows that fit badly weighing less.
+
+        The weight |p|/(|p| + β·||p| − √y|) bounds the pull of any row (reweighted amplitude flow,
+        Wang, Giannakis, Saad and Chen). Ends at the best place on the way.
+        """
+        amplitude = np.sqrt(self.y)
+        best, least = v, np.inf
+        for _ in range(FLOW_STEPS):
+            p = self.measure.forward(v)
+            size = np.abs(p)
+            excess = size - amplitude
+            loss = float(self.weight @ excess**2)
+            if loss < least:
+                best, least = v, loss
+            if not loss > ALMOST_EXACT * float(self.weight @ self.y):
+                break
+            # The weight, times the gradient's (|p| − √y)·p/|p|.
+            pull = excess / np.maximum(size + FLOW_WEIGHT * np.abs(excess), TINY)
+            v = v - FLOW_STEP * self.measure.adjoint(self.weight * pull * p)
+        return best
+
+
+def retrieve(
+    A: Any, y: np.ndarray, weight: np.ndarray, real: bool, effort: Effort, seed: int
+) -> Retrieval:
+    """Find the signal; `real` says whether it is.
+
+    The first start is the spectral one, the others are mixtures of leading directions.
+    """
+    rng = np.random.default_rng(seed)
+    measure = conditioned(A, weight, real, rng)
+    usable = np.maximum(y, 0)  # noise may have made small intensities negative
+    if effort.robust:
+        usable = np.minimum(usable, TYPICAL * weighted_median(usable, weight))
+    if not usable @ weight > 0:
+        zero = np.zeros(A.shape[1], measure.dtype)
+        return Retrieval(zero, Status.converged, (Record(0, 0, 0.0),), measure.width)
+    first = PhaseProblem(measure, usable, weight)
+
+    def starts() -> Iterator[np.ndarray]:
+        steps = SPECTRAL_STEPS
+        while True:
+            yield first.flow(first.spectral(measure.random(rng), steps))
+            steps = MIXED_STEPS
+
+    problem = PhaseProblem(measure, y, weight)
+    best = best_of(starts(), problem, effort, lambda v, other: signal_error(v, other) < SAME)
+    return Retrieval(measure.signal(best.z), best.status, best.history, measure.width)
+
+
+def squared(p: np.ndarray) -> np.ndarray:
+    """Return |p|²."""
+    return np.asarray(p.real**2 + p.imag**2 if np.iscomplexobj(p) else p**2)

@@ -1,0 +1,242 @@
+"""Files as people have them: stray cells, no header, other marks for missing, spaces, dates."""
+
+import io
+import os
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from quadlin import SecondOrderRegressor
+from quadlin.data import SourceError, open_source
+from quadlin.data.columns.encoder import TableEncoder
+
+
+def written(where, text, name="t.csv"):
+    (where / name).write_text(text)
+    return where / name
+
+
+def rows_of(source):
+    chunks = list(source)
+    X = [c.X.toarray() if source.sparse else c.X for c in chunks]
+    return np.vstack(X), np.concatenate([c.y for c in chunks])
+
+
+@pytest.mark.parametrize("cell", ["foo", "0x10", "1_000"])
+def test_one_bad_cell_among_many_numbers_is_refused_by_name(tmp_path, cell):
+    values = [f"{x:.5f}" for x in np.random.default_rng(0).normal(size=20_000)]
+    values[12_345] = cell
+    path = written(tmp_path, "a,y\n" + "".join(f"{v},1\n" for v in values))
+    words = rf"Column 'a' would be text with \d+ levels, because '{cell}' .*row 12345 of .*t\.csv"
+    with pytest.raises(SourceError, match=words):
+        open_source(path, target="y")
+    with pytest.raises(ValueError, match=rf"Column 'a' would be text.*'{cell}'.*row 12345 "):
+        TableEncoder.learn(pl.DataFrame({"a": values}))
+
+
+def test_a_bad_cell_among_few_numbers_is_warned_of_by_name(tmp_path):
+    values = [str(v) for v in range(50)]
+    values[17] = "foo"
+    path = written(tmp_path, "a,y\n" + "".join(f"{v},1\n" for v in values * 3))
+    with pytest.warns(UserWarning, match=r"'a' is treated as text.*'foo'.*row 17 of .*t\.csv"):
+        open_source(path, target="y")
+
+
+def test_a_column_of_identifiers_with_too_many_levels_is_refused_unless_they_are_named():
+    names = [f"user{i}" for i in range(10_001)]
+    frame = pl.DataFrame({"id": names, "y": np.arange(10_001.0)})
+    words = r"'id' has 10001 levels in 10001 rows.*categorical_features=\['id'\]"
+    with pytest.raises(SourceError, match=words):
+        open_source(frame, target="y")
+    assert open_source(frame, target="y", categorical_features=["id"]).width == 10_001
+    assert open_source(frame, target="y", levels={"id": names}).width == 10_001
+
+
+def test_csv_without_a_header_is_noticed_and_read(tmp_path):
+    path = written(tmp_path, "39, Oslo, 2.5\n50, Rome, 1.5\n38, Oslo, 3.5\n27, Rome, 0.5\n")
+    with pytest.raises(SourceError, match=r"first row of .*looks like data.*header=False.*True"):
+        open_source(path)
+    source = open_source(path, target="x2", header=False)
+    assert source.names == ("x0", "x1=Oslo", "x1=Rome")
+    X, y = rows_of(source)
+    np.testing.assert_array_equal(X, [[39, 1, 0], [50, 0, 1], [38, 1, 0], [27, 0, 1]])
+    np.testing.assert_array_equal(y, [2.5, 1.5, 3.5, 0.5])
+    stream = open_source(
+        io.BytesIO(path.read_bytes()), format="csv", target="x2", header=False, columns=["x0"]
+    )
+    np.testing.assert_array_equal(rows_of(stream)[0][:, 0], [39, 50, 38, 27])
+
+
+@pytest.mark.parametrize("head", ["0,1,2", "2019,2020,2021", "city,2019,2020", "a,b,c"])
+def test_names_that_are_numbers_for_a_reason_are_names(tmp_path, head):
+    path = written(tmp_path, f"{head}\n7,8,9\n")
+    assert open_source(path).names == tuple(head.split(","))
+
+
+def test_a_first_row_of_numbers_can_be_declared_names(tmp_path):
+    path = written(tmp_path, "1.5,7\n1,2\n3,4\n")
+    assert open_source(path, header=True).names == ("1.5", "7")
+
+
+def test_a_bad_cell_of_a_file_without_a_header_is_counted_from_its_first_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", 20)
+    path = written(tmp_path, "1,2\n" * 9 + "x,2\n")
+    with pytest.raises(SourceError, match=r"Column 'x0'.*row 9 .*'x'"):
+        list(open_source(path, target="x1", header=False))
+
+
+@pytest.mark.parametrize("marker", ["?", "-", ".", "none", "NA", "null", "n/a", "#DIV/0!"])
+@pytest.mark.parametrize("space", ["", " "])
+def test_marks_of_missing_values_are_noticed(tmp_path, marker, space):
+    path = written(tmp_path, f"a,{space}b,y\n1,{space}2.5,1\n3,{space}{marker},2\n5,{space}4,3\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = open_source(path, target="y", missing="mean")
+    is_marker = marker in ("NA", "null", "n/a")
+    assert is_marker or any(f"'{marker}' in column 'b'" in str(w.message) for w in caught)
+    np.testing.assert_allclose(rows_of(source)[0], [[1, 2.5], [3, 3.25], [5, 4]], rtol=1e-14)
+
+
+def test_a_question_mark_is_missing_in_text_too_and_a_dash_is_a_level(tmp_path):
+    path = written(tmp_path, "s,t,y\nx,-,1\n?,q,2\nx,-,3\nz,q,4\nx,-,5\nz,q,6\n")
+    with pytest.warns(UserWarning, match=r"'\?' in column 's'"):
+        source = open_source(path, target="y", missing="drop")
+    assert source.names == ("s=x", "s=z", "t=-", "t=q")
+    assert len(rows_of(source)[1]) == 5
+
+
+def test_marks_of_missing_values_can_be_given(tmp_path):
+    path = written(tmp_path, "a,s,y\n1,x,1\n-9,?,2\n3,x,3\n4,?,4\n5,x,5\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = open_source(path, target="y", na=[])
+        given = open_source(path, target="y", na=["-9"], missing="drop")
+    assert plain.names == ("a", "s=?", "s=x")
+    assert given.names == ("a", "s=?", "s=x")
+    assert len(rows_of(given)[1]) == 4
+    with pytest.raises(SourceError, match="must be a list of texts"):
+        open_source(path, na=[1])
+
+
+def test_a_mark_that_comes_late_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", 20)
+    path = written(tmp_path, "a,y\n" + "1,2\n" * 9 + "?,2\n")
+    with pytest.raises(SourceError, match=r"row 9 .*give na=\['\?'\] if it is missing"):
+        list(open_source(path, target="y"))
+    source = open_source(path, target="y", na=["?"], missing="drop")
+    assert len(rows_of(source)[1]) == 9
+
+
+@pytest.mark.parametrize("blank", ["", "\n\n"])
+def test_spaces_around_cells_and_names_are_stripped(tmp_path, blank):
+    path = written(tmp_path, blank + "a, city , y\n1, Oslo, 1\n2,Oslo , 2\n3, Rome, 3\n4,Rome,4\n")
+    source = open_source(path, target="y")
+    assert source.names == ("a", "city=Oslo", "city=Rome")
+    np.testing.assert_array_equal(rows_of(source)[0], [[1, 1, 0], [2, 1, 0], [3, 0, 1], [4, 0, 1]])
+    stream = open_source(io.BytesIO(path.read_bytes()), format="csv", target="y", columns=["a"])
+    np.testing.assert_array_equal(rows_of(stream)[0][:, 0], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "date", ["06/{}/2024", "{}.06.2024", "2024/06/{}", "{} Jun 2024", "June {}, 2024", "6/{}/24"]
+)
+def test_dates_as_text_are_refused(tmp_path, date):
+    days = [date.format(day) for day in (15, 16, 17)] * 3
+    path = written(tmp_path, "when;y\n" + "".join(f"{day};1\n" for day in days))
+    with pytest.raises(SourceError, match=r"'when' holds dates as text, such as .*days since"):
+        open_source(path, target="y")
+    with pytest.raises(ValueError, match="'when' holds dates as text"):
+        TableEncoder.learn(pl.DataFrame({"when": days}))
+
+
+def test_dates_that_the_reader_recognises_are_refused(tmp_path):
+    path = written(tmp_path, "when,y\n2024-06-15,1\n2024-06-16,2\n")
+    with pytest.raises(
+        SourceError, match=r"'when' holds dates or times \(Date\).*days since a start"
+    ):
+        open_source(path, target="y")
+
+
+def test_codes_that_only_resemble_dates_are_levels():
+    codes = ["10-12", "1.2.3", "12/5", "2024", "10.0.0.1", "1.2.13"] * 2
+    assert TableEncoder.learn(pl.DataFrame({"code": codes})) is not None
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.npy", "t.svm"])
+def test_a_file_rewritten_with_the_same_size_and_time_is_noticed(tmp_path, name):
+    path = tmp_path / name
+
+    def write(value):
+        if name == "t.npy":
+            np.save(path, np.full((50_000, 2), float(value)))
+        else:
+            row = f"1 1:{value} 2:2\n" if name == "t.svm" else f"{value},2\n"
+            path.write_text(("" if name == "t.svm" else "a,y\n") + row * 20_000)
+
+    write(1)
+    before = path.stat()
+    source = open_source(path, target=None if name != "t.csv" else "y")
+    list(source)
+    # Renewed contents at the same place, since a new file would have an inode of its own.
+    write(3)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    with pytest.raises(SourceError, match="has changed since it was opened"):
+        list(source)
+    with pytest.raises(SourceError, match="has changed since it was opened"):
+        list(pickle.loads(pickle.dumps(source)))  # by the digest of some blocks alone
+
+
+@pytest.mark.parametrize(("header", "row"), [("a,y\n", 1), ("", 1)])
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_a_row_of_another_length_is_counted_as_all_rows_are(
+    tmp_path, monkeypatch, header, row, block
+):
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", block)
+    (tmp_path / "t.csv").write_text(header + "1.5,2\n1,2,3\n3,4\n")
+    with pytest.raises(SourceError, match=rf"row {row} \(counted from 0\): Expected 2 columns"):
+        list(open_source(tmp_path / "t.csv", header=bool(header)))
+
+
+WRITTEN = {
+    "currency": ["$1164.34", "-$3", "$1,200.50", "$.5"],
+    "symbol behind": ["12 €", "3,50 €", "1.200 €", "7 €"],
+    "code": ["USD 12", "USD 1,000", "EUR 5.5", "CHF 1'000"],
+    "percent": ["12%", "3.5 %", "-1%", "0"],
+    "accounting": ["(300)", "(1,200)", "45.5", "12"],
+    "unit": [f"{i / 2} kg" for i in range(24)],
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_numbers_with_a_currency_a_percent_sign_or_a_unit_are_refused(kind, tmp_path):
+    cells = WRITTEN[kind] * (24 // len(WRITTEN[kind]))
+    frame = pd.DataFrame({"amount": cells, "y": np.arange(24.0)})
+    with pytest.raises(ValueError, match=r"'amount' holds numbers with .*categorical_features="):
+        SecondOrderRegressor().fit(frame[["amount"]], frame["y"])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(SourceError, match="'amount' holds numbers with"):
+        open_source(tmp_path / "t.csv", target="y", delimiter=",", decimal=".")
+    with pytest.raises(SourceError, match="target 'amount' holds numbers with"):
+        open_source(frame, target="amount", labels="learn")
+    open_source(frame, target="y", categorical_features=["amount"])  # so they are categories
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["A1", "B2", "C3"], ["1st", "2nd", "3rd"], ["500 ml", "750 ml"], ["4WD", "2WD"], ["%", "$"]],
+)
+def test_codes_that_only_resemble_amounts_are_levels(cells):
+    frame = pd.DataFrame({"code": cells * 10, "y": np.arange(10.0 * len(cells))})
+    assert open_source(frame, target="y").encoder.levels[0] is not None
+
+
+def test_dates_with_missing_ones_among_them_are_refused_too(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("d,y\n" + "".join(f"{i % 3 + 1:02d}/06/2024,{i}\n,{i}\n" for i in range(20)))
+    with pytest.raises(SourceError, match="'d' holds dates as text, such as '01/06/2024'"):
+        open_source(path, target="y", missing="mean")

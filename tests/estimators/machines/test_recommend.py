@@ -1,0 +1,229 @@
+"""Recommendations: the best pairs without a row for each, checked against `predict` on all rows."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.sparse import csr_matrix, hstack
+from sklearn.exceptions import ConvergenceWarning
+
+from quadlin import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+    load,
+    save,
+)
+from quadlin.solve.fields import two_sides
+
+USERS, ITEMS = 16, 12
+
+
+def table(seed=0, n=500):
+    """Ratings by user and film, with the age of the user and the year and the kind of the film."""
+    rng = np.random.default_rng(seed)
+    users = pd.DataFrame({"user": [f"u{i}" for i in range(USERS)], "age": rng.normal(40, 9, USERS)})
+    films = pd.DataFrame(
+        {
+            "film": [f"f{i}" for i in range(ITEMS)],
+            "year": rng.integers(1950, 2020, ITEMS),
+            "kind": rng.choice(["war", "love"], ITEMS),
+        }
+    )
+    u, i = rng.integers(USERS, size=n), rng.integers(ITEMS, size=n)
+    taste, style = rng.normal(size=(USERS, 2)), rng.normal(size=(ITEMS, 2))
+    y = 3 + np.sum(taste[u] * style[i], axis=1) + 0.02 * users.age.to_numpy()[u]
+    y += (films.kind == "war").to_numpy()[i] + 0.3 * rng.normal(size=n)
+    rows = pd.concat(
+        [users.iloc[u].reset_index(drop=True), films.iloc[i].reset_index(drop=True)], axis=1
+    )
+    return users, films, rows, y
+
+
+def all_pairs(users, films):
+    return users.merge(films, how="cross")
+
+
+@pytest.fixture(scope="module")
+def machine():
+    _, _, rows, y = table()
+    return FactorizationMachineRegressor(2, random_state=0).fit(rows, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"draws": 20}, {"alpha": 0.1, "pairs": 2}])
+def test_the_best_items_are_those_of_the_highest_predictions(options):
+    users, films, rows, y = table()
+    machine = FactorizationMachineRegressor(2, random_state=0, **options).fit(rows, y)
+    best = machine.recommend(users, films, 4)
+    pairs = all_pairs(users, films)
+    pairs["oracle"] = machine.predict(pairs[list(rows.columns)])
+    expected = pairs.sort_values("oracle", ascending=False).groupby("user", sort=False).head(4)
+    expected = expected.set_index("user").loc[users.user].reset_index()
+    assert best.film.tolist() == expected.film.tolist()
+    # Draws are kept in float32, and their predictions are sums of some hundred numbers.
+    rtol = 1e-4 if "draws" in options else 1e-9
+    np.testing.assert_allclose(best.prediction, expected.oracle, rtol=rtol)
+    assert best["rank"].tolist() == [1, 2, 3, 4] * USERS
+
+
+def test_blocks_of_users_and_items_change_nothing(machine, monkeypatch):
+    users, films, _, _ = table()
+    whole = machine.recommend(users, films, 3)
+    monkeypatch.setattr(two_sides, "SCORES", 40)
+    monkeypatch.setattr(two_sides, "FACTORS", 20)
+    pd.testing.assert_frame_equal(machine.recommend(users, films, 3), whole)
+
+
+def test_pairs_that_are_excluded_are_not_recommended(machine):
+    users, films, rows, _ = table()
+    best = machine.recommend(users, films, ITEMS, exclude=rows[["user", "film"]])
+    seen = set(zip(rows.user, rows.film, strict=True))
+    told = set(zip(best.user, best.film, strict=True))
+    every = set(zip(*all_pairs(users, films)[["user", "film"]].to_numpy().T, strict=True))
+    assert told == every - seen
+    at = [[users.user.tolist().index(u), films.film.tolist().index(f)] for u, f in sorted(seen)]
+    again = machine.recommend(users, films, ITEMS, exclude=np.array(at))
+    pd.testing.assert_frame_equal(again, best)
+
+
+def test_new_users_and_films_are_known_by_their_other_columns(machine):
+    _, _, rows, _ = table()
+    new = pd.DataFrame({"user": ["nobody"], "age": [30.0]})
+    film = pd.DataFrame({"film": ["unknown"] * 2, "year": [2000] * 2, "kind": ["war", "love"]})
+    with pytest.warns(UserWarning, match="average level"):
+        best = machine.recommend(new, film, 2)
+    assert best.kind.tolist() == ["war", "love"]  # which adds one
+    with pytest.warns(UserWarning, match="average level"):
+        oracle = machine.predict(all_pairs(new, film)[list(rows.columns)])
+    np.testing.assert_allclose(best.prediction, oracle, rtol=1e-9)
+
+
+def test_columns_that_are_not_the_models_are_passed_on_in_the_library_of_the_frames(machine):
+    users, films, _, _ = table()
+    films["title"] = "The " + films.film
+    best = machine.recommend(pl.from_pandas(users), pl.from_pandas(films), 2)
+    assert isinstance(best, pl.DataFrame)
+    assert best.columns == ["user", "age", "rank", "film", "year", "kind", "title", "prediction"]
+    assert best["title"].to_list() == [f"The {film}" for film in best["film"]]
+    shuffled = users.sample(frac=1, random_state=0)  # whose index is not in order
+    pandas = machine.recommend(shuffled, films, 2)
+    both = pandas.merge(best.to_pandas(), on=["user", "rank"])
+    assert len(both) == 2 * USERS
+    assert (both.film_x == both.film_y).all()
+
+
+def test_arrays_have_all_features_with_zeros_on_the_other_side():
+    rng = np.random.default_rng(0)
+    u, i = rng.integers(8, size=400), rng.integers(6, size=400)
+    X = csr_matrix(hstack([csr_matrix(np.eye(8)[u]), csr_matrix(np.eye(6)[i])]))
+    y = rng.normal(size=8)[u] * rng.normal(size=6)[i]
+    machine = FactorizationMachineRegressor(1, random_state=0).fit(X, y)
+    users = csr_matrix(np.eye(8, 14))
+    items = csr_matrix(np.eye(6, 14, 8))
+    best = machine.recommend(users, items, 1)
+    f = machine.predict(csr_matrix(np.eye(8, 14).repeat(6, 0) + np.tile(np.eye(6, 14, 8), (8, 1))))
+    assert best.item_row.tolist() == f.reshape(8, 6).argmax(axis=1).tolist()
+    with pytest.raises(ValueError, match="belongs to one side"):
+        machine.recommend(users, users)
+
+
+def test_a_classifier_recommends_by_probability(tmp_path):
+    users, films, rows, y = table()
+    machine = FactorizationMachineClassifier(2, random_state=0).fit(rows, y > np.median(y))
+    save(machine, tmp_path / "likes.safetensors")
+    best = load(tmp_path / "likes.safetensors").recommend(users, films, ITEMS)
+    pairs = best[list(rows.columns)]
+    np.testing.assert_allclose(best.probability, machine.predict_proba(pairs)[:, 1], rtol=1e-6)
+    assert (best.groupby("user").probability.diff().dropna() <= 0).all()
+    three = FactorizationMachineClassifier(1, alpha=1.0, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        three.fit(rows, np.digitize(y, np.quantile(y, [0.3, 0.6])))
+    with pytest.raises(ValueError, match="one_vs_rest"):
+        three.recommend(users, films)
+    assert len(three.one_vs_rest(2).recommend(users, films, 2)) == 2 * USERS
+
+
+def test_embeddings_make_up_the_predictions(machine):
+    rng = np.random.default_rng(1)
+    u, i = rng.integers(9, size=500), rng.integers(7, size=500)
+    rows = pd.DataFrame({"user": u.astype(str), "film": i.astype(str)})
+    y = rng.normal(size=9)[u] * rng.normal(size=7)[i] + 0.1 * rng.normal(size=500)
+    small = FactorizationMachineRegressor(2, random_state=0).fit(rows, y)
+    user, film = (small.embeddings(name).set_index("level") for name in ("user", "film"))
+    signs = np.sign(small.eigenvalues_)
+    vectors = [c for c in user.columns if c != "bias"]
+    f = small.intercept_ + user.bias.to_numpy()[:, None] + film.bias.to_numpy()
+    f = f + (user[vectors].to_numpy() * signs) @ film[vectors].to_numpy().T
+    pairs = all_pairs(pd.DataFrame({"user": user.index}), pd.DataFrame({"film": film.index}))
+    np.testing.assert_allclose(f.ravel(), small.predict(pairs), rtol=1e-8)
+    assert machine.embeddings("age")["level"].tolist() == ["age"]
+    with pytest.raises(KeyError, match="kind"):
+        machine.embeddings("colour")
+
+
+def test_what_does_not_fit_together_is_said(machine):
+    users, films, rows, _ = table()
+    with pytest.raises(ValueError, match="fitted to 'age' as well"):
+        machine.recommend(users[["user"]], films)
+    with pytest.raises(ValueError, match="both have a column 'year'"):
+        machine.recommend(users.assign(year=1), films)
+    with pytest.raises(ValueError, match="item_rows is not"):
+        machine.recommend(users, films.to_numpy())
+    with pytest.raises(ValueError, match="must be frames"):
+        machine.recommend(users.to_numpy(), films.to_numpy())
+    with pytest.raises(ValueError, match="n=0 must be a whole number"):
+        machine.recommend(users, films, 0)
+    with pytest.raises(ValueError, match="no column in common with item_rows"):
+        machine.recommend(users, films, exclude=rows[["user"]])
+    with pytest.raises(ValueError, match="16 users and 12 items"):
+        machine.recommend(users, films, exclude=[[0, 12]])
+    with pytest.raises(ValueError, match="'rank', which is also the name of a column"):
+        machine.recommend(users.assign(rank=1), films)
+    with pytest.raises(ValueError, match="same library"):
+        machine.recommend(users, pl.from_pandas(films))
+    with pytest.raises(ValueError, match="no rows"):
+        machine.recommend(users[:0], films)
+
+
+def test_a_bias_is_that_beside_average_others(machine):
+    _, films, rows, _ = table()
+    assert machine.rank_ > 0
+    average = {"user": "nobody", "age": rows.age.mean(), "film": "none", "year": rows.year.mean()}
+    frame = pd.DataFrame([{**average, "kind": kind} for kind in ("love", "war", "none")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are new
+        love, war, none = machine.predict(frame[list(rows.columns)])
+        new = frame.iloc[[2] * len(films)].assign(film=films.film.to_numpy())
+        of_films = machine.predict(new[list(rows.columns)]) - none
+    bias = machine.embeddings("kind").set_index("level")["bias"]
+    np.testing.assert_allclose(bias[["love", "war"]], [love - none, war - none], atol=1e-8)
+    bias = machine.embeddings("film").set_index("level")["bias"]
+    np.testing.assert_allclose(bias[films.film], of_films, atol=1e-8)
+    assert np.abs(machine.embeddings("age")["v0"]).max() > 0  # products with the age are there
+
+
+def test_a_machine_without_standard_errors_points_to_draws(machine):
+    with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
+        _ = machine.coef_std_
+
+
+def test_new_items_are_warned_of_once_and_new_users_each_time():
+    users, films, rows, y = table()
+    machine = FactorizationMachineRegressor(2, random_state=0).fit(rows, y)
+    more = pd.concat([films, films[:2].assign(film=["new", "newer"])])
+    with pytest.warns(UserWarning, match="2 in 'film'"):
+        machine.recommend(users[:1], more, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # narwhals 2.0 renames series as pandas 3 would rather not have it.
+        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)
+        machine.recommend(users[1:2], more, 2)
+    with pytest.warns(UserWarning, match="1 in 'film'"):
+        machine.recommend(users[:1], more[:-1], 2)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="1 in 'user'"):
+            machine.recommend(users[:1].assign(user="nobody"), more, 2)
+    with pytest.warns(UserWarning, match="2 in 'film'"):
+        machine.fit(rows, y).recommend(users[:1], more, 2)

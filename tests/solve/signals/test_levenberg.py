@@ -1,0 +1,81 @@
+"""Searches by products alone, against derivatives and dense least squares."""
+
+import numpy as np
+import pytest
+
+from quadlin.solve.signals.bilinear import BilinearProblem
+from quadlin.solve.signals.levenberg import LinearisedResidual, inner, levenberg
+from quadlin.solve.signals.measurements import adjoint, conditioned
+from quadlin.solve.signals.phase import PhaseProblem
+
+RNG = np.random.default_rng(0)
+REAL, COMPLEX = RNG.standard_normal((40, 6)), RNG.standard_normal((40, 6, 2)) @ [1, 1j]
+
+
+def phases(A, real):
+    measure = conditioned(A, np.ones(40), real, np.random.default_rng(0))
+    return PhaseProblem(measure, np.abs(A @ A[0].conj()) ** 2, np.ones(40)), measure.random(RNG)
+
+
+def pairs(A, B):
+    left, right = (conditioned(X, np.ones(40), True, np.random.default_rng(0)) for X in (A, B))
+    Z = np.vstack([left.random(RNG, 2), right.random(RNG, 2)])
+    return BilinearProblem(left, right, A[:, 0] * B[:, 0], np.ones(40)), Z
+
+
+PROBLEMS = {
+    "real phases": phases(REAL, True),
+    "complex phases": phases(COMPLEX, False),
+    "a real signal by complex vectors": phases(COMPLEX, True),
+    "pairs": pairs(REAL, RNG.standard_normal((40, 4))),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_derivatives_are_those_of_the_residual_and_adjoint_to_each_other(name):
+    problem, z = PROBLEMS[name]
+    h, u = RNG.permutation(z), RNG.standard_normal(40)
+    near, step = problem.linearise(z), 1e-6
+    ahead, behind = (problem.linearise(z + sign * step * h).residual for sign in (1, -1))
+    np.testing.assert_allclose(near.forward(h), (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)
+    assert near.forward(h) @ u == pytest.approx(inner(h, near.adjoint(u)))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_loss_never_rises(name):
+    problem, z = PROBLEMS[name]
+    losses = [p.loss for p in levenberg(problem.linearise, z, problem.weight, 1e-6, 0.0, 30)]
+    assert len(losses) > 3
+    assert all(np.diff(losses) < 0)
+
+
+def test_a_linear_problem_is_solved_as_by_dense_least_squares():
+    A, y, weight = COMPLEX, RNG.standard_normal(40), RNG.uniform(size=40)
+
+    def linearise(z):  # the residual Re(Az) − y
+        return LinearisedResidual(
+            (A @ z).real - y, lambda h: (A @ h).real, lambda u: np.asarray(adjoint(A, u))
+        )
+
+    *_, last = levenberg(linearise, np.zeros(6, complex), weight, 1e-14, 0.0, 100)
+    X = np.hstack([A.real, -A.imag]) * np.sqrt(weight)[:, None]
+    dense = np.linalg.lstsq(X, y * np.sqrt(weight), rcond=None)[0]
+    np.testing.assert_allclose(np.concatenate([last.z.real, last.z.imag]), dense, atol=1e-5)
+
+
+def test_conditioned_columns_are_orthonormal_in_the_weights():
+    weight = RNG.uniform(size=40)
+    measure = conditioned(COMPLEX, weight, False, RNG)
+    AB = measure.forward(np.eye(6))
+    np.testing.assert_allclose((AB.conj().T * weight) @ AB, np.eye(6), atol=1e-12)
+    assert measure.counter.count == 2  # the matrix of products, and this one
+
+
+def test_complex_rows_say_what_both_of_their_real_rows_say():
+    # [Re a, −Im a] and [Im a, Re a] of the signal [Re z, Im z], with the same y.
+    y = RNG.exponential(size=40)
+    v = COMPLEX[1] + 0.5j * COMPLEX[2]
+    rows = np.block([[COMPLEX.real, -COMPLEX.imag], [COMPLEX.imag, COMPLEX.real]])
+    real = rows.T @ (np.tile(y, 2) * (rows @ np.concatenate([v.real, v.imag])))
+    once = adjoint(COMPLEX, y * (COMPLEX @ v))
+    np.testing.assert_allclose(np.concatenate([once.real, once.imag]), real)
