@@ -8,6 +8,7 @@ from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 from sklearn.linear_model import LassoCV
 
+from problems import PLANTED, planted_pairs
 from quadlin import (
     FactorizationMachineRegressor,
     SecondOrderRegressor,
@@ -23,21 +24,9 @@ from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs import pair_regression
 
 
-def planted(n, d, count, noise, seed=1, kind="normal", correlation=0.3, n_test=1000):
+def planted(n, d, count, noise, kind="normal", n_test=1000):
     """Rows with pairs of strength 1 in standardised features; the pairs, and new rows."""
-    rng, N = np.random.default_rng(seed), n + n_test
-    X = np.sqrt(1 - correlation) * rng.standard_normal((N, d))
-    X = X + np.sqrt(correlation) * rng.standard_normal((N, 1))
-    if kind == "mixed":
-        X[:, ::3] = X[:, ::3] > 0.5
-        X[:, 1::3] = np.exp(0.5 * X[:, 1::3])
-    Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    truth = set()
-    while len(truth) < count:
-        truth.add(tuple(sorted(rng.choice(d, 2, replace=False).tolist())))
-    f = Z @ rng.standard_normal(d) / np.sqrt(d)
-    f = f + sum(rng.choice([-1, 1]) * Z[:, i] * Z[:, j] for i, j in sorted(truth))
-    y = f + noise * rng.standard_normal(N)
+    X, y, truth = planted_pairs(n + n_test, d, count, noise, kind=kind, skew=0.5)
     return X[:n], y[:n], truth, X[n:], y[n:]
 
 
@@ -68,15 +57,7 @@ def lasso_r2(X, y, X_new, y_new):
     return model.score((columns(X_new) - centre) / size, y_new)
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "pairs", "noise", "kind"),
-    [
-        (600, 40, 5, 0.5, "normal"),
-        (2000, 40, 5, 0.5, "normal"),
-        (1000, 40, 5, 0.5, "mixed"),
-        (1500, 80, 8, 1.0, "normal"),
-    ],
-)
+@pytest.mark.parametrize(("n", "d", "pairs", "noise", "kind"), PLANTED)
 def test_planted_pairs_are_found_by_default_and_no_others(n, d, pairs, noise, kind):
     X, y, truth, X_new, y_new = planted(n, d, pairs, noise, kind=kind)
     model = SecondOrderRegressor().fit(X, y)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from problems import PLANTED, planted_pairs
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
@@ -44,23 +45,6 @@ def searched(X, y, weight=None, fields=(), **options):
 
 def pairs_of(fit):
     return set(zip(fit.i.tolist(), fit.j.tolist(), strict=True))
-
-
-def planted(n, d, pairs, noise, seed, kind="normal", correlation=0.3):
-    """Rows with some pairs of strength 1 in standardised features, and the pairs."""
-    rng = np.random.default_rng(seed)
-    X = np.sqrt(1 - correlation) * rng.standard_normal((n, d))
-    X = X + np.sqrt(correlation) * rng.standard_normal((n, 1))
-    if kind == "mixed":
-        X[:, ::3] = X[:, ::3] > 0.5
-        X[:, 1::3] = np.exp(X[:, 1::3])
-    Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    truth = set()
-    while len(truth) < pairs:
-        truth.add(tuple(sorted(rng.choice(d, 2, replace=False).tolist())))
-    f = Z @ rng.standard_normal(d) / np.sqrt(d)
-    f = f + sum(rng.choice([-1, 1]) * Z[:, i] * Z[:, j] for i, j in sorted(truth))
-    return X, f + noise * rng.standard_normal(n), truth
 
 
 def some_rows(seed=0, n=60, d=5):
@@ -251,17 +235,9 @@ def test_every_exchange_is_judged_as_a_regression_judges_it():
     assert gaps[7] == pytest.approx(value([0, 2, 7]) - choice.value, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "pairs", "noise", "kind"),
-    [
-        (600, 40, 5, 0.5, "normal"),
-        (2000, 40, 5, 0.5, "normal"),
-        (1000, 40, 5, 0.5, "mixed"),
-        (1500, 80, 8, 1.0, "normal"),
-    ],
-)
+@pytest.mark.parametrize(("n", "d", "pairs", "noise", "kind"), PLANTED)
 def test_planted_pairs_are_all_found_and_no_others(n, d, pairs, noise, kind):
-    X, y, truth = planted(n, d, pairs, noise, seed=1, kind=kind)
+    X, y, truth = planted_pairs(n, d, pairs, noise, kind=kind)
     fit = searched(X, y)
     assert pairs_of(fit) == truth
     # The t of a pair of strength 1 is √n/noise > 24 with 600 rows; 10 leaves room for 0/1 features.
@@ -271,7 +247,7 @@ def test_planted_pairs_are_all_found_and_no_others(n, d, pairs, noise, kind):
 
 
 def test_the_search_does_not_depend_on_the_order_of_rows_and_features_nor_on_the_engine():
-    X, y, truth = planted(500, 15, 3, 0.5, seed=4)
+    X, y, truth = planted_pairs(500, 15, 3, 0.5, seed=4)
     rng = np.random.default_rng(0)
     turned, order = rng.permutation(500), rng.permutation(15)
     assert pairs_of(searched(X, y)) == truth
@@ -284,7 +260,7 @@ def test_the_search_does_not_depend_on_the_order_of_rows_and_features_nor_on_the
 
 
 def test_weights_are_repetitions_and_sparse_rows_give_the_same_pairs():
-    X, y, _ = planted(400, 12, 2, 0.5, seed=5)
+    X, y, _ = planted_pairs(400, 12, 2, 0.5, seed=5)
     X = X * (np.random.default_rng(1).uniform(size=X.shape) < 0.7)
     y = y + 2 * X[:, 0] * X[:, 1]
     weight = np.random.default_rng(2).integers(1, 4, 400)
@@ -366,7 +342,7 @@ def test_columns_of_levels_compete_as_wholes():
 
 
 def test_some_features_can_be_searched_beside_a_model_of_all():
-    X, y, truth = planted(600, 20, 2, 0.5, seed=11)
+    X, y, truth = planted_pairs(600, 20, 2, 0.5, seed=11)
     rows, units = in_memory(X, y)
     model = constant_model(units, 0, units.target.centre)
     some = np.array(sorted({j for pair in truth for j in pair} | {0, 1}))
@@ -417,7 +393,7 @@ def test_products_with_either_level_of_two_explain_the_same_and_the_first_is_tak
 
 
 def test_what_pairs_leave_is_nothing_or_something_that_all_products_could_explain():
-    X, y, _ = planted(800, 20, 3, 0.5, 0)
+    X, y, _ = planted_pairs(800, 20, 3, 0.5, 0)
     rows, units = in_memory(X, y)
     search = PairSearch(rows, units)
     search.run()
@@ -459,7 +435,7 @@ def test_a_dense_remainder_is_seen_although_a_few_rows_have_heavy_tails(size, no
 
 
 def test_sums_of_bounded_features_are_those_of_dense_columns():
-    X, y, _ = planted(300, 5, 1, 0.5, 0)
+    X, y, _ = planted_pairs(300, 5, 1, 0.5, 0)
     rows, units = in_memory(X, y)
     search = PairSearch(rows, units)
     search.run()

@@ -17,13 +17,8 @@ from scipy.special import log_softmax
 
 from quadlin.core.model import Model
 from quadlin.solve.choose.penalty_posterior import Point, posterior_of
-from quadlin.solve.labels.label_table import (
-    MOST_COLUMNS,
-    MOST_PRODUCTS,
-    SHORTEST,
-    STEPS,
-    LabelTable,
-)
+from quadlin.solve.labels.descent import Line, descended
+from quadlin.solve.labels.label_table import MOST_COLUMNS, MOST_PRODUCTS, LabelTable
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis
@@ -68,26 +63,16 @@ class ClassTable:
         """Return the optimum of rank 0 or d."""
         A, R = self.table.columns(self.basis(k)), self.table.ridge(self.basis(k), alpha)
         theta = np.zeros((self.count, A.shape[1])) if start is None else start.theta
-        at = self._at(theta, A, R)
-        for _ in range(STEPS):
+
+        def line(at: ClassScores) -> Line[ClassScores]:
             P = np.exp(log_softmax(at.F, axis=1))
             P[np.arange(len(P)), self.codes] -= 1
             down = -((self.table.omega[:, None] * P).T @ A + R * at.theta)
             L = self._factor(at, A, R)
             step = cho_solve((L, True), down.ravel(), check_finite=False).reshape(theta.shape)
-            size, new = 1.0, at
-            while size >= SHORTEST:
-                new = self._at(at.theta + size * step, A, R)
-                if new.objective < at.objective:
-                    break
-                size /= 4
-            fall = at.objective - new.objective
-            if not fall > 0:
-                break
-            at = new
-            if fall <= tol * at.objective:
-                break
-        return at
+            return lambda size: self._at(at.theta + size * step, A, R)
+
+        return descended(self._at(theta, A, R), line, tol)
 
     def _at(self, theta: np.ndarray, A: np.ndarray, R: np.ndarray) -> ClassScores:
         F = A @ theta.T

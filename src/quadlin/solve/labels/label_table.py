@@ -22,6 +22,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.leave_one_out import LARGEST_LEVERAGE
+from quadlin.solve.labels.descent import Line, descended
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha, dense, positive_rows
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
@@ -30,8 +31,7 @@ from quadlin.solve.lowrank.types import Options
 MOST_ENTRIES = 1 << 22  # of the copy: 32 MB
 MOST_COLUMNS = 700  # of a matrix that is factored at every step
 MOST_PRODUCTS = 1e9  # multiplications of a step
-STEPS, TOL = 50, 1e-9  # of Newton's method, and the relative fall of the objective that ends it
-SHORTEST = 1e-4  # of a step that would raise the objective
+TOL = 1e-9  # the relative fall of the objective that ends Newton's method
 LEAST_RIDGE = 1e-12  # of the weight, so that columns may depend on each other
 
 
@@ -189,23 +189,13 @@ class LabelTable:
         A, R = self.columns(basis), self.ridge(basis, alpha)
         at = self._at(start.theta, basis, A, R)
         linear = basis.rank in (0, self.Z.shape[1])
-        for _ in range(STEPS):
-            step = self._step(at, A, R)
-            new, size = at, 1.0
-            while size >= SHORTEST:
-                new = self._moved(at, size * step, A, R, alpha, linear)
-                if new.objective < at.objective:
-                    break
-                size /= 4
-            fall = at.objective - new.objective
-            if not fall > 0:
-                break
-            at = new
-            if fall <= tol * at.objective:
-                break
-            if not linear:
-                A, R = self.columns(at.basis), self.ridge(at.basis, alpha)
-        return at
+
+        def line(at: TableFit) -> Line[TableFit]:
+            C, ridge = (A, R) if linear else (self.columns(at.basis), self.ridge(at.basis, alpha))
+            step = self._step(at, C, ridge)
+            return lambda size: self._moved(at, size * step, C, ridge, alpha, linear)
+
+        return descended(at, line, tol)
 
     def at(self, model: Model) -> TableFit:
         """Return a model as the fit that it is, without penalties."""
