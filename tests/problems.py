@@ -114,3 +114,16 @@ def missing_tests(places):
         if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
             missing.append(place)
     return missing
+
+
+class AfterSteps:
+    """A callback that calls a function after each step of a fit, with the step's context."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+    def on_fit_task_end(self, estimator, context):
+        return context.task_name == "step" and self.function(context)

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from problems import AfterSteps
 from quadlin import (
     FactorizationMachineRegressor,
     SecondOrderRegressor,
@@ -226,15 +227,10 @@ def test_progress_and_scores_are_one_line_each(capsys):
 def test_a_callback_can_stop_the_fit():
     pytest.importorskip("sklearn.callback")  # since scikit-learn 1.9
 
-    class Stop:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            return context.task_name == "step" and context.task_id == 1
-
     data = make_second_order(2000, 30, rank=2, random_state=0)  # more features, more steps
-    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(Stop())
+    model = SecondOrderRegressor(rank=2, random_state=0, alpha=0.0).set_callbacks(
+        AfterSteps(lambda context: context.task_id == 1)
+    )
     assert model.fit(data.X, data.y).status_ is Status.stopped
     assert model.n_iter_ == 2
 

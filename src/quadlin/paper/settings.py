@@ -68,9 +68,9 @@ class Settings:
         text = json.dumps(self.plain(), sort_keys=True)
         return Path("results") / f"{size}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
-    def rows_for(self, d: int, k: int, default: str = "30kd") -> int:
+    def rows_for(self, d: int, k: int) -> int:
         """Return the number of training rows."""
-        rows = default if self.rows is None else self.rows
+        rows = "30kd" if self.rows is None else self.rows
         text = str(rows).strip().lower()
         try:
             number = float(text.removesuffix("kd")) * (k * d if text.endswith("kd") else 1)

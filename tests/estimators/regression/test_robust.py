@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import OneHotEncoder
 
+from problems import AfterSteps
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
@@ -362,17 +363,13 @@ def test_a_linear_model_of_rank_zero_does_all_that_others_do():
 def test_an_interrupted_huber_fit_stops():
     pytest.importorskip("sklearn.callback")  # since scikit-learn 1.9
 
-    class Impatient:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            if context.task_name == "step" and context.task_id == 1:
-                raise KeyboardInterrupt
+    def impatient(context):
+        if context.task_id == 1:
+            raise KeyboardInterrupt
 
     data = make_second_order(1000, 8, rank=2, noise=0.3, random_state=0)
     model = SecondOrderRegressor(rank=2, loss="huber", random_state=0, alpha=0.0).set_callbacks(
-        Impatient()
+        AfterSteps(impatient)
     )
     with pytest.raises(KeyboardInterrupt):
         model.fit(data.X, data.y)

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from problems import AfterSteps
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor, Status
 from quadlin.datasets import make_second_order
 from quadlin.metrics import nmse
@@ -190,17 +191,13 @@ def test_the_fit_lands_on_a_stationary_point_of_the_loss():
 
 @pytest.mark.parametrize(("polish", "steps"), [(True, 1), (False, 4)])
 def test_an_interrupted_fit_leaves_the_last_model(polish, steps):
-    class Impatient:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            if context.task_id == steps - 1:
-                raise KeyboardInterrupt
+    def impatient(context):
+        if context.task_id == steps - 1:
+            raise KeyboardInterrupt
 
     data = make_second_order(3000, 30, rank=2, random_state=0)
     model = SecondOrderRegressor(rank=2, polish=polish, random_state=0, alpha=0.0)
-    model.set_callbacks(Impatient())
+    model.set_callbacks(AfterSteps(impatient))
     with pytest.raises(KeyboardInterrupt):
         model.fit(data.X, data.y)
     assert model.status_ is Status.interrupted
