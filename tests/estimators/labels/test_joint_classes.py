@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from quadlin import FactorizationMachineClassifier, SecondOrderClassifier, load, save, to_onnx
 from quadlin.estimators.labels import logistic_model
 from quadlin.estimators.labels.coupling import log_odds_of, probabilities
+from quadlin.estimators.labels.joint_classes import JointFit
 from quadlin.solve.lowrank.types import Status
 
 
@@ -171,6 +172,26 @@ def test_ctrl_c_while_classes_are_fitted_together_keeps_their_fits(monkeypatch):
     assert model.status_ is Status.interrupted
     assert not model.fitted_.joint
     assert model.score(X, Y) > 0.5
+
+
+def test_the_turn_of_a_class_asks_for_no_penalties_of_the_others(monkeypatch):
+    """Each turn of each class did: 200 classes took minutes."""
+    asked = {"_turn": 0, "_penalty": 0}
+
+    def counted(name, method):
+        def call(self, *args):
+            asked[name] += 1
+            return method(self, *args)
+
+        return call
+
+    for name in asked:
+        monkeypatch.setattr(JointFit, name, counted(name, getattr(JointFit, name)))
+    K = 8
+    features, labels, _ = made(K=K)
+    SecondOrderClassifier(0, alpha=1.0).fit(features, labels)
+    # Two for a turn, one more where its step is halved, and one per class at the end of a cycle.
+    assert 0 < asked["_penalty"] <= 4 * asked["_turn"] < 2 * K * asked["_turn"]
 
 
 def test_without_a_penalty_classes_are_fitted_apart():

@@ -129,6 +129,11 @@ class JointFit:
         log_p = log_softmax(self.F, axis=1)
         return 2 * self.rows.total(log_p) + sum(map(self._penalty, self.classes))
 
+    def _objective_of(self, label: int) -> float:
+        """Return the objective without the penalties of the other classes, which stay the same."""
+        log_p = log_softmax(self.F, axis=1)
+        return 2 * self.rows.total(log_p) + self._penalty(self.classes[label])
+
     def _penalty(self, each: ClassFit) -> float:
         penalise = not self.rows.task.automatic.alpha
         return Objective(self.rows.rows, each.units, each.options, penalise).penalty(each.fit)
@@ -140,11 +145,11 @@ class JointFit:
         if choose and not len(at.fit.terms.coef) and fits(at.units, at.options, at.options.rank):
             at = at.penalised(self._chosen(at, working))
         self.classes[label], f = at, self.F[:, label].copy()
-        value, size, new = self.objective(), 1.0, self._step(at, working)
+        value, size, new = self._objective_of(label), 1.0, self._step(at, working)
         while size > SHORTEST:
             self.classes[label] = replace(at, fit=new)
             self.F[:, label] = self.rows.scores([new.model], [at.units])[:, 0]
-            if self.objective() <= value:
+            if self._objective_of(label) <= value:
                 return
             new, size = at.fit.halfway(new), size / 2
         self.classes[label], self.F[:, label] = at, f
