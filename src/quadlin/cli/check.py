@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
     ColumnScan,
     SuspectColumns,
@@ -12,7 +13,7 @@ from quadlin.cli.columns import (
     scan_columns,
     useless_columns,
 )
-from quadlin.cli.findings import Finding, TableSummary, findings, recommended
+from quadlin.cli.findings import Finding, TableSummary, findings
 from quadlin.cli.options import (
     STANDARD,
     OutputOptions,

@@ -1,4 +1,4 @@
-"""Findings about a table, in words, and the options of `fit` that they recommend."""
+"""Findings about a table, in words."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.cli.columns import ColumnScan, SuspectColumns, codes_text
-from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.printing import byte_count, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
@@ -31,8 +30,6 @@ CORRELATED = 0.95  # a pair of features worth naming
 HEAVY = 20.0  # kurtosis, 3 for a normal distribution, above which a few rows decide
 RANKS = range(1, 11)
 PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
-IN_MEMORY = 10**8  # bytes of rows up to which cross-validation is advised
-SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 RARE = 5  # rows of a level
 PROGRAM = 450e6  # bytes; measured by benchmarks/big_csv.py
 HELD = 1e9  # bytes of rows that `fit` holds by default
@@ -118,42 +115,6 @@ def findings(
     lines += [*_target(source, summary), *_features(source, summary), *_levels(source, summary)]
     lines += [_correlation(summary), *_tails(source, summary), *_rows(source, summary)]
     return [*lines, _memory(source, summary)]
-
-
-def recommended(
-    source: Source,
-    scan: ColumnScan,
-    summary: TableSummary | None,
-    columns: SuspectColumns,
-    read: TableOptions,
-) -> dict[str, str | None]:
-    """Return the options of `fit` that suit the table; None is a flag."""
-    options: dict[str, str | None] = {}
-    if columns.useless and read.columns is not None:
-        options["columns"] = join_names(input_columns(source))
-    elif columns.useless:
-        options["exclude"] = join_names([*(names_in(read.exclude) or []), *columns.useless])
-    if columns.codes:
-        options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
-    incomplete = [name for name in scan.missing if name not in columns.useless]
-    dialect = getattr(source.feed, "dialect", None)
-    if dialect is not None and dialect.na:  # markers that were noticed, or declared
-        options["na"] = join_names(dialect.na)
-    if incomplete:
-        labelled = not {"target", "weight", source.target} & set(incomplete)
-        few = scan.complete >= (1 - SCARCE) * scan.rows
-        options["missing"] = "drop" if few or not labelled else "mean"
-    if summary is None:
-        return options
-    n, d = summary.survey.tally.counting, source.width
-    if summary.survey.target.phi[0] > HEAVY:
-        ranks = [k for k in RANKS if n >= PLENTY * degrees_of_freedom(d, k)]
-        return options | {"loss": "huber", "rank": str(min(ranks[-1] if ranks else 1, 5))}
-    if n < PLENTY * degrees_of_freedom(d, 1):
-        if source.dtype.itemsize * n * d <= IN_MEMORY:
-            return options | {"cv": None}
-        return options | {"rank": "1", "alpha": "1"}
-    return options | {"rank": "auto"}
 
 
 def _correlations(

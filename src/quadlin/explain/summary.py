@@ -252,6 +252,11 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     if sums:
         of_levels = model.rank_ == 0 and len(model.fitted_.fields)
         notes.append(Message(OF_LEVELS if of_levels else SUMS, product=shortened(sums, 3)))
+    return [*notes, *_notes_on_errors(model, terms)]
+
+
+def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
+    """Return what standard errors allow for, or how to have them."""
     law = model.fitted_.law
     if law is None:
         advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))
@@ -259,8 +264,8 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
             advice = Message("this estimator does not compute them.")
         tested = any(term.std_error > 0 for term in terms)
         whose = ERRORS_OF_PAIRS if tested else "Standard errors, t, p and intervals:"
-        notes.append(Message.joined([whose, advice]))
-        return notes
+        return [Message.joined([whose, advice])]
+    notes: list[str] = []
     if any(model.alpha_):
         notes.append(
             "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "

@@ -166,28 +166,13 @@ class PairsRecord:
     def report(self, names: Sequence[str]) -> PairReport:
         """Return the report, if there can be such a one."""
         number = (int, float, type(None))
-        kinds: Any = (
-            (self.pairs, (str, str, *[number] * 5, int)),
-            (self.exchangeable, (str, str, str, str, number)),
-            (self.path, (int, number, number)),
-        )
-        for table, kind in kinds:
-            require(isinstance(table, list), "the pairs")
-            for row in table:
-                good = isinstance(row, list) and len(row) == len(kind)
-                require(good and all(map(isinstance, row, kind)), "the pairs")
-                require({v for v in row if isinstance(v, str)} <= set(names), "a name of a pair")
-        tables: list[Any] = [
-            [[nan if v is None else v for v in row] for row in table] for table, _ in kinds
-        ]
-        pairs, exchangeable, path = tables
-        blocks: Any = self.blocks or []
-        require(isinstance(blocks, list), "the blocks of pairs")
-        block: Any = (str, str, int, number, number, int)
-        for row in blocks:
-            good = isinstance(row, list) and len(row) == len(block)
-            require(good and all(map(isinstance, row, block)), "the blocks of pairs")
-        blocks = [[nan if v is None else v for v in row] for row in blocks]
+        pairs = _checked(self.pairs, (str, str, *[number] * 5, int), "the pairs")
+        exchangeable = _checked(self.exchangeable, (str, str, str, str, number), "the pairs")
+        path = _checked(self.path, (int, number, number), "the pairs")
+        for row in (*pairs, *exchangeable):
+            require({v for v in row if isinstance(v, str)} <= set(names), "a name of a pair")
+        block = (str, str, int, number, number, int)
+        blocks = _checked(self.blocks or [], block, "the blocks of pairs")
         require(path, "the path of the pairs")
         require(self.measure in (VARIANCE, DEVIANCE), "the measure of the pairs")
         return PairReport(
@@ -203,6 +188,15 @@ class PairsRecord:
             self.measure,
             blocks=[PairBlock(*row) for row in blocks],
         )
+
+
+def _checked(table: Any, kinds: tuple[Any, ...], what: str) -> list[list[Any]]:
+    """Return rows of values of these kinds, with nan for null, or refuse them."""
+    require(isinstance(table, list), what)
+    for row in table:
+        good = isinstance(row, list) and len(row) == len(kinds)
+        require(good and all(map(isinstance, row, kinds)), what)
+    return [[nan if v is None else v for v in row] for row in table]
 
 
 @dataclass(frozen=True)

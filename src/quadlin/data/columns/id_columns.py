@@ -84,7 +84,16 @@ def code_columns(
     ['region']
     """
     place = {name: j for j, name in enumerate(names)}
-    looked_at = {name: _Column() for name in columns if name in place}
+    looked_at = _whole_numbers(rows, {name: place[name] for name in columns if name in place})
+    codes = [name for name, column in looked_at.items() if _is_code(name, column)]
+    suspects = [name for name in codes if not NAMED.search(name)] if len(fields) else []
+    cleared = _cleared(rows, suspects, place, fields) if suspects else set()
+    return [name for name in codes if name not in cleared]
+
+
+def _whole_numbers(rows: Rows, place: dict[str, int]) -> dict[str, _Column]:
+    """Return the sums for each value of the columns that have few, all of them whole numbers."""
+    looked_at = {name: _Column() for name in place}
     seen = 0
     for chunk in rows.walk():
         if seen >= LOOKED_AT or not looked_at:
@@ -95,15 +104,13 @@ def code_columns(
         X = X[kept][:, [place[name] for name in looked_at]]
         X = X.toarray() if issparse(X) else X
         for name, x in zip(list(looked_at), X.T.astype(np.float64), strict=True):
-            if np.all(x == np.floor(x)):
+            whole = bool(np.all(x == np.floor(x)))
+            if whole:
                 looked_at[name].add(x, y)
-            if not np.all(x == np.floor(x)) or len(looked_at[name].values) > MOST_VALUES:
+            if not whole or len(looked_at[name].values) > MOST_VALUES:
                 del looked_at[name]
         seen += len(y)
-    codes = [name for name, column in looked_at.items() if _is_code(name, column)]
-    suspects = [name for name in codes if not NAMED.search(name)] if len(fields) else []
-    cleared = _cleared(rows, suspects, place, fields) if suspects else set()
-    return [name for name in codes if name not in cleared]
+    return looked_at
 
 
 def _cleared(

@@ -141,31 +141,10 @@ def open_source(
         return anything
     if missing is None:
         missing = "error" if fill is None else "mean"
-    if missing not in POLICIES:
-        raise SourceError(
-            Message(
-                "{missing} is not one of {policies}.",
-                missing=Option("missing", missing),
-                policies=", ".join(map(repr, POLICIES)),
-            )
-        )
-    whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
-    if chunk_rows is not None and (not whole or chunk_rows < 1):
-        raise SourceError(
-            Message("{rows} must be a whole number ≥ 1.", rows=Option("chunk_rows", chunk_rows))
-        )
+    _check(missing, chunk_rows, exclude, columns)
     means = None
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
-    if exclude and columns is not None:
-        raise SourceError(
-            Message(
-                "{exclude} cannot be combined with {columns}, which already says which columns are "
-                "features.",
-                exclude=Option("exclude"),
-                columns=Option("columns"),
-            )
-        )
     label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
     table = FileOptions(
         None,
@@ -190,6 +169,32 @@ def open_source(
     rows = feed.rows if counted is None and missing != "drop" else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows, na=dialect.na)
+
+
+def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) -> None:
+    """Refuse options that make no sense, by themselves or together."""
+    if missing not in POLICIES:
+        raise SourceError(
+            Message(
+                "{missing} is not one of {policies}.",
+                missing=Option("missing", missing),
+                policies=", ".join(map(repr, POLICIES)),
+            )
+        )
+    whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
+    if chunk_rows is not None and (not whole or chunk_rows < 1):
+        raise SourceError(
+            Message("{rows} must be a whole number ≥ 1.", rows=Option("chunk_rows", chunk_rows))
+        )
+    if exclude and columns is not None:
+        raise SourceError(
+            Message(
+                "{exclude} cannot be combined with {columns}, which already says which columns are "
+                "features.",
+                exclude=Option("exclude"),
+                columns=Option("columns"),
+            )
+        )
 
 
 def _separators(given: Any) -> dict[Any, str]:

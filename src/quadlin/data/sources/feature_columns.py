@@ -15,6 +15,23 @@ from quadlin.data.sources.options import FileOptions
 
 def feature_columns(available: list[Any], options: FileOptions, title: str) -> list[Any]:
     """Return the columns that are the features, of those in the table."""
+    _check_roles(available, options, title)
+    columns = options.columns if options.encoder is None else options.encoder.input_names
+    if columns is None:
+        others = (options.target, options.weight, *options.keep, *options.exclude)
+        left = [name for name in available if name not in others]
+        if not left:
+            raise SourceError(
+                f"{title} has no columns left for features: it has {shortened(available)}."
+            )
+        return left
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    _check_features(columns, available, options, title)
+    return columns
+
+
+def _check_roles(available: list[Any], options: FileOptions, title: str) -> None:
+    """Refuse columns that options name and the table does not have."""
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name not in available:
             raise SourceError(_no_column(title, name, f" for the {role}", available))
@@ -29,22 +46,14 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
     for option in ("exclude", "categorical_features", "multi_hot"):
         for name in getattr(options, option):
             if name not in available:
-                raise SourceError(
-                    _no_column(title, name, Message(" of {o}", o=Option(option)), available)
-                )
-    columns = options.columns if options.encoder is None else options.encoder.input_names
-    if columns is None:
-        left = [
-            name
-            for name in available
-            if name not in (options.target, options.weight, *options.keep, *options.exclude)
-        ]
-        if not left:
-            raise SourceError(
-                f"{title} has no columns left for features: it has {shortened(available)}."
-            )
-        return left
-    columns = [columns] if isinstance(columns, str) else list(columns)
+                where = Message(" of {o}", o=Option(option))
+                raise SourceError(_no_column(title, name, where, available))
+
+
+def _check_features(
+    columns: list[Any], available: list[Any], options: FileOptions, title: str
+) -> None:
+    """Refuse features that are not in the table, named twice, or the target or weight as well."""
     if gone := [name for name in columns if name not in available]:
         raise SourceError(_no_column(title, gone[0], "", available))
     if not columns:
@@ -55,18 +64,16 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
         raise SourceError(_twice("columns", twice[0]))
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name in columns:
-            remedy = (
-                "Leave it out of {option}." if options.encoder is None else "Name another {option}."
-            )
+            chosen = options.encoder is None
+            remedy = "Leave it out of {option}." if chosen else "Name another {option}."
             raise SourceError(
                 Message(
                     "{name!r} cannot be both a feature and the {role}. " + remedy,
                     name=name,
                     role=role,
-                    option=Option("columns" if options.encoder is None else role),
+                    option=Option("columns" if chosen else role),
                 )
             )
-    return columns
 
 
 def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:

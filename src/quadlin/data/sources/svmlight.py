@@ -219,10 +219,7 @@ class _Scan:
                     n_features=Option("n_features"),
                 )
             )
-        auto = zero_based == "auto"
-        if auto and n_features is not None and not self.with_fields and self.least != 0:
-            self._refuse_either(feed.title, int(n_features))
-        base = (0 if self.least == 0 or self.with_fields else 1) if auto else 1 - bool(zero_based)
+        base = self._base(feed.title, n_features, zero_based)
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
             raise SourceError(
@@ -235,16 +232,30 @@ class _Scan:
                     n_features=Option("n_features"),
                 )
             )
-        members: dict[int, list[int]] = {}
-        for feature, its in sorted(self.field_of.items()):
-            if its not in self.mixed:
-                members.setdefault(its, []).append(feature - base)
-        fields = tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
         # A packed file cannot be entered in its middle.
         spans = self._files() if packed else [span for span in self.spans if span.rows]
         per_row = self.entries / rows
-        return replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row), fields
+        feed = replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row)
+        return feed, self._one_hot_fields(base)
+
+    def _base(self, title: str, n_features: int | None, zero_based: bool | str) -> int:
+        """Return the index of the first feature, 0 or 1."""
+        if zero_based != "auto":
+            return 1 - bool(zero_based)
+        if self.with_fields or self.least == 0:
+            return 0
+        if n_features is not None:
+            self._refuse_either(title, int(n_features))
+        return 1
+
+    def _one_hot_fields(self, base: int) -> tuple[np.ndarray, ...]:
+        """Return the features of each field that has one feature, with the value 1, per row."""
+        members: dict[int, list[int]] = {}
+        for feature, its in sorted(self.field_of.items()):
+            if its not in self.mixed:
+                members.setdefault(its, []).append(feature - base)
+        return tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
 
     def _refuse_either(self, title: str, width: int) -> None:
         """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""

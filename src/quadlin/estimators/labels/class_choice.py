@@ -60,14 +60,30 @@ def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fit
     if not chooses:
         return 0.0, scores(joint)
     if dense is not None or not _is_judged(classes, parts[0].stream.n_rows):
-        states = [part.state for part in parts]
-        F = rows.scores([s.model for s in states], [s.units for s in states])
-        apart = rows.total(log_probabilities(F))
-        totals = [rows.total(log_softmax(each.F, axis=1)) for each in (joint, dense or joint)]
-        # What rows would have to save for their pairs, by Schwarz's criterion.
-        if dense is not None and totals[1] <= min(totals[0], apart) + pairs * log(len(F)) / 2:
-            return 0.0, scores(dense)
-        return 0.0, scores(joint) if totals[0] <= apart else ()
+        best = _by_training_rows(rows, parts, joint, dense, pairs)
+        return 0.0, () if best is None else scores(best)
+    theta, best = _by_left_out_rows(rows, parts, classes, joint)
+    return theta, () if best is None else scores(best)
+
+
+def _by_training_rows(
+    rows: ClassRows, parts: Sequence[Fitted], joint: JointFit, dense: JointFit | None, pairs: int
+) -> JointFit | None:
+    """Return the scores that fit the rows best, or None if the log-odds of each class do."""
+    states = [part.state for part in parts]
+    F = rows.scores([s.model for s in states], [s.units for s in states])
+    apart = rows.total(log_probabilities(F))
+    totals = [rows.total(log_softmax(each.F, axis=1)) for each in (joint, dense or joint)]
+    # What rows would have to save for their pairs, by Schwarz's criterion.
+    if dense is not None and totals[1] <= min(totals[0], apart) + pairs * log(len(F)) / 2:
+        return dense
+    return joint if totals[0] <= apart else None
+
+
+def _by_left_out_rows(
+    rows: ClassRows, parts: Sequence[Fitted], classes: Sequence[ClassFit], joint: JointFit
+) -> tuple[float, JointFit | None]:
+    """Return the coupling, and the scores that predict rows left out better than log-odds do."""
     judge = Judge.of(rows)
     F = judge.left_out(classes, [judge.against_rest(k, part) for k, part in enumerate(parts)])
     losses = {theta: judge.loss(log_probabilities(F, theta)) for theta in COUPLINGS}
@@ -75,9 +91,9 @@ def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fit
     joints = [judge.sized(joint)]
     if any(each.options.rank for each in classes) and rows.task.automatic.rank:
         linear = [each.linear() for each in classes]
-        joints.append(judge.sized(JointFit(rows, linear, chooses).descended()))
+        joints.append(judge.sized(JointFit(rows, linear, chooses=True).descended()))
     best = min(joints, key=judge.of_scores)
-    return (0.0, scores(best)) if judge.of_scores(best) <= losses[theta] else (theta, ())
+    return (0.0, best) if judge.of_scores(best) <= losses[theta] else (theta, None)
 
 
 def _on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> JointFit | None:

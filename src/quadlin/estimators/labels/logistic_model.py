@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
@@ -54,17 +54,7 @@ class LogisticModel(StreamingLabels):
         on_step: Any,
     ) -> FittedClasses:
         """Fit the log-odds of two classes, or of each class against all others."""
-        classes = class_names(source)
-        values = labels_in(rows) if classes is None else np.arange(len(classes))
-        classes = values.astype(np.int64) if classes is None else classes
-        totals = class_totals(rows, values)
-        if np.count_nonzero(totals) < 2:
-            label = classes.tolist()[int(np.argmax(totals))]
-            raise ValueError(
-                f"All rows belong to one class, {label!r}, or the others have weight 0. A "
-                "classifier "
-                "needs rows of at least two classes."
-            )
+        classes, values, totals = _classes_of(source, rows)
         factors = class_weights(self.class_weight, classes, totals)
         if factors is None and np.array_equal(values, [0, 1]):
             part = self._fitted_labels(task, rows, source, warm, _watched(on_step, classes))
@@ -73,16 +63,11 @@ class LogisticModel(StreamingLabels):
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
         weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
+        hook = _watched(on_step, classes) if len(classes) == 2 else None
         parts: list[Fitted] = []
         for label in fitted_classes(len(classes)):
-            hook = _watched(on_step, classes) if len(classes) == 2 else None
             against_rest = weighted.against_rest(label)
-            binary = source
-            if isinstance(source, MemorySource):
-                given = source.weight
-                both = weight if given is None or weight is None else weight * given
-                target = moved((codes == label).astype(np.float64), like)
-                binary = MemorySource(source.X, target, given if weight is None else both)
+            binary = _against_rest(source, codes == label, weight)
             try:
                 parts.append(self._fitted_labels(task, against_rest, binary, warm, hook))
             except KeyboardInterrupt:
@@ -113,6 +98,35 @@ class LogisticModel(StreamingLabels):
     ) -> Fitted:
         """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
         return fit(task, rows, warm, on_step)
+
+
+def _classes_of(
+    source: MemorySource | Source, rows: Rows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the classes, the targets that stand for them, and the weight of each."""
+    names = class_names(source)
+    values = labels_in(rows) if names is None else np.arange(len(names))
+    classes = values.astype(np.int64) if names is None else names
+    totals = class_totals(rows, values)
+    if np.count_nonzero(totals) < 2:
+        label = classes.tolist()[int(np.argmax(totals))]
+        raise ValueError(
+            f"All rows belong to one class, {label!r}, or the others have weight 0. A classifier "
+            "needs rows of at least two classes."
+        )
+    return classes, values, totals
+
+
+def _against_rest(
+    source: MemorySource | Source, inside: np.ndarray, weight: Array | None
+) -> MemorySource | Source:
+    """Return rows in memory with the target 1 inside a class and 0 outside, weighted."""
+    if not isinstance(source, MemorySource):
+        return source
+    given = source.weight
+    both = weight if given is None or weight is None else weight * given
+    target = moved(inside.astype(np.float64), source.y)
+    return MemorySource(source.X, target, given if weight is None else both)
 
 
 def _constant(task: Task, rows: Rows, other: Fitted, share: float) -> Fitted:

@@ -67,33 +67,22 @@ def fit_choosing(
         search = search_of(rows, units, options, surveyed, seed) if search is None else search
         n_rows, by_evidence = search.n_rows, True
     if n_rows < FEWEST:
-        # Too few rows to choose from: the mean, or the given rank with a penalty that leaves little
-        # but the mean, unless these few rows are repeated many times.
-        weight = surveyed.features.weight
-        penalty = min(weight, 4 / weight)
-        options = replace(
-            options,
-            rank=0 if automatic.rank else options.rank,
-            alpha=(penalty, penalty) if automatic.alpha and options.polish else options.alpha,
-        )
+        options = _for_too_few(options, automatic, surveyed.features.weight)
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     choice: Choice | None = None
     if by_evidence:
         assert search is not None
 
+        def state(solution: Solution, options: Options, white: Whitener) -> FitState:
+            return fit_state(solution, surveyed, options, make_units, white)
+
         def hook(solution: Solution) -> bool:
             assert on_step is not None
             return on_step(state(solution, options, Identity()))
 
-        def state(solution: Solution, options: Options, white: Whitener) -> FitState:
-            return fit_state(solution, surveyed, options, make_units, white)
-
-        share = n_rows / surveyed.features.weight
         watched, args = None if on_step is None else hook, (n_rows, float(n_rows), seed, given)
         choice = choose(search.rows, units, options, *args, watched, search)
-        first, second = choice.options.alpha
-        given_alpha = replace(choice.options, alpha=(first / share, second / share))
-        choice = replace(choice, options=given_alpha)
+        choice = _weighing(choice, n_rows / surveyed.features.weight)
         ended = given is not None or choice.solution.status is Status.interrupted
         if ended or not at_limit(choice.options.rank, units, options, n_rows):
             white = choice.white
@@ -105,6 +94,27 @@ def fit_choosing(
         swept = choose_by_columns(rows, units, options, surveyed.tally, seed, *wanted)
     options = swept or _held_out(rows, units, options, automatic, surveyed, seed, choice)
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
+
+
+def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Options:
+    """Return options for rows that are too few to choose from: little more than the mean.
+
+    Namely rank 0, or the given rank, with a penalty that leaves little else unless these few rows
+    are repeated many times.
+    """
+    penalty = min(weight, 4 / weight)
+    penalised = automatic.alpha and options.polish
+    return replace(
+        options,
+        rank=0 if automatic.rank else options.rank,
+        alpha=(penalty, penalty) if penalised else options.alpha,
+    )
+
+
+def _weighing(choice: Choice, share: float) -> Choice:
+    """Return a choice with the penalties for rows that weigh 1/share times as much."""
+    first, second = choice.options.alpha
+    return replace(choice, options=replace(choice.options, alpha=(first / share, second / share)))
 
 
 def search_of(

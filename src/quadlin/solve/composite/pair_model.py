@@ -80,6 +80,18 @@ class Composer:
             self.start_loss = joint.search.base_loss
             return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
         here, exact = self._worth_a_search(start)
+        candidates = self._candidates(start, here, exact)
+        if exact:  # of models without any error the smallest
+            dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+            small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
+            return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
+        best = max(candidates, key=lambda c: c.value, default=None)
+        if best is None or best.value <= self._evidence(self.rows, start):
+            return None
+        return best if self._agree(best, start) else None
+
+    def _candidates(self, start: Beside, here: bool, exact: bool) -> list[Composite]:
+        """Fit the pairs that are worth it, each with what they leave; `here` searches first."""
         queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
         apart = self._absorbed(start, exact) if self.choose_rank else None
         if apart is not None:
@@ -102,14 +114,7 @@ class Composer:
                 if beside.rank == 0 and follows[1] == 0:
                     break  # nothing of low rank is left
                 queue.append(follows)
-        if exact:  # of models without any error the smallest
-            dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
-            small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
-            return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
-        best = max(candidates, key=lambda c: c.value, default=None)
-        if best is None or best.value <= self._evidence(self.rows, start):
-            return None
-        return best if self._agree(best, start) else None
+        return candidates
 
     def alone(self, ridge: Beside) -> Composite | None:
         """Return pairs beside ridge regression if they leave nothing of low rank, else None.
@@ -278,17 +283,13 @@ class Composer:
 
     def _with_given(self, start: Beside) -> Composite:
         """Return exactly the pairs that were given, with the rank and penalties beside them."""
-        products = self.request.products
-        beside = start
+        products, beside = self.request.products, start
         for attempt in range(ROUNDS):
             ridge = self.choose_rank and not attempt and start.rank > 0
             search = self._search(self.refit(self.rows, 0) if ridge else beside)
-            joint = joined(
-                Joint(search, search.tested(*products)), self._options(beside), self.seed
-            )
-            if not (self.choose_rank or self.choose_alpha):
-                break
-            if attempt == ROUNDS - 1:
+            tested = Joint(search, search.tested(*products))
+            joint = joined(tested, self._options(beside), self.seed)
+            if not (self.choose_rank or self.choose_alpha) or attempt == ROUNDS - 1:
                 break
             rest = less_pairs(self.rows, joint.terms, self.units)
             again = self.refit(rest, None if self.choose_rank else start.rank)

@@ -99,11 +99,10 @@ class PairSearch(PairRegression):
         choice = step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
         choice = choice if enough else step.run((), (), most)
-        taken = [shortlist[g] for g in choice.taken]
-        index = step.columns(choice.taken)
-        columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+        columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
         self.score = self.rows.reduce(scores, columns, beta, inverse)
         for _ in range(0 if enough else ROUNDS):
+            taken = [shortlist[g] for g in choice.taken]
             look: list[Group] = []
             if len(taken) < most:
                 look = self.screen.shortlist(self.score, self.freedom, self.criterion, len(taken))
@@ -121,9 +120,7 @@ class PairSearch(PairRegression):
             banned |= {shortlist[g] for g in doubtful}
             start = [shortlist.index(group) for group in taken if group not in banned]
             choice = step.run(start, [shortlist.index(group) for group in banned], most)
-            taken = [shortlist[g] for g in choice.taken]
-            index = step.columns(choice.taken)
-            columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+            columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
         self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
         errors = RobustErrors.of(self.score, self.criterion.noise)
@@ -151,8 +148,7 @@ class PairSearch(PairRegression):
         shortlist = self._together(i, j, entry)
         step, projected = self._stepwise(shortlist)
         choice = step.judged(tuple(range(len(shortlist))))
-        index = step.columns(choice.taken)
-        columns, (beta, inverse) = self._with(shortlist, index), projected.beta(index)
+        columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
         if errors is None:
             score = self.rows.reduce(scores, columns, beta, inverse)
             errors = RobustErrors.of(score, self.criterion.noise)
@@ -278,6 +274,13 @@ class PairSearch(PairRegression):
         place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
         groups = [np.array([place[p] for p in group]) for group in shortlist]
         return Stepwise(projected.rest, groups, self.criterion), projected
+
+    def _regressed(
+        self, step: Stepwise, projected: Projected, choice: PairChoice, shortlist: Sequence[Group]
+    ) -> tuple[RegressionColumns, np.ndarray, np.ndarray]:
+        """Return the regression with a choice: columns, coefficients and inverse Gram matrix."""
+        index = step.columns(choice.taken)
+        return self._with(shortlist, index), *projected.beta(index)
 
     def _main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
         """Return which pairs have features with main effects, one or both of them."""
