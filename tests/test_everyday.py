@@ -174,11 +174,11 @@ def test_what_everyday_use_needs_has_its_tests(need):
 def test_the_first_screen_of_the_readme_says_what_it_is_and_when_to_use_something_else():
     lines = (ROOT / "README.md").read_text().splitlines()
     first = "\n".join(lines[:40])
-    for words in ("pip install", "```python", "R² on new rows", "Use something else where"):
+    for words in ("pip install", "```python", "R² on new rows", "Use something else if"):
         assert words in first
     assert max(map(len, lines)) <= 120
     whole = "\n".join(lines)
-    for words in ("One product x₁·x₂ needs rank 2", "docs/choosing.md", "save(model"):
+    for words in ("A single product x₁·x₂", "docs/choosing.md", "save(model"):
         assert words in whole
 
 
