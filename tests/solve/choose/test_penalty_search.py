@@ -61,6 +61,21 @@ def test_the_peak_is_that_of_a_general_optimiser(form, start):
     assert counted.looks <= 10
 
 
+@pytest.mark.parametrize("start", [(0.0, -3.0), (2.0, 0.0), (1.5, 2.0)])
+def test_a_gentle_slope_is_followed_where_it_leads_far(start):
+    """Six rows for 15 parameters: slopes below .1, and a peak several units of log α away."""
+    sizes = (5, 10)
+    model = gram_of(*columns_and_target(6, sizes, (0.3, 0.3)), sizes)
+    shift = log(model.weight)
+    assert np.abs(model.at(np.asarray(start) + shift).gradient).max() < 0.1
+    grid = [np.array([a, b]) + shift for a in range(-6, 6) for b in range(-6, 6)]
+    top = max(model.at(point, gradient=False).log_evidence for point in grid)
+    counted = Counted(model)
+    # These starts are .25 to .57 below the top, and a step that promises less than .05 is not gone.
+    assert maximised(counted, [start]).log_evidence > top - 0.1
+    assert counted.looks <= 10
+
+
 @pytest.mark.parametrize("form", [gram_of, kernel_of])
 def test_a_group_that_says_nothing_is_left_out_after_a_few_looks(form):
     """The evidence rises for ever, to that of the other group alone."""

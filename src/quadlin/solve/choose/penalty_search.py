@@ -10,7 +10,8 @@ from quadlin.core.engine import one_blas_thread
 from quadlin.solve.lowrank.evidence import NOTHING, Evidence, Linear, Value
 
 LOWEST, HIGHEST = -30.0, 12.0  # log(α/N): below there is no penalty, above nothing but penalty
-FLAT = 0.1  # the slope of the log evidence, in log α, that ends the search
+FLAT = 0.1  # the slope of the log evidence, in log α, that ends the search,
+LITTLE = 0.05  # if a step promises to rise by less: a long one on a gentle slope may lead far
 STEEP = 3.0  # log(α/N) where there still is a slope
 STEP, LONGEST, SMALLEST_STEP = 3.0, 12.0, 1e-3  # in log α: at first, ever, and worth a look
 SAME = 0.1  # in log α: starts that are one
@@ -87,9 +88,9 @@ def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
         slope = here.value.gradient
         outward = ((here.point <= low) & (slope < 0)) | ((here.point >= high) & (slope > 0))
         slope = np.where(outward, 0.0, slope)
-        if np.max(np.abs(slope), initial=0.0) <= FLAT:
-            break
         step, little = _step(model, here.value, slope, gone, longest)
+        if np.max(np.abs(slope), initial=0.0) <= FLAT and float(slope @ step) <= LITTLE:
+            break
         little &= here.point >= shift + STEEP
         if little.any() and not looked:
             looked, end = True, np.where(little, high, here.point)
