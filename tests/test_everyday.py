@@ -84,6 +84,8 @@ NEEDED = {
     "2. text through a pipe": [
         f"{COLUMNS}::test_text_goes_through_a_pipeline",
         f"{CLI}::test_rows_come_and_predictions_go_through_pipes",
+        f"{CLI}::test_text_and_means_of_the_standard_input_are_those_of_a_file",
+        f"{CLI}::test_what_is_noticed_on_the_standard_input_is_told_once",
     ],
     "2. one clear sentence: swapped files, pickles, text, complex X, signs, constants, rows": [
         f"{CLI}::test_what_goes_wrong_is_one_sentence",  # evaluate without a target among them

@@ -126,7 +126,9 @@ def test_labels_that_the_model_does_not_know_are_named(quadlin):
     quadlin("fit t.csv --target text --columns a,b,c --rank 1 --alpha 1 -o m.safetensors")
     TABLE.replace({"text": {"yes": "maybe"}}).to_csv("other.csv", index=False)
     assert "'maybe'" in quadlin("evaluate m.safetensors other.csv --target text", 1)
-    assert "does not know" in quadlin("evaluate m.safetensors t.csv --target number", 1)
+    told = quadlin("evaluate m.safetensors t.csv --target number", 1)
+    assert "in row 0 (counted from 0), but the classes of the model are" in told
+    assert "--target" in told
 
 
 def test_check_says_what_fit_will_do(quadlin):

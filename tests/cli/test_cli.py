@@ -741,6 +741,35 @@ def test_rows_come_and_predictions_go_through_pipes(folder, tmp_path):
     np.testing.assert_array_equal(y, in_python.predict(source))
 
 
+def test_text_and_means_of_the_standard_input_are_those_of_a_file(folder, tmp_path):
+    rows, model = folder / "houses.csv", str(tmp_path / "m.st")
+    for more in ("--target price --missing mean", "--target city --missing drop"):
+        line = f"{more} --exclude id --rank 1".split()
+        done = shell("fit", "-", "--format", "csv", *line, "-o", model, input=rows.read_bytes())
+        assert done.returncode == 0, done.stderr
+        assert b"kept in a temporary file" in done.stderr
+        assert main(["fit", str(rows), *line, "-q", "-o", str(tmp_path / "file.st")]) == 0
+        models = load(model), load(tmp_path / "file.st")
+        assert models[0].encoder_ == models[1].encoder_
+        if "city" in more:
+            models = [several.one_vs_rest("Oslo") for several in models]
+        np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    line += ["--checkpoint", str(tmp_path / "c.ckpt"), "-o", model]
+    done = shell("fit", "-", "--format", "csv", *line, input=rows.read_bytes())
+    assert done.returncode == 2
+    assert b"Save them to a file first" in done.stderr
+
+
+def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
+    rows = b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i, i * i % 7, i) for i in range(40))
+    line = ["fit", "-", "--format", "csv", "--target", "y", "-o", str(tmp_path / "m.st")]
+    rows = rows.replace(b"\n3,", b"\n?,")
+    for missing in ("drop", "mean"):  # in one pass, and by way of a file
+        done = shell(*line, "--missing", missing, input=rows)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(b"'?' for missing values") == 1
+
+
 @pytest.mark.parametrize(
     ("line", "words", "code"),
     [

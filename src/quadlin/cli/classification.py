@@ -128,11 +128,15 @@ def _codes(y: np.ndarray, rows: Source, model: LogisticModel) -> np.ndarray:
     """Return the numbers of the classes of targets, which are labels or positions of them."""
     if rows.labels is not None:
         return y.astype(np.int64)  # the source was opened with the labels of the model
-    codes = np.minimum(np.searchsorted(model.classes_, y), len(model.classes_) - 1)
-    if model.classes_.dtype.kind in "OU" or np.any(model.classes_[codes] != y):
+    numbers = model.classes_.dtype.kind not in "OU"
+    strange = np.flatnonzero(~np.isin(y, model.classes_)) if numbers else np.arange(len(y))
+    if len(strange):
         labels = ", ".join(map(str, model.classes_))
-        raise SourceError(f"The target has labels that the model does not know; it knows {labels}.")
-    return codes
+        raise SourceError(
+            f"The target is {number(float(y[strange[0]]))} in row {strange[0]} (counted from 0), "
+            f"but the classes of the model are {labels}. Name the column of labels with --target."
+        )
+    return np.searchsorted(model.classes_, y)
 
 
 def score_table(content: dict[str, Any]) -> list[list[str]]:

@@ -18,6 +18,7 @@ from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
 from quadlin.cli.fit_report import report_classes, report_fit
 from quadlin.cli.options import (
+    STANDARD,
     WHOLE,
     Flag,
     ModelOptions,
@@ -76,7 +77,8 @@ def fit(
     output
         The model file. An existing one is replaced when the new one is complete.
     one_pass
-        Read every row only once, in O(rank × features) memory. Automatic for the standard input.
+        Read every row only once, in O(rank × features) memory. Automatic for the standard input,
+        unless text columns, text targets or --missing mean need its rows twice.
     cv
         Choose rank and penalties by cross-validation. All rows are kept in memory.
     classify
@@ -93,6 +95,11 @@ def fit(
         check_output(checkpoint, data, output)
     check_combination(one_pass, cv, engine, checkpoint, machine)
     source = open_rows(data, read, answer, classes=None if classify is False else "learn")
+    if checkpoint is not None and data == STANDARD and source.again:
+        raise UsageError(
+            "The rows of the standard input are needed more than once here, so --checkpoint could "
+            "not recognise them when they come again. Save them to a file first."
+        )
     streamed = one_pass or not source.again
     classify = source.labels is not None if classify is None else classify
     estimator = make_estimator(model, machine, source, cv, streamed, classify)

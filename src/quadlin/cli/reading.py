@@ -1,7 +1,8 @@
 """Opening what a command names: rows, models, and the files it is going to write."""
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +18,12 @@ from quadlin.cli.options import (
     lists_in,
     names_in,
 )
+from quadlin.cli.printing import print_note
 from quadlin.cli.progress import waiting
+from quadlin.cli.standard_input import Recorded
 from quadlin.data import Source, SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.errors import ReadOnceError
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.files import FORMATS, find, format_of
 from quadlin.explain.diagnosis import listed
@@ -29,6 +33,10 @@ CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
 TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 MODEL_SUFFIX = ".safetensors"
+KEPT = (
+    "The rows of the standard input are kept in a temporary file, because they are read more than "
+    "once."
+)
 Options = TypeVar("Options", bound=RowOptions)
 
 
@@ -54,9 +62,12 @@ def open_rows(
         exclude, categorical = names_in(read.exclude) or [], names_in(read.categorical) or []
         lists = lists_in(read)
     labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
-    with waiting("looking at the columns", output.silent):
-        source = open_source(
-            "-" if data == STANDARD else data,
+    reading_once = data == STANDARD and read.format in (*CSV, "arrow")
+    rows = Recorded() if reading_once else "-" if data == STANDARD else data
+
+    def opened(given: Any) -> Source:
+        return open_source(
+            given,
             target=labels.target,
             weight=labels.weight,
             columns=None if encoder is not None else columns,
@@ -77,11 +88,33 @@ def open_rows(
             keep=keep,
             labels=classes,
         )
+
+    with waiting("looking at the columns", output.silent):
+        source = (
+            opened(rows) if isinstance(rows, str) else _opened_stream(rows, opened, read, output)
+        )
     if need_target and not source.has_target:
         chosen = encoder is not None or columns is not None  # these do not include the target
         names = [] if chosen else input_columns(source)
         has = f"; the columns are {', '.join(names[:12])}" if names else ""
         raise UsageError(f"Name the target column with --target{has}.")
+    return source
+
+
+def _opened_stream(
+    rows: Recorded, opened: Callable[[Any], Source], read: RowOptions, output: OutputOptions
+) -> Source:
+    """Open the standard input, by way of a file where its rows are needed more than once."""
+    try:
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always")
+            source = opened(rows)
+    except ReadOnceError:  # what was noticed will be noticed again
+        print_note(KEPT, output.silent)
+        return opened(rows.stored(str(read.format)))
+    for warning in noticed:
+        warnings.warn(warning.message, warning.category, stacklevel=2)
+    rows.forget()
     return source
 
 

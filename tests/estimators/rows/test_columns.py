@@ -233,6 +233,18 @@ def test_complex_rows_are_refused_with_what_to_do():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "form", [np.asarray, csr_array, lambda X: pd.DataFrame(X, columns=["a", "b"])]
+)
+def test_infinite_entries_are_named_by_row_and_column(form):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    X[7, 1] = np.inf
+    name = "b" if hasattr(form(X), "columns") else "x1"
+    where = re.escape(f"infinity, first in row 7 (counted from 0) of column '{name}'")
+    with pytest.raises(ValueError, match=where):
+        model().fit(form(X), np.arange(30.0))
+
+
 def test_a_constant_target_is_warned_of():
     X = np.random.default_rng(0).normal(size=(30, 2))
     with pytest.warns(UserWarning, match="target is 3 in every row, so the model is constant"):

@@ -31,6 +31,10 @@ class SourceError(ValueError):
         return told
 
 
+class ReadOnceError(SourceError):
+    """Rows that would have to be read twice, of something that can be read only once."""
+
+
 class IdentifierWarning(UserWarning):
     """A text column whose levels are hardly ever seen twice."""
 

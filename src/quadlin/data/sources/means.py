@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import fill_for
-from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.errors import ReadOnceError, SourceError
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.missing import UncheckedRows, refuse_infinite_entry
 from quadlin.data.sources.readers import ArrayReader
@@ -20,7 +20,7 @@ from quadlin.data.sources.source import default_rows
 def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
     """Learn the means of the features in one walk, zeros of sparse rows included."""
     if not feed.again:
-        raise SourceError(means_unknown(feed.title))
+        raise ReadOnceError(means_unknown(feed.title))
     means, probe = Means(len(reader.names)), replace(reader, missing="mean", fill={})
     for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
         X = probe.raw(piece)

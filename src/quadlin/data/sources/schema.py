@@ -11,7 +11,7 @@ import numpy as np
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import is_text, number_dtype
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.errors import SourceError, first_line
+from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
 from quadlin.data.columns.level_codes import written_numbers
 from quadlin.data.columns.levels import LevelLearner
 from quadlin.data.columns.names import shortened
@@ -104,7 +104,7 @@ def _labels(
     if not isinstance(options.labels, str):
         return tuple(options.labels)
     if not feed.again:
-        raise SourceError(
+        raise ReadOnceError(
             Message(
                 "{title} can be walked only once, but the labels of the target must be known "
                 "beforehand. {python}ave the rows to a file first.",
@@ -155,7 +155,7 @@ def _scanned(
     if not (needs_levels or needs_means):
         return feed, reader, None
     if not feed.again:
-        raise SourceError(_cannot_walk_twice(reader, title, needs_levels))
+        raise ReadOnceError(_cannot_walk_twice(reader, title, needs_levels))
     text = sorted(reader.text, key=str)
     declared = options.categorical_features
     learner = LevelLearner(

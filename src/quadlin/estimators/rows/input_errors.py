@@ -1,6 +1,6 @@
 """Rows and targets that cannot be fitted are refused, and suspicious ones are warned of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,29 +38,34 @@ def clear_errors(X: Any = None) -> Iterator[None]:
                 Message(
                     "Input X contains NaN (missing values){first}. Use {mean}, which replaces them "
                     "by the means of the fitted rows, or fill or drop them beforehand.",
-                    first=_first_missing(X),
+                    first=_first(np.isnan, X),
                     mean=Option("missing", "mean"),
                 )
+            ) from None
+        if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
+            raise ValueError(
+                f"Input X contains infinity{first}. Replace such values by finite numbers, or "
+                "leave those rows out."
             ) from None
         if "Complex data not supported" in str(error):
             raise ValueError(COMPLEX) from None
         raise
 
 
-def _first_missing(X: Any) -> str:
-    """Say where the first missing value of rows is."""
+def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
+    """Say where the first bad value of rows is."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     try:
         values: Any = X.tocsr() if issparse(X) else np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):  # rows of other kinds, or on another device
         return ""
     if issparse(values):
-        at = np.flatnonzero(np.isnan(values.data))
+        at = np.flatnonzero(is_bad(values.data))
         if not len(at):
             return ""
         row, column = int(np.searchsorted(values.indptr, at[0], "right")) - 1, values.indices[at[0]]
     else:
-        places = np.argwhere(np.isnan(values))
+        places = np.argwhere(is_bad(values))
         if not len(places) or places.shape[1] != 2:
             return ""
         row, column = places[0]
