@@ -62,3 +62,26 @@ def test_no_penalty_is_scored_twice_by_rounding():
     CVSearch(surface).automatic(None)
     logs = [(k, round(log10(a), 6), round(log10(b), 6)) for k, (a, b) in surface.scores]
     assert len(set(logs)) == len(logs)
+
+
+def test_a_single_component_is_tried_with_penalties_of_its_own():
+    def error(rank, first, second):
+        if rank == 1:  # with the penalties of the others it is worse than they are
+            return 1.0 + 0.1 * (second + 1.5) ** 2
+        return {4: 1.1, 3: 1.15, 5: 1.15, 2: 1.2}.get(rank, 1.3) + 0.1 * second**2
+
+    surface = Known(error)
+    CVSearch(surface).automatic(None)
+    assert surface.best()[0] == 1
+    assert -surface.mean(surface.best()) < 1.02  # steps of √10, as above
+
+
+def test_penalties_of_all_products_are_followed_along_a_diagonal_valley():
+    def error(rank, first, second):
+        if rank == 0:
+            return 3.0 + 0.1 * first**2
+        return 1.0 + 4 * (first - second + 1) ** 2 + 0.1 * (first + 3) ** 2
+
+    surface = Known(error)
+    CVSearch(surface).automatic([0, 6])
+    assert -surface.mean(surface.best()) < 1.05  # a step of one penalty alone rises by 4

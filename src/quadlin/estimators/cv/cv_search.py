@@ -54,7 +54,7 @@ class CVSearch:
             first = self.powers_of(0)[0] if self.tried(0) else RIDGES[1]
             places = [(first, j) for j in PRODUCTS] + [(i, i) for i in RIDGES[:2]]
             self.scores.score([self.point(self.d, powers) for powers in places])
-            self.walk(self.d, [FIRST, SECOND], COARSE)
+            self.walk(self.d, [FIRST, SECOND, BOTH], COARSE)
         if ranks is None:
             self.climb(self.most())
         else:
@@ -109,6 +109,19 @@ class CVSearch:
         cheap = k >= FIRST_RANK and self.d <= FEW
         if cheap and self.better(k // 2, k):  # a worse rank may lie between two good ones
             self.climb_down(k // 2)
+        if k > 1:
+            self.climb_from_one(k)
+
+    def climb_from_one(self, most: int) -> None:
+        """Search penalties of rank 1, and go up by ones while that is better.
+
+        A single component may be better than many, with penalties that many cannot do without.
+        """
+        k = 1
+        self.low_rank(k)
+        self.walk(k, [SECOND], COARSE)
+        while k + 1 < most and self.better(k + 1, k):
+            k += 1
 
     def climb_down(self, k: int) -> int:
         """Go down by ones while that is better; return where that ends."""
