@@ -19,7 +19,7 @@ from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_search import PairSearch
-from quadlin.solve.pairs.pair_sums import left_out_squares
+from quadlin.solve.pairs.pair_sums import residual_squares
 from quadlin.solve.pairs.pair_wide import sparse_search
 
 
@@ -62,8 +62,7 @@ class PairSetting:
             for m in range(len(loss)):
                 first = fit.entry <= m
                 again = search.tested(fit.i[first], fit.j[first])
-                nothing = np.zeros((len(again.beta), len(again.beta)))  # they have no leverage
-                squares = test.collect(left_out_squares, again.columns, again.beta, nothing)
+                squares = test.collect(residual_squares, again.columns, again.beta)
                 loss[m] += scale * sum(float(p.sum()) for pieces in squares for p in pieces)
         target = surveyed.target
         values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()

@@ -12,14 +12,15 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.automatic import RankSearch, Rival
 from quadlin.solve.choose.leave_one_out import CLEARLY
+from quadlin.solve.choose.left_out_errors import CONSTANT
 from quadlin.solve.choose.linear_choice import (
     AGAINST,
-    CONSTANT,
     MANY_ROWS,
     SHRINK,
     downhill,
     size_of,
 )
+from quadlin.solve.lowrank.exact import Exact
 from quadlin.solve.lowrank.tangent_gram import MARGIN
 from quadlin.solve.lowrank.types import Options
 
@@ -40,6 +41,9 @@ def search(evidence, left_out):
     class Told(RankSearch):
         def sized(self, candidate):
             return candidate
+
+        def is_behind(self, products, error):
+            return False
 
         def left_out_squares(self, candidate):
             key = candidate.rank
@@ -154,6 +158,62 @@ def test_pairs_must_be_no_worse_than_a_rank(monkeypatch):
     monkeypatch.setattr(told, "best", told.decided)
     assert not told.prefers(Rival(19.0, np.full(N, 0.6), 6))
     assert told.prefers(Rival(21.0, np.full(N, 0.6), 6))
+
+
+def searched(X, y):
+    rows = Rows.of(MemorySource(X, y))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+    return RankSearch(rows, units, Options(rank=0), len(y), float(len(y)), 0)
+
+
+@pytest.mark.parametrize("d", [8, 37])  # fewer products than 700, and more
+def test_products_that_are_behind_are_not_asked_about_rows_left_out(d):
+    rng = np.random.default_rng(d)
+    n = 2 * d * (d + 3) // 2
+    X = rng.standard_normal((n, d))
+    linear = searched(X, X @ rng.standard_normal(d) + rng.standard_normal(n))
+    ridge, products = linear.ridge(), linear.candidate(d)
+    error = linear.left_out(linear.sized(ridge))
+    walks = linear.rows.walks
+    # What is expected of them is never much more than what rows left out say of them.
+    assert linear.is_behind(products, 0.5 * error)
+    assert not linear.is_behind(products, 2 * linear.left_out(products))
+    far = replace(products, alpha=(products.alpha[0], 1e-6 * products.alpha[1]))
+    assert linear.is_behind(far, error)
+    assert linear.better_linear(ridge, far).rank == 0
+    assert linear.rows.walks <= walks + 2  # for the products' own errors above, and the mean's
+
+
+def test_the_last_fit_of_a_linear_model_is_solved_from_sums_that_are_there():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal((300, 3)), rng.uniform(size=300) < 0.3])
+    whole = searched(X, X[:, 0] * X[:, 1] + X[:, 3] + rng.standard_normal(300))
+    for k in (0, 4):
+        gram, alpha = whole.candidate(k).gram, whole.candidate(k).alpha
+        walked = Exact(whole.rows, whole.units, 300, k == 0)
+        walks = whole.rows.walks
+        solved = Exact(whole.rows, whole.units, 300, k == 0, gram.of_products(whole.units))
+        assert whole.rows.walks == walks
+        one, other = (vars(exact.model(alpha, k)) for exact in (solved, walked))
+        for name in one:  # eigenvectors may point either way
+            np.testing.assert_allclose(np.abs(one[name]), np.abs(other[name]), atol=1e-8)
+
+
+def test_a_climb_ends_where_one_more_component_is_hardly_better(monkeypatch):
+    rng = np.random.default_rng(0)
+    ranks = searched(rng.standard_normal((500, 30)), rng.standard_normal(500))
+    told = {0: 0.0, 3: 300.0, 4: 302.0, 5: 304.0, 8: 310.0}
+    monkeypatch.setattr(RankSearch, "only_one_rank", lambda self, k: False)
+    monkeypatch.setattr(RankSearch, "evidence", lambda self, k: asked.append(k) or told[k])
+    monkeypatch.setattr(RankSearch, "candidate", lambda self, k: None)
+    asked = []
+    ranks.climb(4, 16)
+    assert set(asked) == {3, 4, 5, 0}
+    told[5], asked = 306.0, []
+    told |= {6: 308.0, 7: 307.0, 9: 309.0}
+    ranks.climb(4, 16)
+    assert 8 in asked
 
 
 def test_ridge_regression_alone_takes_one_walk_without_products():

@@ -9,7 +9,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.leave_one_out import (
+    BLOCK,
+    inverses_of,
     left_out_error,
+    left_out_of_mean,
     left_out_squares,
     left_out_squares_by_rows,
     residuals_by_rows,
@@ -101,6 +104,43 @@ def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
     for factor, error in zip(FACTORS, squares.sum(axis=0) / 22.4, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
         assert error == pytest.approx(left_out_error(rows, units, gram, alpha, 22.4), rel=1e-9)
+
+
+def test_many_columns_have_the_same_leverages_by_blocks_as_by_eigenvectors():
+    rows, units, options = problem(n=400, d=20)
+    gram = tangent_gram(rows, units, options, np.eye(20))
+    assert len(gram.products) > BLOCK
+    by_blocks = left_out_squares(rows, units, gram, ALPHA, 400.0)
+    by_eigenvectors = left_out_squares(rows, units, gram, ALPHA, 400.0, (1.0, 2.0))[:, :1]
+    np.testing.assert_allclose(by_blocks, by_eigenvectors, rtol=1e-8)
+
+
+@pytest.mark.parametrize("factors", [(1.0,), FACTORS])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_errors_are_expected_as_if_all_leverages_were_the_same(factors, intercept):
+    rows, units, options = problem(weight=np.linspace(0.2, 3, 14), fit_intercept=intercept)
+    gram = tangent_gram(rows, units, options, np.eye(3))
+    chunk = next(iter(rows.walk()))
+    A = columns(chunk, units, options, gram.basis)[:, int(not intercept) :]
+    F, y, weight = A[:, :-1], A[:, -1], chunk.weight
+    inverses = inverses_of(units, gram, ALPHA, weight.sum(), factors)
+    for factor, expected in zip(factors, inverses.expected, strict=True):
+        R = np.diag(factor * gram.penalty(ALPHA))
+        smoother = np.linalg.solve(F.T @ (weight[:, None] * F) + R, F.T * weight)
+        mean_leverage = np.trace(F @ smoother) / weight.sum()
+        error = weight @ (y - F @ (smoother @ y)) ** 2 / weight.sum() / (1 - mean_leverage) ** 2
+        assert expected == pytest.approx(error, rel=1e-9)
+
+
+@pytest.mark.parametrize("parts", [{}, {"fit_intercept": False}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_mean_predicts_rows_left_out_as_a_ridge_does_that_leaves_nothing_else(weighted, parts):
+    weight = np.linspace(0.0, 3, 14) if weighted else None
+    total = 14.0 if weight is None else weight.sum()
+    rows, units, options = problem(weight=weight, **parts)
+    gram = tangent_gram(rows, units, options, np.eye(3, 0))
+    ridge = left_out_squares(rows, units, gram, (1e14, 1e14), total)[:, 0]
+    np.testing.assert_allclose(left_out_of_mean(rows, units, gram), ridge, rtol=1e-8)
 
 
 def test_products_of_rows_tell_the_errors_for_all_multiples_too():

@@ -73,6 +73,19 @@ def test_a_dense_matrix_is_not_hidden_and_all_products_are_tried_first():
     assert max(set(tried.tried) - {D}) <= 5  # no rank on the way can reach them
 
 
+def test_as_many_ranks_are_begun_with_as_stand_out_of_many_rows():
+    # Of components that fall slowly none is the last one.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 60))
+    U = np.linalg.qr(rng.standard_normal((60, 14)))[0]
+    y = ((X @ U) ** 2) @ (np.resize([1.0, -1.0], 14) * 0.85 ** np.arange(14))
+    y += y.std() / 2 * rng.standard_normal(6000)
+    many, few = search(X, y), search(X[:900], y[:900])
+    assert many.spectrum.components == 0
+    assert many.first_rank(16) == many.spectrum.standing_out > 4
+    assert few.first_rank(16) == 4  # rows that do not tell so many parameters
+
+
 def test_a_few_extreme_rows_are_no_component():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1500, D))

@@ -487,6 +487,23 @@ def test_a_search_for_few_pairs_ends_where_something_of_low_rank_is_left():
     assert walks[1] <= 10 < walks[0] / 2
 
 
+def test_a_search_for_few_pairs_ends_where_a_few_rows_carry_many_of_them():
+    # One row in 200 is 30 times as large: product after product seems to explain these few.
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((1500, 20))
+    X[:8] *= 30
+    y = np.tanh(X @ rng.standard_normal(20)) + 0.01 * np.sum(X[:, :5] ** 2, axis=1)
+    y += 0.3 * rng.standard_normal(1500)
+    walks, taken = [], []
+    for few in (False, True):
+        search = PairSearch(*in_memory(X, y))
+        before = search.rows.walks
+        taken.append(search.run(11, few).taken)
+        walks.append(search.rows.walks - before)
+    assert taken[1] == 0
+    assert walks[1] < walks[0] / 2
+
+
 def test_entries_of_a_matrix_must_be_better_than_a_lower_rank_alone():
     rng = np.random.default_rng(0)
     d = 30

@@ -18,7 +18,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.candidates import CHEAP_COLUMNS, KERNEL_ROWS
+from quadlin.solve.choose.candidates import CERTAIN, CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.choose.interrupted import best_so_far
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
@@ -35,7 +35,6 @@ from quadlin.solve.pairs.pair_remainder import Remainder, uncorrelated
 from quadlin.solve.pairs.pair_sums import RegressionColumns
 
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
-CERTAIN = 100.0  # log odds against all products, so that rows need not be left out for them
 TIE = 0.1  # of what is closer the lowest rank is taken
 
 
@@ -211,9 +210,12 @@ class RankSearch(RankClimb, LinearChoice):
         Then rows left out need not be predicted by all products, which costs more than the rest.
         """
         products = self.tried.get(self.d)
-        if products is None or candidate.merit < products.merit + CERTAIN:
+        if products is None:
             return False
-        return self.confirmed(self.left_out_squares(candidate), self.sized(self.ridge()))
+        certain = candidate.merit >= products.merit + CERTAIN
+        if not (certain or self.is_behind(products, self.left_out(candidate))):
+            return False
+        return self.agree(candidate, self.sized(self.ridge()))
 
     def prefers(self, rival: Rival) -> bool:
         """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
@@ -223,13 +225,14 @@ class RankSearch(RankClimb, LinearChoice):
         """
         if self.sample_size(FIRST_RANK) < self.n_rows:
             return True
-        self.ridge()
+        ridge = self.ridge()
         if self.few_features:
             chosen = self.best()
         else:
             self.reached = rival.merit
-            self.candidate(self.d)
-            chosen = self.decided()
+            products, error = self.candidate(self.d), rival.left_out_squares.sum() / self.weight
+            behind = products is not None and self.is_behind(products, float(error))
+            chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
         many = self.n_rows >= MANY_ROWS * rival.parameters
         if rival.merit < least:
@@ -264,7 +267,10 @@ class RankSearch(RankClimb, LinearChoice):
         if best.noise <= NO_NOISE:
             alpha = (0.0, 0.0)
         elif best.rank in (0, self.d) and self.plain:
-            warm = Exact(self.rows, self.units, self.n_rows, best.rank == 0).model(alpha, best.rank)
+            gram = best.gram if search is self else None  # else that of a sample
+            sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
+            exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
+            warm = exact.model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if 0 < best.rank < self.d:
             warm = self.best_of_many(options) or search.followed(options) or warm

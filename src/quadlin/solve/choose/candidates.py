@@ -15,7 +15,7 @@ from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.leave_one_out import left_out_squares, left_out_squares_by_rows
+from quadlin.solve.choose.leave_one_out import Inverses
 from quadlin.solve.choose.penalty_search import HIGHEST, STEEP, Remembered, far_behind, maximised
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
@@ -33,6 +33,7 @@ KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber th
 KERNEL_START = 250  # rows that find penalties to begin with
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
 BEHIND = 20.0  # of log evidence: what other penalties do not make up for
+CERTAIN = 100.0  # log odds that leave no doubt
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
 LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
 BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
@@ -54,6 +55,8 @@ class Candidates:
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
+    sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # that these ask for
+    inverses: tuple[object, Inverses] | None = None  # the last ones that errors came from
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     begun: Model | None = None  # of a rank from which lower ones begin
     sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of its components
@@ -98,27 +101,6 @@ class Candidates:
         if self.products is None:
             return tangent_gram(self.rows, self.units, self.options, U)
         return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
-
-    def left_out(self, candidate: Candidate) -> float:
-        """Return the mean squared error of rows left out one at a time."""
-        key = candidate.rank, candidate.alpha
-        if key not in self.errors:
-            self.errors[key] = float(self.left_out_squares(candidate).sum()) / self.weight
-        return self.errors[key]
-
-    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
-        """Return ωe² of each row left out, for multiples of the penalties: one walk."""
-        gram, alpha = candidate.gram, candidate.alpha
-        if isinstance(gram, RowKernel):
-            return left_out_squares_by_rows(gram, alpha, factors)
-        return left_out_squares(self.rows, self.units, gram, alpha, self.weight, factors)
-
-    def left_out_squares(self, candidate: Candidate) -> np.ndarray:
-        """Return ωe² of each row of positive weight when it is left out."""
-        key = candidate.rank, candidate.alpha
-        if key not in self.squares:
-            self.squares[key] = self.squares_by_factors(candidate, [1.0])[:, 0]
-        return self.squares[key]
 
     def candidates(self) -> list[Candidate]:
         """Return what was tried."""
@@ -198,7 +180,8 @@ class Candidates:
         """Fit a low rank, from two sides where the first penalty may hide products of levels."""
         (model, alpha), rival = self.start(k), self.best_low_rank()
         ways = [self.by_turns(k, model, alpha)]
-        if rival is None and not self.few_features and not to_numpy(self.units.free).any():
+        hidden = rival is None and ways[0].evidence < self.ridge().evidence + CERTAIN
+        if hidden and not self.few_features and not to_numpy(self.units.free).any():
             ways.append(self.by_turns(k, None, (alpha[0], alpha[1] / 10)))
         return max(ways, key=lambda c: c.evidence)
 

@@ -12,6 +12,10 @@ little too small then, but it tells where a few extreme rows carry the fit.
 
 With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass tells the
 errors for all multiples of the ridge.
+
+Before any pass the mean of all leverages tells about how large the errors are (`expected`,
+generalised cross-validation): :math:`e_i^2` is about :math:`\sigma^2/(1 - h_i)`, whose mean is
+least where all leverages are the same. So rows left out have no smaller errors but by chance.
 """
 
 from collections.abc import Sequence
@@ -19,13 +23,14 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri, dtrtri
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.evidence import RowKernel, factored
 from quadlin.solve.lowrank.exact import Alpha, positive_rows
@@ -38,6 +43,7 @@ BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
 LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
 SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
+BLOCK = 128  # columns at a time of a triangular matrix, whose zeros are not multiplied
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,23 @@ class Inverses:
     """A⁻¹ = Q diag(s) Qᵀ for each multiple of the ridge, and what it makes of the target."""
 
     Q: Array  # (p, p)
-    s: Array  # (p, f)
-    theta: Array  # (p, f), s ∘ QᵀΦᵀΩy
+    s: Array | None  # (p, f); None if Q is upper triangular and s is 1
+    beta: Array  # (p, f), A⁻¹ΦᵀΩy
     mean: Array  # (p + 1,), of the columns and of y, where there is an intercept, else 0
     share: float  # of the intercept in the leverage of a row of weight 1
+    expected: tuple[float, ...]  # e², as if all leverages were the same
+
+    def leverages(self, A: Array) -> Array:
+        """Return φᵀA⁻¹φ of rows φ, (n, f)."""
+        if self.s is not None:
+            T = A @ self.Q
+            return (T * T) @ self.s
+        xp = namespace(A)
+        total = 0 * A[:, :1]
+        for start in range(0, self.Q.shape[1], BLOCK):
+            T = A[:, : start + BLOCK] @ self.Q[: start + BLOCK, start : start + BLOCK]
+            total = total + xp.sum(T * T, axis=1, keepdims=True)
+        return total
 
 
 def _left_out(
@@ -104,14 +123,14 @@ def _residuals(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> tuple[Array, Array, Array]:
     """Return ω, r and h of each row, the latter for each multiple of the ridge."""
-    A = columns(chunk, units, options, basis)[:, 1:] - inverses.mean
+    A = columns(chunk, units, options, basis)[:, 1:]
+    A -= inverses.mean  # they are ours
     xp = namespace(A)
     weight = xp.ones_like(A[:, :1])
     if chunk.weight is not None:
         weight = xp.astype(chunk.weight, xp.float64)[:, None]
-    T = A[:, :-1] @ inverses.Q
-    residual = A[:, -1:] - T @ inverses.theta
-    return weight, residual, weight * ((T * T) @ inverses.s + inverses.share)
+    A, y = A[:, :-1], A[:, -1:]
+    return weight, y - A @ inverses.beta, weight * (inverses.leverages(A) + inverses.share)
 
 
 def left_out_squares(
@@ -121,57 +140,86 @@ def left_out_squares(
     alpha: Alpha,
     weight: float,
     factors: Sequence[float] = (1.0,),
+    inverses: Inverses | None = None,
 ) -> np.ndarray:
     """Return ωe² of each row of positive weight when it is left out, for multiples of a penalty.
 
     `alpha` are the penalties of w and M; the target is standardised. One pass, O(np²) and a number
-    per row and factor; for several factors O(p³) for eigenvectors as well.
+    per row and factor; for several factors O(p³) for eigenvectors as well, unless they are given.
     """
-    inverses = _inverses(units, gram, alpha, weight, factors)
+    if inverses is None:
+        inverses = inverses_of(units, gram, alpha, weight, factors)
     return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
+
+
+def left_out_of_mean(rows: Rows, units: Units, gram: TangentGram) -> np.ndarray:
+    """Return ωe² of each row of positive weight, predicted by the mean of the others: one pass."""
+    G, first = gram.products, gram.options.fit_intercept
+    mean, share = (G[0, -1] / G[0, 0], 1 / G[0, 0]) if first else (0.0, 0.0)
+    return np.concatenate(rows.collect(_mean_squares, units, float(mean), float(share)))
+
+
+def _mean_squares(chunk: Chunk, units: Units, mean: float, share: float) -> np.ndarray:
+    chunk = positive_rows(chunk)
+    y = to_numpy(standardised_target(chunk, units)).astype(np.float64)
+    weight = np.ones_like(y) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    error = (y - mean) / (1 - np.minimum(share * weight, LARGEST_LEVERAGE))
+    return np.asarray(weight * error**2)
 
 
 def residuals_and_leverages(
     rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return r and h of each row of positive weight: one pass, O(np²)."""
-    inverses = _inverses(units, gram, alpha, weight, (1.0,))
+    inverses = inverses_of(units, gram, alpha, weight, (1.0,))
     parts = rows.collect(_row_parts, units, gram.options, gram.basis, inverses)
     residual, leverage = np.concatenate(parts).T
     return residual, np.minimum(leverage, LARGEST_LEVERAGE)
 
 
-def _inverses(
+def inverses_of(
     units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float]
 ) -> Inverses:
     """Return A⁻¹ for some multiples of a penalty."""
     linear, total = gram.centred(weight), gram.products[0, 0]
     first = int(gram.options.fit_intercept)
     ridge = np.maximum(gram.penalty(alpha)[first:], SMALLEST_RIDGE * weight)
+    times, Q, s = np.asarray(factors), None, None
     with one_blas_thread():
         if len(factors) == 1 and len(ridge):  # LAPACK knows no empty matrix
-            Q, s = _one_inverse(linear.products, factors[0] * ridge)
-        else:
+            Q = _inverse_root(linear.products, factors[0] * ridge)
+        if Q is None:
             Q, s = _eigen_inverses(linear.products, ridge, factors)
+    right = Q.T @ linear.right
+    beta = Q @ ((1.0 if s is None else s) * right[:, None])
+    # γ = p − tr RA⁻¹, and the squares of residuals are |y|² − βᵀΦᵀΩy − βᵀRβ.
+    fixed = ridge @ (Q * Q).sum(axis=1) if s is None else s.sum(axis=0)
+    left = linear.power - linear.right @ beta - times * (ridge @ beta**2)
+    determined = len(ridge) - times * fixed + first
+    freedom = np.maximum(1 - determined / weight, 1 - LARGEST_LEVERAGE)
+    expected = tuple((np.maximum(left, 0.0) / weight / freedom**2).tolist())
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
-    theta = s * (Q.T @ linear.right)[:, None]
-    Q, s, theta, mean = (moved(a, units.scale) for a in (Q, s, theta, mean))
-    return Inverses(Q, s, theta, mean, float(1 / total) if first else 0.0)
+    Q, beta, mean = (moved(a, units.scale) for a in (Q, beta, mean))
+    s = None if s is None else moved(s, units.scale)
+    return Inverses(Q, s, beta, mean, float(1 / total) if first else 0.0, expected)
 
 
-def _one_inverse(products: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q and s with A⁻¹ = Q diag(s) Qᵀ, A the products with a ridge."""
+def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
+    """Return Q, upper triangular, with A⁻¹ = QQᵀ, A the products with a ridge.
+
+    None where rounding of large columns is more than the ridge.
+    """
     try:
         L = cho_factor(products + np.diag(ridge), lower=True)[0]
-    except np.linalg.LinAlgError:  # rounding of large columns is more than the ridge
-        return _eigen_inverses(products, ridge, [1.0])
-    return solve_triangular(L, np.eye(len(L)), lower=True).T, np.ones((len(L), 1))
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(np.triu(dtrtri(L, lower=1)[0].T))
 
 
 def _eigen_inverses(
     products: np.ndarray, ridge: np.ndarray, factors: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same for some multiples of the ridge, a column of s each."""
+    """Return Q and s for some multiples of the ridge, a column of s each."""
     root = 1 / np.sqrt(ridge)
     values, V = np.linalg.eigh(root[:, None] * products * root)
     return root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
@@ -206,7 +254,7 @@ def left_out_error(
 
     It is that of `left_out_squares`, without a number per row.
     """
-    inverses = _inverses(units, gram, alpha, weight, (1.0,))
+    inverses = inverses_of(units, gram, alpha, weight, (1.0,))
     squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
     return float(squares[0]) / weight
 

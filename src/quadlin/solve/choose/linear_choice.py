@@ -10,25 +10,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.leave_one_out import LIKELY, mostly_less, surely_less
-from quadlin.solve.lowrank.evidence import RowKernel
+from quadlin.solve.choose.left_out_errors import CONSTANT, FACTORS, LeftOutErrors
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE
 
 MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
 AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
-FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
-CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
-CONSTANT = 1e9  # α₁/n that leaves the mean of the target
 WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
 WALKED_ROWS = 200_000  # beyond, a few gross errors do not matter, and errors of all rows take space
 
 
-class LinearChoice(Candidates):
+class LinearChoice(LeftOutErrors):
     """The choice between the mean, ridge regression and all products."""
 
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
@@ -38,8 +34,12 @@ class LinearChoice(Candidates):
         if self.many_rows(products):
             return products if products.merit > ridge.merit else self.or_mean(ridge)
         against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
-        ridge, products = self.sized(ridge), self.sized(products)
-        if self.left_out(products) < (1 - against) * self.left_out(ridge):
+        ridge = self.sized(ridge)
+        least = (1 - against) * self.left_out(ridge)
+        if self.is_behind(products, least):
+            return self.or_mean(ridge)
+        products = self.sized(products)
+        if self.left_out(products) < least:
             others = self.left_out_squares(ridge)
             for shrunk in self.shrunk(products):
                 if surely_less(self.left_out_squares(shrunk), others, LIKELY):
@@ -82,12 +82,6 @@ class LinearChoice(Candidates):
         """Tell whether so many rows say how much to fit that the evidence needs no check."""
         return self.n_rows >= MANY_ROWS * candidate.parameters
 
-    def is_cheap(self, candidate: Candidate) -> bool:
-        """Tell whether other penalties may be tried."""
-        gram = candidate.gram
-        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
-        return size <= CHEAP_EIGENVECTORS
-
     def sized(self, candidate: Candidate) -> Candidate:
         """Return the candidate with penalties of the size that rows left out ask for.
 
@@ -95,13 +89,16 @@ class LinearChoice(Candidates):
         """
         if not self.is_cheap(candidate):
             return candidate
-        squares = self.squares_by_factors(candidate, FACTORS)
-        best = size_of(squares, FACTORS.index(1.0))
-        first, second = candidate.alpha
-        resized = replace(candidate, alpha=(first * FACTORS[best], second * FACTORS[best]))
-        self.errors[resized.rank, resized.alpha] = float(squares[:, best].sum()) / self.weight
-        self.squares[resized.rank, resized.alpha] = squares[:, best].copy()
-        return resized
+        key = candidate.rank, candidate.alpha
+        if key not in self.sized_alpha:
+            squares = self.squares_by_factors(candidate, FACTORS)
+            best = size_of(squares, FACTORS.index(1.0))
+            first, second = candidate.alpha
+            alpha = (first * FACTORS[best], second * FACTORS[best])
+            self.sized_alpha[key] = alpha
+            self.errors[candidate.rank, alpha] = float(squares[:, best].sum()) / self.weight
+            self.squares[candidate.rank, alpha] = squares[:, best].copy()
+        return replace(candidate, alpha=self.sized_alpha[key])
 
 
 def size_of(squares: np.ndarray, evidence: int) -> int:

@@ -38,6 +38,14 @@ class Remembered:
         return value
 
 
+@dataclass(frozen=True)
+class Penalties:
+    """Some penalties and the evidence there."""
+
+    point: np.ndarray  # (g,), log α
+    value: Value
+
+
 def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
     """Return the penalties of largest evidence, from the best of some log(α/N)."""
     shift = log(max(model.weight, 1.0))
@@ -47,9 +55,12 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
         if not any(np.max(np.abs(point - other), initial=0.0) < SAME for other in points):
             points.append(point)
     with one_blas_thread():  # threads that wait for each other cost more than these matrices
-        if len(points) > 1:
-            points.sort(key=lambda point: -model.at(point, gradient=False).log_evidence)
-        return _climbed(model, points[0], shift)
+        best = Penalties(points[0], model.at(points[0]))
+        for point in points[1:]:  # the slope, half of the work, is that of the best so far
+            value = model.at(point, least=best.value.log_evidence)
+            if value.log_evidence > best.value.log_evidence:
+                best = Penalties(point, value)
+        return _climbed(model, best, shift)
 
 
 def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:
@@ -69,21 +80,13 @@ def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence |
     return None if value.log_evidence + float(rise) >= least else value.there(log_alpha)
 
 
-@dataclass(frozen=True)
-class Penalties:
-    """Some penalties and the evidence there."""
-
-    point: np.ndarray  # (g,), log α
-    value: Value
-
-
-def _climbed(model: Linear, point: np.ndarray, shift: float) -> Evidence:
-    """Return the peak near a point, by quasi-Newton steps of limited length."""
+def _climbed(model: Linear, here: Penalties, shift: float) -> Evidence:
+    """Return the peak near some penalties, by quasi-Newton steps of limited length."""
     low, high = LOWEST + shift, HIGHEST + shift
-    here, longest, looked = Penalties(point, model.at(point)), STEP, False
+    longest, looked = STEP, False
     gone: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and how the slopes changed along them
     if here.value is NOTHING:
-        return replace(NOTHING, determined=np.zeros_like(point)).there(point)
+        return replace(NOTHING, determined=np.zeros_like(here.point)).there(here.point)
     for _ in range(LOOKS):
         slope = here.value.gradient
         outward = ((here.point <= low) & (slope < 0)) | ((here.point >= high) & (slope > 0))

@@ -20,6 +20,7 @@ from quadlin.solve.lowrank.types import NO_NOISE, finished
 FIRST_RANK, MOST_RANK = 4, 16
 CLEAR = 20.0  # a quadratic part that is there beyond doubt
 SURE = 1.6  # of the eigenvalues of noise: a component whose evidence is beyond doubt
+LEAST_SHARE = 0.8  # of what a component adds, that the next one may add
 NEAR = 0.7  # in log α₂: penalties that show the same components
 SEEN, GAP = 1.5, 0.5  # of the eigenvalues of noise, and to the next one: a component, the last one
 
@@ -50,9 +51,18 @@ class RankClimb(Candidates):
         return self.spectrum is not None and self.spectrum.says_nothing
 
     def first_rank(self, most: int) -> int:
-        """Return the low rank to begin with: one more than seems to be there, or a moderate one."""
+        """Return the low rank to begin with: one more than seems to be there, or a moderate one.
+
+        Where many stand out of many rows and none is the last one, as many, unless all products are
+        tried already, which are likely to be better.
+        """
         seen = 0 if self.spectrum is None else self.spectrum.components
-        return min(seen + 1 if seen else FIRST_RANK, most)
+        first = seen + 1 if seen else FIRST_RANK
+        if not seen and self.spectrum is not None and self.d not in self.tried:
+            many = self.spectrum.standing_out
+            dof = degrees_of_freedom(self.d, many, **self.options.parts)
+            first = max(first, many) if self.n_rows >= ROWS_PER_PARAMETER * dof else first
+        return min(first, most)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
         """Return a model and penalties to begin with: for the first rank, those that are expected.
@@ -76,7 +86,7 @@ class RankClimb(Candidates):
             return
         self.candidate(k)
         down = self.better(k - 1, k)
-        while not down and k < most and self.better(k + 1, k) and self.within_reach(k, most):
+        while not down and self.goes_on(k, most):
             double = min(2 * k, most)
             while double > k + 1 and not self.better(double, k + 1):
                 double = (k + 1 + double) // 2
@@ -125,14 +135,21 @@ class RankClimb(Candidates):
     def within_reach(self, k: int, most: int) -> bool:
         """Tell whether the rise from rank k to k + 1 leads to what a low rank must have.
 
-        Components come by their size, so that each adds less than the one before. But the last one
-        of a target without noise adds most.
+        Components come by their size, so that each adds less than the one before, as much less as
+        the last one did, down to four fifths. But the last one of a target without noise adds most.
         """
         products = self.tried.get(self.d)
         if products is None or products.noise <= NO_NOISE:
             return True
-        rise = self.evidence(k + 1) - self.evidence(k)
-        return self.evidence(k) + (most - k) * rise >= self.least
+        rise, before = self.evidence(k + 1) - self.evidence(k), self.tried.get(k - 1)
+        last = rise if before is None else self.evidence(k) - before.evidence
+        share = min(max(rise / last, LEAST_SHARE), 1.0) if last > 0 else 1.0
+        return self.evidence(k) + rise * sum(share**j for j in range(most - k)) >= self.least
+
+    def goes_on(self, k: int, most: int) -> bool:
+        """Tell whether one more is so much better that still higher ranks may lead somewhere."""
+        clear = k < most and self.evidence(k + 1) >= self.evidence(k) + CLEARLY
+        return clear and self.within_reach(k, most)
 
     def better(self, k: int, other: int) -> bool:
         """Tell whether a rank is at least as good as another."""

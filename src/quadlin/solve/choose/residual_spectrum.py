@@ -54,8 +54,12 @@ class ResidualSpectrum:
     @property
     def is_dense(self) -> bool:
         """Tell whether many stand out, and none of them is the last one."""
-        many = self.sizes[:MANY]
-        return len(many) == MANY and bool(many[-1] > self._edge) and not self.components
+        return self.standing_out == MANY and not self.components
+
+    @property
+    def standing_out(self) -> int:
+        """Return how many stand out, of the largest few."""
+        return int(np.sum(self.sizes[:MANY] > self._edge))
 
     @property
     def _edge(self) -> float:

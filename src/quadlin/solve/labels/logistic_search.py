@@ -10,7 +10,7 @@ from quadlin.core.model import Model, with_rank
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import BEGIN, FIRST, LOOSE_STEPS, LOOSE_TOL, SECOND
 from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
-from quadlin.solve.choose.linear_choice import CONSTANT
+from quadlin.solve.choose.left_out_errors import CONSTANT
 from quadlin.solve.choose.penalty_posterior import MOST, Point, posterior_of
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.choose.rank_climb import CLEAR

@@ -104,10 +104,12 @@ class Exact:
 
     has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2` of features z/ρ, less the
     squares of those without a diagonal: solved by p×p where products are fewer than rows, else by
-    n×n.
+    n×n. With the sums of `Normal` at hand no row is walked.
     """
 
-    def __init__(self, rows: Rows, units: Units, n_rows: int, linear: bool) -> None:
+    def __init__(
+        self, rows: Rows, units: Units, n_rows: int, linear: bool, gram: Array | None = None
+    ) -> None:
         self.units, self.linear = units, linear
         xp, d = namespace(units.scale), units.scale.shape[0]
         self.rho = xp.astype(units.penalty_scale, xp.float64)
@@ -115,7 +117,7 @@ class Exact:
         self.primal = columns <= min(n_rows, EXACT_COLUMNS)
         if self.primal:
             self.pairs = None if linear else ProductPairs.of(units)
-            self.gram = rows.reduce(_normal, units, self.pairs).gram
+            self.gram = rows.reduce(_normal, units, self.pairs).gram if gram is None else gram
             return
         chunks = rows.collect(positive_rows)
         Z = xp.concat([dense(c, units) for c in chunks]) / self.rho

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
@@ -56,12 +56,24 @@ class Basis:
     def quadratic(self, Z: Array, fixed: Array) -> Array:
         """Return zᵀBz, (n, size), for every direction B; squares are left out where `fixed`."""
         xp = namespace(Z)
-        values = self._pairs(Z @ self.W)
+        values = self._pairs(Z @ self.W if self.rank < self.W.shape[0] else Z)  # W is I there
         if bool(xp.any(fixed)):
             some = xp.nonzero(fixed)[0]
             squares = xp.take(Z, some, axis=1) ** 2
             values = values - squares @ self._pairs(xp.take(self.W, some, axis=0))
         return values
+
+    def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
+        """Write the same into `out` (size, n), a row per direction: once, along memory."""
+        rows = np.ascontiguousarray((Z @ self.W if self.rank < len(self.W) else Z).T)
+        start = 0
+        for i in range(self.rank):
+            stop = start + len(rows) - i
+            np.multiply(sqrt(2) * rows[i], rows[i:], out=out[start:stop])
+            np.square(rows[i], out=out[start])
+            start = stop
+        if fixed.any():
+            out -= self._pairs(self.W[fixed]).T @ Z[:, fixed].T ** 2
 
     def _pairs(self, A: Array) -> Array:
         """Return the products of columns i < k and j ≥ i, times √2 where i ≠ j."""
@@ -121,6 +133,12 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
     nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
     fixed = units.free == 0
     z, zero = Z / rho, nu / rho
+    y = xp.astype(standardised_target(chunk, units), xp.float64)
+    if options.fit_linear and options.fit_intercept and is_numpy(z):
+        rows, d = np.empty((1 + z.shape[1] + basis.size + 1, len(z))), z.shape[1]
+        rows[0], rows[1 : d + 1], rows[-1] = 1.0, z.T, y
+        basis.write_quadratic(z, fixed, rows[d + 1 : -1])
+        return rows.T
     parts = [xp.ones_like(Z[:, :1])]
     if options.fit_linear:
         parts.append(z if options.fit_intercept else turned(z, zero))
@@ -134,7 +152,6 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
             quadratic = basis.quadratic(z + zero, fixed) - at_zero
         if not options.fit_intercept:
             quadratic = turned(quadratic, everywhere)
-    y = xp.astype(standardised_target(chunk, units), xp.float64)
     return xp.concat([*parts, quadratic, y[:, None]], axis=1)
 
 
@@ -177,6 +194,14 @@ class TangentGram:
         """Return the ridge of each parameter, the intercept's first."""
         first = np.zeros(int(self.options.fit_intercept))
         return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
+
+    def of_products(self, units: Units) -> Array:
+        """Return the products of (1, z, z_i z_j for i ≤ j, y), of rank 0 without z_i z_j, or d."""
+        rho = to_numpy(units.penalty_scale).astype(np.float64)
+        i, j = np.triu_indices(len(rho)) if self.basis.rank else (np.zeros(0, np.int64),) * 2
+        pairs = rho[i] * rho[j] * np.where(i == j, 1.0, sqrt(0.5))
+        scale = np.concatenate([[1.0], rho, pairs, [1.0]])
+        return moved(scale[:, None] * self.products * scale, units.scale)
 
     def centred(self, weight: float) -> ColumnGram:
         """Return what the evidence needs, the intercept taken out."""

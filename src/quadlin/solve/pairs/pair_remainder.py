@@ -16,7 +16,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, height
 from quadlin.core.rows import Rows
 from quadlin.solve.lowrank.row_hash import row_hash
-from quadlin.solve.pairs.pair_sums import RegressionColumns, left_out_squares
+from quadlin.solve.pairs.pair_sums import RegressionColumns, residual_squares
 
 BOUND = 2.5  # standard deviations at which whitened features and residuals end
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
@@ -47,8 +47,7 @@ class Remainder:
     @cached_property
     def edge(self) -> float:
         """Return where residuals end, by their median: a walk."""
-        no_leverage = np.zeros((len(self.beta), len(self.beta)))
-        pieces = self.rows.collect(left_out_squares, self.columns, self.beta, no_leverage)
+        pieces = self.rows.collect(residual_squares, self.columns, self.beta)
         squares = np.concatenate([piece for part in pieces for piece in part])
         typical = float(np.median(squares)) or float(np.mean(squares))
         return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)

@@ -91,7 +91,8 @@ class PairSearch(PairRegression):
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
         """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
 
-        That is more than half the features, or pairs that leave something of low rank.
+        That is more than half the features, or pairs that leave something of low rank. Where as
+        many were refused since a few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
         shortlist, banned = self.shortlist, set[Group]()
@@ -119,9 +120,13 @@ class PairSearch(PairRegression):
                 step, projected = self._stepwise(shortlist)
             banned |= {shortlist[g] for g in doubtful}
             start = [shortlist.index(group) for group in taken if group not in banned]
-            choice = step.run(start, [shortlist.index(group) for group in banned], most)
+            hopeless = few and len(banned) > self.d / 2  # a few rows carry whatever is taken
+            places = [shortlist.index(group) for group in banned]
+            choice = step.judged(()) if hopeless else step.run(start, places, most)
             columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
             self.score = self.rows.reduce(scores, columns, beta, inverse)
+            if hopeless:
+                break
         self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)

@@ -240,6 +240,16 @@ def scores(chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array
     return _total(of(*piece) for piece in columns.pieces(chunk))
 
 
+def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> list[np.ndarray]:
+    """Return ωr² of the rows of positive weight."""
+
+    def of(A: Array, response: Array, omega: Array) -> np.ndarray:
+        r = response - A @ namespace(A).asarray(beta, device=A.device)
+        return to_numpy(omega * r * r)[to_numpy(omega) > 0]
+
+    return [of(*piece[1:]) for piece in columns.pieces(chunk)]
+
+
 def left_out_squares(
     chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array
 ) -> list[np.ndarray]:
