@@ -76,6 +76,17 @@ def test_a_gentle_slope_is_followed_where_it_leads_far(start):
     assert counted.looks <= 10
 
 
+def test_of_penalties_that_tie_the_largest_is_taken():
+    """Three rows of five features are fitted exactly: all small penalties have one evidence."""
+    model = gram_of(*columns_and_target(3, (5,), (1.0,), seed=11), (5,))
+    shift, starts = log(model.weight), [(a,) for a in (-25.0, -9.0, -5.0, 2.0)]
+    values = [model.at(np.array(s) + shift, gradient=False).log_evidence for s in starts]
+    assert np.ptp(values[:3]) < 0.01
+    assert values[3] < values[2] - 0.01
+    for order in (starts, starts[::-1]):
+        assert maximised(model, order).log_alpha[0] >= shift - 5
+
+
 @pytest.mark.parametrize("form", [gram_of, kernel_of])
 def test_a_group_that_says_nothing_is_left_out_after_a_few_looks(form):
     """The evidence rises for ever, to that of the other group alone."""

@@ -14,7 +14,9 @@ FLAT = 0.1  # the slope of the log evidence, in log α, that ends the search,
 LITTLE = 0.05  # if a step promises to rise by less: a long one on a gentle slope may lead far
 STEEP = 3.0  # log(α/N) where there still is a slope
 STEP, LONGEST, SMALLEST_STEP = 3.0, 12.0, 1e-3  # in log α: at first, ever, and worth a look
+CUT = 1e-6  # of the longest step: as good as that
 SAME = 0.1  # in log α: starts that are one
+TIE = 0.01  # of log evidence: starts that are as good
 DETERMINED, HARDLY = 0.9, 0.5  # γ/p of groups that the rows determine, and that they hardly do
 LEAST_CURVATURE = 0.1  # of what a peak would have
 LOOKS = 60
@@ -55,10 +57,14 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
         if not any(np.max(np.abs(point - other), initial=0.0) < SAME for other in points):
             points.append(point)
     with one_blas_thread():  # threads that wait for each other cost more than these matrices
+        # From the largest penalties to the smallest, which must be better by more than a tie:
+        # rounding must not decide between a model of the noise and one without, as the evidence
+        # does not where rows are few.
+        points.sort(key=lambda point: -float(point.sum()))
         best = Penalties(points[0], model.at(points[0]))
         for point in points[1:]:  # the slope, half of the work, is that of the best so far
-            value = model.at(point, least=best.value.log_evidence)
-            if value.log_evidence > best.value.log_evidence:
+            value = model.at(point, least=best.value.log_evidence + TIE)
+            if value.log_evidence > best.value.log_evidence + TIE:
                 best = Penalties(point, value)
         return _climbed(model, best, shift)
 
@@ -107,7 +113,9 @@ def _climbed(model: Linear, here: Penalties, shift: float) -> Evidence:
         if there.value is not NOTHING:
             gone = [*gone[-2:], (step, here.value.gradient - there.value.gradient)]
         if there.value.log_evidence > here.value.log_evidence:
-            here, longest = there, min(LONGEST, 2 * longest) if size >= longest else longest
+            # A step that was cut is that long up to rounding, which must not decide where it leads.
+            full = size >= (1 - CUT) * longest
+            here, longest = there, min(LONGEST, 2 * longest) if full else longest
         elif size <= SMALLEST_STEP:
             break
         else:

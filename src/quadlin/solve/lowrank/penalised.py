@@ -22,12 +22,21 @@ from quadlin.solve.lowrank.many_descents import SignedFactors
 from quadlin.solve.lowrank.many_descents import descended as all_descended
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.polish import OnStep, descended
-from quadlin.solve.lowrank.restarts import FEW, STEPS, Landscape, optima, products_of, products_pay
+from quadlin.solve.lowrank.restarts import (
+    FEW,
+    STEPS,
+    Landscape,
+    optima,
+    products_of,
+    products_pay,
+    swapped,
+)
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 
 KEPT_RANK = 17  # components of all products that are kept to start from
 REFERENCE = (1e-3, 0.02)  # moderate penalties, as shares of the weight
+VANISHED = 1e-3  # of the largest component: a smaller one comes, slowly, to an end at zero
 SAME = 1e-6  # of the loss: optima that are closer are one
 
 
@@ -87,7 +96,10 @@ class Penalised:
             ends = all_descended(landscape, landscape.again(self._optima[rank]), STEPS)
         else:
             ends = self._many(landscape, rank)
-        return landscape.model(min(ends, key=lambda f: f.loss), self.units)
+        best = min(ends, key=lambda f: f.loss)
+        if not self.options.psd and _lost_a_component(best):
+            best = swapped(landscape, best, psd=False)  # one of the other sign is better than none
+        return landscape.model(best, self.units)
 
     def _many(self, landscape: Landscape, rank: int) -> list[SignedFactors]:
         rng = np.random.default_rng(self.seed)
@@ -131,6 +143,12 @@ def fit_penalised(
     start = penalised.model(options.rank, options.alpha)
     solution = follow(problem, descended(problem, white, start), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white
+
+
+def _lost_a_component(f: SignedFactors) -> bool:
+    """Tell whether M is of a lower rank than its factors: signs do not turn on the way."""
+    sizes = np.sort(np.abs(np.linalg.eigvalsh((f.L * f.signs) @ f.L.T)))[::-1][: len(f.signs)]
+    return bool(sizes.min(initial=np.inf) <= VANISHED * sizes.max(initial=0.0))
 
 
 def _different(sorted_optima: list[SignedFactors]) -> list[SignedFactors]:
