@@ -39,6 +39,7 @@ from quadlin import (
 from quadlin.metrics import degrees_of_freedom
 
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 2e-3}  # of the variance of y
+WAITING = 10  # times the CPU time that a case may take: it hangs, or the machine is very busy
 OTHER_OPTIMUM = 0.05  # of the variance: fits that differ by rounding may end in another optimum
 
 
@@ -518,8 +519,10 @@ def examine_any(task):
         f"from campaign_families import FAMILIES; FAMILIES[{family!r}][1]("
         f"np.random.default_rng([20261, {number}]))"
     )
-    signal.signal(signal.SIGALRM, out_of_time)
-    signal.alarm(limit)
+    for kind in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(kind, out_of_time)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    signal.alarm(WAITING * limit)
     try:
         if family == "tables":
             case, violations, refusals = examine(number, only)
@@ -531,6 +534,7 @@ def examine_any(task):
     except Exception as error:
         note(family, error, violations, refusals)
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     if family == "tables":
         lines = (case or case_of(number)).reproducer() if violations else ""
@@ -588,7 +592,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after that long")
     parser.add_argument("--family", default="", choices=["", "tables", *FAMILIES])
     parser.add_argument("--only", default="", help="promises whose name contains this, always")
-    parser.add_argument("--limit", type=int, default=120, help="seconds that a case may take")
+    parser.add_argument("--limit", type=int, default=120, help="CPU seconds that a case may take")
     a = parser.parse_args()
     os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read by each process when it starts
     os.environ.setdefault("OMP_NUM_THREADS", "1")

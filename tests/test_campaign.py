@@ -108,11 +108,17 @@ def test_two_cases_of_every_quick_family_keep_their_promises(campaign, family):
         assert not violations, f"{violations}\n{lines}"
 
 
-def test_a_case_that_takes_too_long_is_a_violation_with_a_reproducer(campaign, monkeypatch):
-    def endless(rng):
-        time.sleep(60)
+def busy_for_ever(rng):
+    while True:
+        rng.standard_normal()
 
+
+@pytest.mark.parametrize("endless", [busy_for_ever, lambda rng: time.sleep(60)])
+def test_a_case_that_takes_too_long_is_a_violation_with_a_reproducer(
+    campaign, monkeypatch, endless
+):
     monkeypatch.setitem(campaign.FAMILIES, "threads", (0.1, endless))
+    monkeypatch.setattr(campaign, "WAITING", 1 if endless is not busy_for_ever else 100)
     family, violations, _, lines, _ = campaign.examine_any((7, "threads", "", 1))
     assert (family, violations) == ("threads", [("time", "case 7 took longer than 1 s")])
     assert "FAMILIES['threads'][1](np.random.default_rng([20261, 7]))" in lines
