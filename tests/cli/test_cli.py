@@ -627,9 +627,9 @@ def test_marks_of_missing_values_are_told_and_given(quadlin):
     Path("t.csv").write_text("a,b,y\n" + rows)
     text = quadlin("check t.csv --target y")
     assert "note  reading" in text
-    assert "Give --na '?,-' to say which" in text
+    assert "Give --na '?,-' to declare which" in text
     assert "--na '?,-'" in text.splitlines()[-1]  # the command to try
-    assert "--na '?,-' to say" in quadlin("fit t.csv --target y", 1)
+    assert "--na '?,-' to declare" in quadlin("fit t.csv --target y", 1)
     for given in ("--na ?,-", "--na ? --na -", "--na=- --na=?"):
         assert main(f"fit t.csv --target y --missing mean --rank 0 {given}".split()) == 0
         assert "missing values" not in quadlin.capsys.readouterr().err

@@ -65,10 +65,13 @@ def test_two_valued_features_have_squares_where_there_is_no_linear_part():
     y = X[:, 0] ** 2 + X[:, 1] + 0.1 * rng.standard_normal(200)
     without = SecondOrderRegressor(1, fit_linear=False, alpha=0.0, random_state=0).fit(X, y)
     assert without.has_diagonal_.all()
-    assert "no square of their own" not in without.diagnose()
-    assert "1 two-valued (x1) have squares that stand for the linear term" in without.diagnose()
+    assert "squares that equal linear terms" not in without.diagnose()
+    assert (
+        "1 two-valued (x1) have squares that take the place of the linear term"
+        in without.diagnose()
+    )
     with_w = SecondOrderRegressor(1, alpha=0.0, random_state=0).fit(X, y)
-    assert "1 two-valued (x1) have no square of their own" in with_w.diagnose()
+    assert "1 two-valued (x1) have squares that equal linear terms" in with_w.diagnose()
 
 
 def test_a_budget_of_passes_that_ran_out_is_not_a_matter_of_steps():

@@ -365,7 +365,7 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     content["diagnosis"] = []
     page = model_page("a model", content, pictures_of(model))
     assert "Pairs of features" in page
-    assert "The way to the pairs" in page
+    assert "The path to the pairs" in page
     assert "coefficient of the pair alone" in page
 
 

@@ -61,5 +61,5 @@ def test_errors_of_labels_are_shares_of_the_deviance():
 def test_a_model_without_a_search_has_no_way_to_show():
     X, _, y = drawn(60)
     model = SecondOrderRegressor(pairs=None).fit(X, y)
-    with pytest.raises(ValueError, match="has looked for no pairs"):
+    with pytest.raises(ValueError, match="has not searched for pairs"):
         PairPathDisplay.from_estimator(model, X, y)

@@ -205,5 +205,5 @@ def test_an_estimator_of_several_models_is_not_summarised_as_one():
     model = fitted(uncertainty=False)
     model.fitted_ = SimpleNamespace(parts=(model.fitted_, model.fitted_))
     for method in (model.summary, model.effects, lambda: model.contributions(X)):
-        with pytest.raises(ValueError, match="a model for each of the classes"):
+        with pytest.raises(ValueError, match="one model per class"):
             method()

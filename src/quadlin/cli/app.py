@@ -41,7 +41,7 @@ COMMANDS = {
     "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
     "evaluate": ("quadlin.cli.evaluate", "Measure how well a model predicts rows with a target."),
-    "recommend": ("quadlin.cli.recommend", "Write the best items of each user."),
+    "recommend": ("quadlin.cli.recommend", "Write the best items for each user."),
     "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),
     "export": ("quadlin.cli.export", "Write a model as an ONNX graph."),
     "demo": ("quadlin.cli.demonstrations", "Show the method on problems with a known answer."),
@@ -144,8 +144,8 @@ def _configuration(path: Path) -> Any:
     for name, table in tables.items():
         if name not in COMMANDS or not isinstance(table, dict):
             raise UsageError(
-                f"{path} contains {name!r}, which is not a command. It takes a table for each of "
-                f"{', '.join(COMMANDS)}, such as [fit]."
+                f"{path} contains {name!r}, which is not a command. It may contain one table for "
+                f"each of {', '.join(COMMANDS)}, such as [fit]."
             )
     options = {
         name: {option: _as_text(value, option, path) for option, value in table.items()}

@@ -47,7 +47,7 @@ def refuse_several(model: Any) -> None:
     """Refuse to show one model where there are several, for more than two classes."""
     if isinstance(model, LogisticModel) and len(model.classes_) > 2:
         labels = ", ".join(map(str, model.classes_))
-        raise UsageError(f"There is a model for each class: name one of {labels} with --label.")
+        raise UsageError(f"There is one model per class: name one of {labels} with --label.")
 
 
 def one_of(model: Any, label: str | None) -> Any:

@@ -76,8 +76,8 @@ def warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -
     if numbers and set(columns) - set(numbers):
         names = shlex.quote(join_names([*(names_in(read.exclude) or []), *numbers]))
         warnings.warn(
-            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. "
-            f"To leave them out: --exclude {names}",
+            f"{listed(numbers)}: whole numbers that increase from row to row, like row numbers. To "
+            f"ignore them, use --exclude {names}",
             stacklevel=2,
         )
     codes = [name for name in columns_of_codes(rows, source) if name not in numbers]

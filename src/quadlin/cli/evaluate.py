@@ -30,8 +30,8 @@ def evaluate(
     Memory does not grow with the number of rows. NMSE is the mean squared error
     divided by the variance of y: 0 is perfect, 1 is as good as the mean of these
     rows. The target is the column that the model was fitted to, unless --target
-    names another. Of a classifier it prints AUC, log-loss and accuracy, from a few
-    numbers per row.
+    names another. For a classifier it prints AUC, log-loss and accuracy, and keeps
+    a few numbers per row in memory.
 
       quadlin evaluate model.safetensors test.csv
       quadlin evaluate model.safetensors test.parquet --target price --json

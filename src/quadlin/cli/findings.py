@@ -188,7 +188,7 @@ def _features(source: Source, summary: TableSummary) -> list[Finding]:
     report = mip_report(summary.survey.features, source.names)
     meanings = {
         "constant": ("warning", "constant, without information"),
-        "two-valued": ("note", "two-valued, without a square of their own"),
+        "two-valued": ("note", "two-valued, so their squares are not modelled"),
         "nearly two-valued": ("note", "nearly two-valued, with squares that are hard to estimate"),
     }
     lines = []
@@ -196,7 +196,9 @@ def _features(source: Source, summary: TableSummary) -> list[Finding]:
         names = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
         if names:
             lines.append(Finding(mark, "features", f"{len(names)} {meaning} ({listed(names)})."))
-    return lines or [Finding("good", "features", "all vary and have squares of their own.")]
+    return lines or [
+        Finding("good", "features", "all vary, and their squares differ from linear terms.")
+    ]
 
 
 def _levels(source: Source, summary: TableSummary) -> list[Finding]:

@@ -58,9 +58,9 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. A target that is text is a class, and the
-    model predicts its probability. Tables larger than --hold stay on disk and are
-    read again in every pass.
+    Text columns become one-hot columns. If the target is text, the model is a
+    classifier and predicts probabilities. Tables larger than --hold stay on disk
+    and are read again in every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
@@ -86,9 +86,9 @@ def fit(
     engine
         Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
-        A file that records every pass, from which the same command can continue after a kill.
+        A file that records every pass, so the same command can continue after a kill.
     hold
-        Megabytes of rows to keep in memory, so that they are read only once; 0 keeps none.
+        Megabytes of rows to keep in memory instead of reading them again; 0 keeps none.
     """
     check_model_output(output, data)
     if checkpoint is not None:
@@ -97,8 +97,8 @@ def fit(
     source = open_rows(data, read, answer, classes=None if classify is False else "learn")
     if checkpoint is not None and data == STANDARD and source.again:
         raise UsageError(
-            "The rows of the standard input are needed more than once here, so --checkpoint could "
-            "not recognise them when they come again. Save them to a file first."
+            "The fit reads the rows of the standard input more than once, and --checkpoint cannot "
+            "recognise them when they are read again. Save them to a file first."
         )
     streamed = one_pass or not source.again
     classify = source.labels is not None if classify is None else classify

@@ -46,14 +46,14 @@ def inspect(
     model
         A model file written by quadlin fit.
     data
-        Rows with a target, from which R² and the strengths of columns are computed. Best are rows
-        that the model has not seen. Without them, R² is that of the fitted rows.
+        Rows with a target to compute R² and the strengths of columns from, preferably rows that
+        the model has not seen. Without them, R² is that of the fitted rows.
     top
         Number of interactions and linear terms to show.
     html
         Also write a self-contained HTML page with pictures, which replaces an existing file.
     label
-        Of a classifier for more than two classes: whose model to show.
+        The class whose model to show, for a classifier with more than two classes.
     """
     if html is not None:
         check_output(html, model, *([] if data is None else [data]))
@@ -117,7 +117,10 @@ def _effects(effects: dict[str, Any]) -> list[str]:
     """Return the strongest columns and pairs of columns, each by one number."""
     rows = [[term["column"], number(term["strength"])] for term in effects["columns"]]
     rows += [[_product(term), number(term["strength"])] for term in effects["pairs"]]
-    lines = ["", "columns as wholes: standard deviation of what they add to the prediction"]
+    lines = [
+        "",
+        "columns and pairs of columns: standard deviation of what they add to the prediction",
+    ]
     lines += aligned(rows) or ["  none"]
     return [*lines, f"  Over {effects['rows']}; measured from {effects['reference']}."]
 

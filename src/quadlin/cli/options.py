@@ -91,7 +91,7 @@ class LabelledRowOptions(RowOptions):
     target: str | None = None
     """The column of y (for a .npy file: another .npy file). svmlight files contain their own."""
     weight: str | None = None
-    """A column of weights: a weight of 2 counts the row twice."""
+    """A column of weights: a row with weight 2 counts twice."""
 
 
 @Parameter(name="*", group=READING)
@@ -102,7 +102,7 @@ class TableOptions(LabelledRowOptions):
     columns: Names = None
     """The features, separated by commas. Default: all other columns."""
     exclude: Names = None
-    """Columns that are not features, separated by commas; all others are."""
+    """Columns to ignore, separated by commas; all others are features."""
     categorical: Names = None
     """Columns of ids or codes, separated by commas: each value becomes a level, like text."""
     multi_hot: Names = None
@@ -151,7 +151,7 @@ class ModelOptions:
     pairs: str = "auto"
     """Products beside the low-rank part: auto, none, at most a number, or "age:income,age:age"."""
     hierarchy: Hierarchy = "none"
-    """Whether one (weak) or both (strong) features of a pair need an effect of their own."""
+    """Whether one (weak) or both (strong) features of a pair need a linear effect."""
 
 
 def hierarchy_of(word: Hierarchy) -> str | None:
@@ -185,7 +185,7 @@ def lists_in(read: TableOptions) -> dict[str, str]:
     """Return the columns of lists and what separates their labels."""
     names = names_in(read.multi_hot) or []
     if read.separator is not None and not names:
-        raise UsageError("--separator says what separates the labels of --multi-hot columns.")
+        raise UsageError("--separator is only for --multi-hot columns: name them with --multi-hot.")
     from quadlin.data.columns.label_sets import SEPARATOR
 
     return dict.fromkeys(names, SEPARATOR if read.separator is None else read.separator)

@@ -38,9 +38,8 @@ def pairs(
     """Find the pairs of features that interact.
 
     Prints the products of two features that improve a linear model, with their
-    coefficients, robust standard errors and what each explains. No model is saved:
-    `quadlin fit` looks for the same pairs, and keeps them beside a part of low
-    rank.
+    coefficients, robust standard errors and shares of R². No model is saved:
+    `quadlin fit` searches for the same pairs and adds them to its model.
 
       quadlin pairs houses.csv --target price
       quadlin pairs houses.csv --target price --test-on half --hierarchy weak
@@ -50,11 +49,11 @@ def pairs(
     data
         Rows: a file, a folder, or a quoted pattern.
     max_pairs
-        Maximum number of pairs; auto is one per ten rows that the linear model leaves, up to 32.
+        Maximum number of pairs; auto is one per ten residual degrees of freedom, up to 32.
     hierarchy
-        Whether one (weak) or both (strong) features of a pair must have an effect of their own.
+        Whether one (weak) or both (strong) features of a pair must have a linear effect.
     squares
-        Whether the square of a feature is a candidate, too.
+        Whether squares of features are candidates, too.
     test_on
         Test the pairs on all rows, or on the half of the rows that the search did not see.
     """

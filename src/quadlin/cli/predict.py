@@ -37,8 +37,8 @@ def predict(
 ) -> None:
     """Predict the rows of a table, in their order.
 
-    Memory does not grow with the number of rows. Columns that are neither the
-    model's nor named by --keep are not read. A prediction ± 1.96 standard
+    Memory does not grow with the number of rows. Columns that neither the model
+    nor --keep needs are not read. A prediction ± 1.96 standard
     deviations is a 95% interval. A classifier writes the most probable label and
     the probability of each; a .npy file has the probabilities only.
 

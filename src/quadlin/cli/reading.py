@@ -264,7 +264,10 @@ def check_model_output(path: Path, *inputs: Any) -> None:
     check_output(path, *inputs)
     suffix = path.suffix.lower()
     if suffix == ".onnx":
-        raise UsageError(f"-o {path}: write a model first, then use quadlin export for ONNX.")
+        raise UsageError(
+            f"-o {path}: fit writes .safetensors files. Save such a file first, then use quadlin "
+            "export for ONNX."
+        )
     if suffix in FOREIGN_MODELS or format_of(path.name) is not None:
         raise UsageError(
             f"-o {path}: a model is written in the safetensors format, so its name cannot end in "

@@ -40,11 +40,11 @@ def recommend(
     read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Write the best items of each user.
+    """Write the best items for each user.
 
-    The columns of the two tables together are those of the model; other columns,
-    such as titles, are copied to the output. Repeated rows count once, so the
-    table of ratings can serve as both tables: name the columns of each.
+    The two tables together must have the columns of the model; other columns, such
+    as titles, are copied to the output. Repeated rows count once, so the table of
+    ratings can serve as both tables: name the columns of each.
 
       quadlin fit ratings.csv --target rating --fm --categorical user,film
       quadlin recommend model.safetensors users.csv films.csv \\
@@ -57,17 +57,17 @@ def recommend(
     model
         A model file written by quadlin fit --fm.
     users
-        A table with a row per user: CSV, TSV, Parquet or Arrow.
+        A table with one row per user: CSV, TSV, Parquet or Arrow.
     items
-        A table with a row per item.
+        A table with one row per item.
     n
-        How many items per user.
+        Number of items per user.
     exclude
-        A table of pairs to leave out, such as the ratings: it has columns of both tables.
+        A table of pairs to leave out, such as the ratings, with columns of both tables.
     user_columns
-        The columns to read of the first table, separated by commas. Default: all.
+        The columns to read from the first table, separated by commas. Default: all.
     item_columns
-        The columns to read of the second table. Default: all.
+        The columns to read from the second table. Default: all.
     output
         A .csv or .parquet file, which replaces an existing one; - prints CSV.
     """

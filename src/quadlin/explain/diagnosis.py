@@ -89,7 +89,7 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
     gap = f"The gap is overfitting.{worse}"
     if automatic:
         return [Message.joined([line, gap, "Leave out features that do not matter, or add rows."])]
-    advice = Message("Use {alpha}, which finds the penalties.", alpha=Option("alpha", "auto"))
+    advice = Message("Use {alpha} to choose the penalties.", alpha=Option("alpha", "auto"))
     return [Message.joined([line, gap, advice])]
 
 
@@ -98,28 +98,28 @@ def _features(state: FitState, names: Sequence[str], fit_linear: bool) -> list[s
     lines = []
     says = {
         "constant": "carry no information and were left out",
-        "two-valued": "have no square of their own: M has no diagonal there",
+        "two-valued": "have squares that equal linear terms: M has no diagonal there",
         "nearly two-valued": "have squares that can hardly be told from the linear term",
     }
     if not fit_linear:  # then the squares are all there is
         says |= dict.fromkeys(
             ("two-valued", "nearly two-valued"),
-            "have squares that stand for the linear term, which is not fitted",
+            "have squares that take the place of the linear term, which is not fitted",
         )
     for kind, meaning in says.items():
         alike = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
         if alike:
             lines.append(f"features: {len(alike)} {kind} ({listed(alike)}) {meaning}.")
-    return lines or ["features: all vary and have squares of their own."]
+    return lines or ["features: all vary, and their squares differ from linear terms."]
 
 
 def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
     """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
     if isinstance(state.white, Identity):
-        return ["correlation: none that matters, or none looked for."]
+        return ["correlation: none that matters, or not tested."]
     varies = to_numpy(state.units.scale) > 0
     if not varies.any():
-        return ["correlation: none, for no feature varies."]
+        return ["correlation: none, because no feature varies."]
     if not isinstance(state.white, Full):
         return ["correlation: found, and whitened by a low-rank model of it."]
     values, vectors = to_numpy(state.white.values), to_numpy(state.white.V)
@@ -137,9 +137,9 @@ def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndar
         heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
         lines.append(
             Message(
-                "collinear: {count} linear dependence(s) among the features, e.g. between {names}. "
-                "Predictions are fine; single coefficients there are not unique. Drop a column, or "
-                "set {alpha} above 0.",
+                "collinear: {count} linear dependence(s) among the features, e.g. between "
+                "{names}. Predictions are not affected, but single coefficients are not unique. "
+                "Drop a column, or set {alpha} above 0.",
                 count=dependences.shape[1],
                 names=listed(heavy),
                 alpha=Option("alpha"),

@@ -1,4 +1,4 @@
-"""Columns as wholes: how much each column, and each pair of columns, moves the prediction."""
+"""Strengths: how much each column, and each pair of columns, moves the prediction."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -166,7 +166,7 @@ def measured_strengths(
             pair_sums, pair_squares = pair_sums + first, pair_squares + second
             count += len(centred)
     if not count:
-        raise ValueError("There are no rows to measure the effects over. Give at least one.")
+        raise ValueError("Effects need at least one row.")
 
     def deviation(total: np.ndarray, square: np.ndarray) -> np.ndarray:
         return np.sqrt(np.maximum(square / count - (total / count) ** 2, 0.0))

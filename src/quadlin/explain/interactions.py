@@ -114,7 +114,7 @@ class Interactions:
         Parameters
         ----------
         count : int or None, default=None
-            How many; None takes all pairs whose coefficient is not zero.
+            Number of pairs; None takes all whose coefficient is not zero.
         squares : bool, default=True
             Whether the square of a feature counts as a pair.
 
@@ -138,7 +138,7 @@ class Interactions:
         Parameters
         ----------
         count : int, default=10
-            How many at most.
+            Maximum number.
         squares : bool, default=False
             Whether the square of a feature counts as a pair.
 

@@ -135,7 +135,7 @@ TEMPLATE = """
 <p class="note">Pictures need matplotlib: pip install "quadlin[plot]".</p>
 {% endif %}
 {% if effects %}
-<h2>Columns as wholes</h2>
+<h2>Columns and pairs of columns</h2>
 <p class="note">The strength of a column, or of a pair of columns, is the standard deviation of what
 it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effects.reference }}.</p>
 {% for head, rows in wholes if rows %}

@@ -74,7 +74,7 @@ class PairPathDisplay(Display):
         report = estimator.pairs_
         if report is None:
             raise ValueError(
-                f"{type(estimator).__name__} has looked for no pairs, so there is no way to show. "
+                f"{type(estimator).__name__} has not searched for pairs, so there is no path. "
                 'Fit it with pairs="auto", a number or a list.'
             )
         validated = validated_path(estimator, X, y, cv, len(report.path) - 1)

@@ -75,16 +75,16 @@ class PairReport:
     test_on : None or "half"
         Which rows the standard errors come from.
     measure : "R²" or "D²"
-        What `share` and the `r2` of the path are of: the variance of y, or for labels the deviance
-        (D² = 1 − deviance/deviance of the constant).
+        What `share` and the `r2` of the path refer to: the variance of y, or for labels the
+        deviance (D² = 1 − deviance/deviance of the constant).
     validated : list of float or None
         With `cv`: R² of rows left out, with the first 0, 1, … of the pairs found on the others.
     n_rows_fitted : int or None
-        Of a stream: the rows that coefficients and tests are of, while `n_rows` were searched.
+        For a stream: the rows behind coefficients and tests, while `n_rows` were searched.
     blocks : list of PairBlock
         Products of whole text columns that entered together: `first`, `second`, `n_products`, `F`,
-        `p`, `order`. The F test is Wald's, of all their coefficients, and takes the noise as equal
-        in all rows.
+        `p`, `order`. F is a Wald test of all their coefficients that assumes equal noise in all
+        rows.
     """
 
     pairs: list[Pair]
@@ -152,16 +152,20 @@ class PairReport:
             notes.append(words + f", {self.validated[-1]:.3f} with them" * bool(self.pairs))
         if self.n_rows_fitted is not None:
             notes.append(
-                f"Of a stream: a search sees its first {self.n_rows:,} rows; "
-                f"coefficients and tests are of {self.n_rows_fitted:,}."
+                f"In this stream the search used the first {self.n_rows:,} rows; "
+                f"coefficients and tests use {self.n_rows_fitted:,}."
             )
         if self.test_on == "half":
-            notes.append("Coefficients and tests are of the half of the rows not searched.")
+            notes.append(
+                "Coefficients and tests come from the half of the rows that was not searched."
+            )
         for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:
             words = f"{' × '.join(other)} would do about as well as {' × '.join(taken)}."
             notes.append(printable(words))
         if len(self.exchangeable) > SHOWN_EXCHANGES:
-            notes.append(f"{len(self.exchangeable) - SHOWN_EXCHANGES} more could be exchanged.")
+            notes.append(
+                f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be exchanged."
+            )
         if self.at_limit:
             notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
         if self.low_rank:

@@ -41,9 +41,9 @@ def find_pairs(
 
     .. math:: y = b + x^\top w + \sum_m a_m\, x_{i_m} x_{j_m} + \text{noise}
 
-    All products compete: those that the residual's moments point at enter, leave and are exchanged
-    one at a time while this lowers the extended BIC, which pays for having looked at all of them. A
-    product that only a few rows speak for is not taken.
+    All products compete: those suggested by the moments of the residual enter, leave and are
+    exchanged one at a time while this lowers the extended BIC, which charges for having searched
+    all of them. A product that is supported by only a few rows is not accepted.
 
     Parameters
     ----------
@@ -57,30 +57,31 @@ def find_pairs(
     sample_weight : array, column name or None
         Weights, which count as repetitions of rows.
     hierarchy : None, "weak" or "strong"
-        Whether one ("weak") or both ("strong") of the features of a pair must have an effect of
-        their own, \|t\| > 2 in the linear model.
+        Whether one feature ("weak") or both features ("strong") of a pair must have a linear
+        effect, \|t\| > 2 in the linear model.
     max_pairs : int or "auto"
-        Maximum number of pairs; "auto" is one per ten rows that the linear model leaves, up to 32.
+        Maximum number of pairs; "auto" is one per ten residual degrees of freedom, up to 32.
     fields : "auto", None or list of lists
-        Groups of one-hot columns, by position or name. Text columns are groups, and "auto" looks
-        for others. The products of a group with another group, or with a feature, also compete as
-        one block.
+        Groups of one-hot columns, by position or name. Text columns are groups, and "auto" detects
+        others. The products of a group with another group, or with a feature, also compete as one
+        block.
     squares : bool
-        Whether the square of a feature is a candidate, too.
+        Whether squares of features are candidates, too.
     exclude : list of features and pairs of features
-        What may not be taken: a feature, by position or name, in no pair at all (its linear term
-        stays), or a pair such as ``("area", "rooms")``. A text column stands for its levels.
+        Features that may not be in any pair, by position or name (their linear terms stay), and
+        pairs that may not be taken, such as ``("area", "rooms")``. A text column stands for its
+        levels.
     test_on : None or "half"
-        Which rows the standard errors are of. None: those of the search. "half": pairs are found on
-        one half of the rows, and coefficients, standard errors and p-values are of the other. A
-        hash of the number of each row decides on its half, so the same rows in the same order give
-        the same halves; each needs two more rows than there are features.
+        The rows for the standard errors. None: those of the search. "half": one half of the rows is
+        searched, and coefficients, standard errors and p-values come from the other. A hash of the
+        row number assigns each row to a half, so the same rows in the same order give the same
+        halves; each needs two more rows than there are features.
     cv : int or None
-        Whether to repeat the search so many times, each time without one of so many parts of the
-        rows: `PairReport.validated` is then R² of the rows left out, with the first 0, 1, … of the
-        pairs found on the others. A hash of the number of each row decides on its part.
+        Number of folds. The search is repeated without each of them, and `PairReport.validated` is
+        R² on the left-out rows with the first 0, 1, … of the pairs found on the others. A hash of
+        the row number assigns each row to a fold.
     engine : None, "serial", "threads", int or Dask client
-        What carries out the sums over rows, as in ``SecondOrderRegressor.fit``.
+        Where the sums over rows are computed, as in ``SecondOrderRegressor.fit``.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled, as in :func:`quadlin.open_source`; None is an error.
 
@@ -94,25 +95,23 @@ def find_pairs(
         If rows have missing values or the wrong shape, if y is constant, if there are fewer than
         two features, or fewer rows than features + 2.
 
-    Notes
-    -----
-    **What the selection does to the tests.** Standard errors are robust (HC3) and correct for given
-    pairs. But the pairs were chosen because their products fit these rows, so that with
-    ``test_on=None`` coefficients of weak pairs are too large on average and p-values are too small.
-    The p-values of ``test_on="half"`` are honest, since their rows had no part in the choice; the
-    price is that weak pairs are found less often in half of the rows.
+    Notes ----- **What the selection does to the tests.** Standard errors are robust (HC3) and
+    correct for given pairs. But the pairs were chosen because their products fit these rows, so
+    with ``test_on=None`` the coefficients of weak pairs are too large on average and p-values are
+    too small. The p-values of ``test_on="half"`` are honest, since their rows were not used for the
+    choice; the drawback is that weak pairs are found less often in half of the rows.
 
-    A pair is a statement about products only: a feature with a curved effect of its own can make
-    the product with a correlated feature look useful. `PairReport.exchangeable` lists pairs that
-    could stand for each other.
+    The search considers products only: if a feature has a curved effect, its product with a
+    correlated feature may look useful. `PairReport.exchangeable` lists pairs that could replace
+    each other.
 
     Coefficients of products of levels that enter together, as a block, are determined up to a
-    constant per level. The smallest are reported, and their tests and shares are of each alone:
-    judge a block by `PairReport.path`, which has R² with and without it.
+    constant per level. The smallest are reported, each with its own test and share; to judge a
+    whole block, see `PairReport.path`, which has R² with and without it.
 
-    Cost: a walk over the rows for O(d²) sums at the start and two per round, O(nd²) each; memory
-    O(d²) for up to 3,000 features. Sparse rows may have more; of those, products that occur in
-    at least ten rows are candidates.
+    Cost: one pass over the rows for O(d²) sums at the start and two per round, O(nd²) each; memory
+    O(d²) for up to 3,000 features. Sparse rows may have more; then only products that occur in at
+    least ten rows are candidates.
 
     Examples
     --------

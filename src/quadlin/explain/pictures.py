@@ -64,10 +64,10 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
     if found_pairs(model):
         way = PairPathDisplay.from_report(model.pairs_)
         words = (
-            "How each pair that was taken lowered the criterion, from the model without pairs to "
-            f"the one with all of them, and {way.measure} on the rows of the search."
+            "How much each pair lowered the criterion, from the model without pairs to the one "
+            f"with all of them, and {way.measure} on the rows of the search."
         )
-        pictures.append(_picture("The way to the pairs", words, way))
+        pictures.append(_picture("The path to the pairs", words, way))
     if here and X.shape[0] and model.fitted_.draws is None:
         one = ContributionDisplay.from_estimator(model, X)
         words = (

@@ -35,8 +35,8 @@ OF_LEVELS = (
     "has its difference from the other levels, with its standard error."
 )
 FOUND_PAIRS_ARE = (
-    "Some pairs were found by a search because they fit these rows, so that their p-values are too "
-    "small: see pairs_."
+    "Some pairs were selected because they fit these rows, so their p-values are too small: see "
+    "pairs_."
 )
 
 

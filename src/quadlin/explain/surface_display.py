@@ -89,7 +89,7 @@ class PairDisplay(Display):
         if columns is None:
             pairs = estimator.effects(X).pairs
             if not pairs:
-                raise ValueError("The model has no interactions. Name two columns to look at.")
+                raise ValueError("The model has no interactions. Name two columns to plot.")
             columns = (pairs[0].first, pairs[0].second)
         numbers = [_number_of(model, name) for name in columns]
         numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards

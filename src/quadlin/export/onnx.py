@@ -39,7 +39,7 @@ def to_onnx(
         The file, usually named ``*.onnx``. An existing file is replaced once the new one is
         complete; a device or a pipe is written to.
     dtype : {"float64", "float32"} or None, default=None
-        Type of the numbers that come in and go out. None takes that of the rows fitted.
+        Type of the inputs and outputs. None takes the type of the fitted rows.
 
     Returns
     -------
@@ -51,14 +51,11 @@ def to_onnx(
         integers, and "probabilities", of shape [rows, classes]. Names of features are in the
         metadata, as JSON under "feature_names".
 
-    Notes
-    -----
-    What it computes is what `predict` computes, up to rounding. Rows are not checked, and NaN gives
-    NaN; but where the model has a `fill_`, because it was fitted to rows with missing numbers, NaN
-    is filled by it, as the command line does, and `predict` with ``missing="mean"``. Values of
-    declared categories are given as text, such as "7" for 7. A missing text is to be given
-    as "missing", its level. Text columns become one-hot columns inside, dense: O(rows · features)
-    memory.
+    Notes ----- The graph computes what `predict` computes, up to rounding. Rows are not checked,
+    and NaN gives NaN; but if the model has a `fill_`, because it was fitted to rows with missing
+    numbers, NaN is replaced by it, as by the command line and by `predict` with ``missing="mean"``.
+    Pass values of categorical columns as text, such as "7" for 7, and missing text as "missing".
+    Text columns become one-hot columns inside, dense: O(rows · features) memory.
 
     Examples
     --------

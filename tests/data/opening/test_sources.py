@@ -366,7 +366,7 @@ def test_streams_are_read_once(format, tmp_path):
 
 def test_text_that_is_walked_once_needs_its_levels():
     data = b"city,y\nOslo,1\nRome,2\nOslo,3\n"
-    with pytest.raises(SourceError, match=r"walked only once.*'city'.*levels="):
+    with pytest.raises(SourceError, match=r"read only once.*'city'.*levels="):
         open_source(io.BytesIO(data), format="csv", target="y")
     source = open_source(
         io.BytesIO(data), format="csv", target="y", levels={"city": ["Rome", "Oslo"]}

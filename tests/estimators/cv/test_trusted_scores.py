@@ -92,7 +92,7 @@ def test_groups_are_held_out_together():
     assert by_number.best_score_ < among_rows.best_score_  # new users are harder
     for cv, groups, words in (
         (3, user[:5], "5 entries"),
-        (3, np.zeros(600), "one group only"),
+        (3, np.zeros(600), "only one group"),
         ([(np.arange(300), np.arange(300, 600))], user, "list of splits"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -80,12 +80,12 @@ class OnDevice(BaseEngine):
         if not torch.cuda.is_available():
             raise ValueError(
                 f'engine="{device}" needs a GPU, and PyTorch {torch.__version__} finds none here. '
-                "Leave engine as it is to use the cores of this machine."
+                "Leave out engine to use the cores of this machine."
             )
         if not (isinstance(source, MemorySource) and isinstance(source.X, np.ndarray)):
             raise ValueError(
-                f'engine="{device}" takes dense arrays and frames in memory, and these rows are '
-                "sparse, elsewhere, or on a device already. Leave engine as it is."
+                f'engine="{device}" takes dense arrays and frames in memory, but these rows are '
+                "sparse, not in memory, or already on a device. Leave out engine."
             )
         return cls(source, device, workers)
 

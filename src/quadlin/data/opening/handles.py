@@ -81,7 +81,7 @@ def _head(handle: Any) -> bytes:
     while len(head) < csv_text.CSV_BLOCK:
         data = handle.read(csv_text.CSV_BLOCK - len(head))
         if isinstance(data, str):
-            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
+            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
         if not data:
             break
         head += data

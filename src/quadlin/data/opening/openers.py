@@ -58,7 +58,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     if callable(given) or isinstance(given, Iterable):
         return _open_iterator(given, options)
     raise SourceError(
-        f"Rows cannot come from a {type(given).__name__}. Give an array, a frame, a path, or an "
+        f"Rows cannot be read from a {type(given).__name__}. Give an array, a frame, a path, or an "
         "iterator of (X, y)."
     )
 
@@ -173,7 +173,7 @@ def _vector(values: Any) -> Any:
 def _open_lazy(given: Any, options: OpenOptions) -> Opened:
     if not hasattr(given, "collect_batches"):
         raise SourceError(
-            f"A lazy {type(given).__module__.split('.')[0]} frame cannot be walked in pieces. "
+            f"A lazy {type(given).__module__.split('.')[0]} frame cannot be read in pieces. "
             "Collect it, or write it to Parquet and give the file."
         )
     from quadlin.data.sources.arrow_batches import BatchFeed

@@ -61,14 +61,14 @@ def open_source(
         The features; None: all columns except the target, the weight and those of `keep` and
         `exclude`.
     exclude : sequence of names
-        Columns that are not features, instead of `columns`.
+        Columns to ignore, instead of `columns`.
     categorical_features : sequence of names
         Columns whose values are categories, such as ids and codes, even if they are numbers: each
         value becomes a level. Text columns need not be named.
     multi_hot : sequence of names, or mapping of names to separators
         Columns whose cells list several labels, such as the genres "drama|war": each label becomes
-        a 0/1 column. The labels are separated by "|", unless a mapping says otherwise. An empty
-        cell has no labels.
+        a 0/1 column. The labels are separated by "|", unless a mapping gives other separators. An
+        empty cell has no labels.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled: an error that says where they are; rows with missing values
         are dropped; numbers are replaced by the mean of their column, and text by the level
@@ -79,8 +79,7 @@ def open_source(
         "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm"; None: chosen
         by the suffix.
     encoder : TableEncoder or None
-        The encoder of the text columns, such as a model's `encoder_`. Levels that it does not know
-        are counted.
+        The encoder of the text columns, such as a model's `encoder_`. Unknown levels are counted.
     levels : mapping of sequences or None
         The levels of each text column, for rows that can be read only once, and for columns with
         more levels than are accepted otherwise.
@@ -88,7 +87,7 @@ def open_source(
         The values that replace missing ones with ``missing="mean"``, by column, such as a model's
         `fill_`.
     n_features, zero_based : int or None, bool or "auto"
-        Of svmlight files; a scan finds them if they are not given.
+        For svmlight files; determined by a scan if not given.
     delimiter : str or None
         What separates the columns of CSV. None: a comma, or the semicolon, tab or bar of a header
         that has no comma.

@@ -99,8 +99,8 @@ def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
             return
     raise SourceError(
         Message(
-            "The first row of {what} looks like data, not like the names of columns: {names}. Give "
-            "{without} if there is no header, so that the columns are called x0, x1, …, or "
+            "The first row of {what} looks like data, not like the names of columns: {names}. "
+            "Give {without} if there is no header, so the columns will be called x0, x1, …, or "
             "{with_header} if these are names.",
             what=what,
             names=shortened(names),
@@ -149,8 +149,8 @@ def _warn_of_markers(markers: dict[str, str], what: str) -> None:
     marker, name = next(iter(markers.items()))
     warn(
         Message(
-            "{what} has {markers} for missing values, such as {marker!r} in column {name!r}. Give "
-            "{na} to say which values are missing, or {none} if none of these are.",
+            "{what} uses {markers} for missing values, such as {marker!r} in column {name!r}. "
+            "Give {na} to declare which values are missing, or {none} if none of them are.",
             what=what[0].upper() + what[1:],
             markers=shortened(markers),
             marker=marker,

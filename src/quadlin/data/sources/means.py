@@ -111,7 +111,7 @@ def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
 def means_unknown(title: str) -> Message:
     """Say that rows which are walked once cannot be filled with means."""
     return Message(
-        "{title} can be walked only once, but {mean} needs the means first. {python}se {drop}, or "
+        "{title} can be read only once, but {mean} needs the means first. {python}se {drop}, or "
         "save the rows to a file first.",
         title=title,
         mean=Option("missing", "mean"),

@@ -106,7 +106,7 @@ def _labels(
     if not feed.again:
         raise ReadOnceError(
             Message(
-                "{title} can be walked only once, but the labels of the target must be known "
+                "{title} can be read only once, but the labels of the target must be known "
                 "beforehand. {python}ave the rows to a file first.",
                 title=title,
                 python=Phrase("Give them as labels=[...], or s", "S"),
@@ -221,7 +221,7 @@ def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
     if levels:
         named = shortened(sorted(reader.text, key=str))
         return Message(
-            "{title} can be walked only once, but the levels of its text columns ({names}) must be "
+            "{title} can be read only once, but the levels of its text columns ({names}) must be "
             "known beforehand. {python}eave the columns out of {columns}, or save the rows to a "
             "file first.",
             title=title,

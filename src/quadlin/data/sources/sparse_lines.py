@@ -25,7 +25,7 @@ def whole_lines(handle: Any, limit: int | None) -> Iterator[bytes]:
         if not data:
             break
         if isinstance(data, str):
-            raise SourceError('The stream is of text. Open it as bytes (mode "rb").')
+            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
         limit = None if limit is None else limit - len(data)
         end = data.rfind(b"\n") + 1
         if end:

@@ -49,36 +49,37 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
 
     for k from 0, which is ridge regression, to the number of features, which is ridge regression on
     all products of two features. The score of a rank and penalties is that of `cross_val_score` on
-    the same folds, whatever else is tried. Both ends are solved exactly for all penalties from one
-    matrix where it fits. Every rank with at most 25 features, or with at most 3,000 rows of 500
-    features, is fitted by matrices as well, and otherwise all folds share each pass over the rows.
+    the same folds, whatever other candidates are tried. Both ends are solved exactly for all
+    penalties from one matrix if it fits into memory. With at most 25 features, or at most 3,000
+    rows of 500 features, every rank is fitted by matrices as well; otherwise all folds share each
+    pass over the rows.
 
     Parameters
     ----------
     ranks : sequence of int or None, default=None
-        Ranks to try. None tries 0, the number of features where the exact solution fits into memory
-        (up to 500 features with 3,000 rows, and 53 with any number), and low ranks: 4, and from
-        there up or down while that helps. With `alphas` given it is 0, 1, 2, 4, 8.
+        Ranks to try. None tries 0, the number of features if the exact solution fits into memory
+        (up to 500 features with 3,000 rows, and 53 with any number), and low ranks, from 4 up or
+        down while the score improves. If `alphas` is given, it tries 0, 1, 2, 4, 8.
     alphas : sequence of float or (float, float), or None, default=None
-        Penalties to try with every rank, for w and M together or one each. None searches both, in
-        steps for as long as a step improves the score.
+        Penalties to try with every rank, for both w and M or one for each. None searches both, in
+        steps, as long as a step improves the score.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Folds. None makes five and a number as many, of rows that are shuffled by what they contain:
-        their order does not matter, and equal rows stay together. A warning says so where blocks of
-        consecutive rows are predicted much worse. For time series use `TimeSeriesSplit`, for groups
-        see `fit`. A fold whose test rows weigh nothing is left out.
+        Folds. None makes five folds, and a number that many. Rows are shuffled by their contents,
+        so their order does not matter, and equal rows stay together. There is a warning if blocks
+        of consecutive rows are predicted much worse. For time series use `TimeSeriesSplit`, for
+        groups see `fit`. A fold whose test rows all have weight 0 is left out.
     scoring : str, callable or None, default=None
         A scorer; None is minus the mean squared error, weighted. A callable is called with a
         fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.
     loss : {"squared", "huber"}, default="squared"
-        As for :class:`SecondOrderRegressor`. With "huber", a first fit finds gross errors in y, and
-        models are compared on rows in which these weigh little.
+        As for :class:`SecondOrderRegressor`. With "huber", a first fit identifies gross errors in
+        y, which then have little weight in the comparison.
     pairs : None, "auto", int or list of pairs, default=None
-        Pairs beside every rank. A number is how many at most, and a list names them. They are
-        searched anew in the training rows of every fold, so that a score is that of
-        `cross_val_score` with the same `pairs`. "auto" compares models without and with pairs, at
-        most 32, which `cv_results_` tells as "param_pairs". With `alphas` None, pairs are tried at
-        the given ranks, or at rank 0 and the best low rank, near the best penalties without them.
+        Pairs beside every rank: a maximum number, or a list of pairs. The search is repeated in the
+        training rows of every fold, so a score is that of `cross_val_score` with the same `pairs`.
+        "auto" compares models without pairs and with at most 32, shown as "param_pairs" in
+        `cv_results_`. With `alphas` None, pairs are tried at the given ranks, or at rank 0 and the
+        best low rank, near the best penalties without them.
     hierarchy : {None, "weak", "strong"}, default=None
         As for :class:`SecondOrderRegressor`.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
@@ -89,8 +90,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     Attributes
     ----------
     rank_ : int
-        The rank chosen: that of the best mean score, and of equal ones the lowest. Errors that
-        are nothing but rounding beside the target count as equal.
+        The chosen rank: the lowest rank with the best mean score. Errors that are due to rounding
+        count as equal.
     alpha_ : (float, float)
         The penalties chosen, for w and for M.
     best_score_ : float
@@ -99,19 +100,17 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         What was tried, as in `GridSearchCV`: "params", "param_rank", "param_alpha", the scores
         of the splits with mean, standard deviation and rank.
     n_passes_ : int
-        Passes over the rows that everything together took.
+        Number of passes over the rows, including the final fit.
     coef_, intercept_, components_, eigenvalues_ and all others of SecondOrderRegressor
-        Of the model refitted to all rows.
+        Those of the model refitted to all rows.
 
-    Notes
-    -----
-    Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all folds together,
-    of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none but some 5 to 15
-    systems of (k + 1)d unknowns. With `pairs` each point and fold takes one search more, O(nd²) per
-    walk and some ten walks, beside which a low rank is fitted anew: some six points of rank 0 and
-    four of a low rank unless `alphas` says otherwise. Where the exact solution fits, each fold
-    takes some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of one fit for each fold,
-    and three matrices of that size.
+    Notes ----- Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all
+    folds together, of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none
+    but some 5 to 15 systems of (k + 1)d unknowns. With `pairs` each candidate and fold takes one
+    more search of some ten passes, O(nd²) each, and another fit of the low rank; there are some six
+    candidates of rank 0 and four of a low rank unless you give `alphas`. If the exact solution fits
+    into memory, each fold takes some 20 systems of min(n, d²/2) unknowns. Memory beside X: that of
+    one fit for each fold, and three matrices of that size.
 
     Examples
     --------
@@ -198,10 +197,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     ) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
-        Ctrl-C leaves the best rank and penalties that have been scored by then, once there are
-        some, as they were fitted to the training rows of the first fold: `status_` is
-        `interrupted`, `cv_results_` has the scores so far, and KeyboardInterrupt goes on to the
-        caller.
+        Ctrl-C keeps the best rank and penalties scored so far, if there are any, as fitted to the
+        training rows of the first fold: `status_` is `interrupted`, `cv_results_` has the scores so
+        far, and KeyboardInterrupt is raised.
 
         Parameters
         ----------
@@ -212,8 +210,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         sample_weight : array (n_samples,) or None
             Weights, in the fits and in the scores.
         groups : array (n_samples,) or None
-            Rows of the same group are held out together: `cv` is then a number of folds, or a
-            splitter for groups. It answers how well rows of new groups are predicted.
+            Rows of the same group are held out together; `cv` is then a number of folds, or a
+            splitter for groups. The score then tells how well rows of new groups are predicted.
         checkpoint : path or None
             As for `SecondOrderRegressor.fit`.
 

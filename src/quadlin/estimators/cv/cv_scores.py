@@ -241,13 +241,13 @@ class CVScores:
                 if weight is None:
                     raise
                 raise ValueError(
-                    f"The scorer refused the rows ({error}). One that takes no sample_weight can "
-                    "only be used without weights."
+                    f"The scorer raised an error ({error}). A scorer without a sample_weight "
+                    "parameter can only be used without weights."
                 ) from error
 
     def _refuse_undefined(self, fold: Fold) -> None:
         raise ValueError(
-            f"scoring={self.scoring!r} gives no finite number for any model on fold {fold.number} "
+            f"scoring={self.scoring!r} is not a finite number for any model on fold {fold.number} "
             f"of cv (counted from 0; test rows: {len(fold.index)}). Some scores, such as r2, are "
             "not defined for fewer than two rows: use larger folds, or "
             "scoring='neg_mean_squared_error'."

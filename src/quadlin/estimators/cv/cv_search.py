@@ -200,7 +200,7 @@ class CVSearch:
 def checked_alphas(alphas: Any) -> list[Alpha]:
     """Return the penalties to try; raise if they are not penalties."""
     if not isinstance(alphas, Sequence | np.ndarray) or len(alphas) == 0:
-        raise ValueError(f"alphas={alphas!r} must be a list of penalties, at least one.")
+        raise ValueError(f"alphas={alphas!r} must be a list of at least one penalty.")
     return [penalties(alpha) for alpha in alphas]
 
 
@@ -212,5 +212,5 @@ def checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
         raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0.")
     whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
     if not whole or not all(whole):
-        raise ValueError(f"ranks={ranks!r} must be whole numbers ≥ 0, at least one.")
+        raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0, with at least one.")
     return sorted({min(int(k), d) for k in ranks})

@@ -23,63 +23,61 @@ class SecondOrderClassifier(LogisticModel):
     internally and the penalty applies to standardised features; all results are in the user's
     units.
 
-    With more than two classes there is one such model for each class against all others, with its
-    own rank, penalties and pairs, and scores of all classes, whose softmax is the probability. With
-    ``alpha="auto"`` and few rows, all scores share one prior and are linear or of all products;
-    else they are fitted within the ranks and pairs of the classes. With fewer than 30 rows per
-    parameter, rows left out one at a time decide between these and log-odds; without a penalty
-    there are no such scores.
+    With more than two classes there is one such model per class against all others, with its own
+    rank, penalties and pairs, and a joint fit of scores of all classes, whose softmax gives the
+    probabilities. With ``alpha="auto"`` and few rows, all scores share one prior and are linear or
+    have all products; otherwise they have the ranks and pairs of the one-vs-rest models. With fewer
+    than 30 rows per parameter, leave-one-out predictions decide between the scores and the
+    one-vs-rest log-odds. Without a penalty there is no joint fit.
 
     Parameters
     ----------
     rank : int or "auto", default="auto"
         Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
-        features means no restriction. "auto" takes the rank of largest evidence (marginal
-        likelihood, by Laplace's approximation), from a linear model to all products of two
-        features, where rows left out one at a time agree to a low rank; else linear, products of
-        largest evidence over all their penalties, or a constant. With
-        more than 1,500 parameters, or with an explicit `alpha`, ranks are compared by how well
-        they predict a fifth of the rows by least squares.
+        features means no restriction. "auto" chooses the low rank of largest evidence (marginal
+        likelihood, by Laplace's approximation) if leave-one-out predictions confirm it; otherwise a
+        linear model, all products, or a constant. With more than 1,500 parameters, or with an
+        explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
+        of the rows.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
     psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
-        `LogisticRegression` on standardised features. "auto" takes the mean of log α over its
-        posterior where rows are few, by evidence and rows left out one at a time, else the
-        penalties of largest evidence. Log-odds of a standard deviation above 10 are unlikely in
-        advance: so rows that can be separated have finite log-odds. With ``alpha=0`` the steps
-        stop on such rows when the log-loss is 0.5% of that of a constant, with status `separated`
-        and a warning.
+        `LogisticRegression` on standardised features. "auto" uses the posterior mean of log α if
+        rows are few (by evidence and leave-one-out predictions), otherwise the penalties of largest
+        evidence. The prior makes log-odds with a standard deviation above 10 unlikely, so separable
+        rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
+        0.5% of that of a constant, with status `separated` and a warning.
     pairs, hierarchy
-        As for :class:`SecondOrderRegressor`, of log-odds: pairs are searched by the scores of the
-        likelihood and fitted by Newton steps, with a prior of standard deviation 10 for the
-        coefficient of a standardised product (or the penalty of L where `alpha` is given), so that
-        it is finite where a product separates the rows.
+        As for :class:`SecondOrderRegressor`, for the log-odds: the search uses the scores of the
+        likelihood, and pairs are fitted by Newton steps. The coefficient of a standardised product
+        has a prior of standard deviation 10 (or the penalty of L if `alpha` is given), so it is
+        finite even if a product separates the rows.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of the rows of each class; "balanced" gives all classes the same
-        total weight. Probabilities are then those of rows weighted so.
+        Factors for the weights of the rows of each class; "balanced" gives all classes the same
+        total weight. Probabilities then refer to the weighted rows.
     max_iter : int, default=50
         Maximum number of steps of `fit`.
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it.
     batch_size : int or "auto", default="auto"
-        Number of rows of the first batch of `partial_fit`. The steps after it take two rows per
-        parameter, and more as rows go on.
+        Number of rows of the first batch of `partial_fit`. Later steps use two rows per parameter,
+        and more as the stream continues.
     max_memory : {"auto", "minimal"} or int, default="auto"
-        As for :class:`SecondOrderRegressor`, for each of the log-odds that are learned: one for two
-        classes, else one per class.
+        As for :class:`SecondOrderRegressor`, per model: there is one for two classes, and otherwise
+        one per class.
     uncertainty : bool or "robust", default=False
-        Whether `fit` also finds how sure it is: `coef_std_`, `intercept_std_`, `interaction_std`,
-        ``decision_function(X, return_std=True)``, and z, p and intervals in `summary`. True takes
-        Fisher's information, which holds where the model does; "robust" gives sandwich standard
-        errors. Cost as for :class:`SecondOrderRegressor`.
+        Whether `fit` also computes standard errors: `coef_std_`, `intercept_std_`,
+        `interaction_std`, ``decision_function(X, return_std=True)``, and z, p and intervals in
+        `summary`. True uses the Fisher information, which is correct if the model is; "robust"
+        gives sandwich standard errors. Cost as for :class:`SecondOrderRegressor`.
     warm_start : bool, default=False
-        Whether `fit` starts from the model of the last fit, where there are two classes and rank
-        and alpha are given.
+        Whether `fit` starts from the model of the last fit; only with two classes and given rank
+        and alpha.
     random_state : int, RandomState or None, default=None
-        Seed of the random matrix that the first estimate starts from. None is a fixed one: the same
-        rows give the same model.
+        Seed of the random matrix that the first estimate starts from. With None it is fixed, so the
+        same rows give the same model.
 
     Attributes
     ----------
@@ -91,25 +89,23 @@ class SecondOrderClassifier(LogisticModel):
         more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
         `history_` is the log-loss plus half the penalty per row.
     n_passes_ : int
-        How often `fit` walked the rows, for all classes together.
+        Number of passes of `fit` over the rows, for all classes together.
     pairs_ : PairReport or None
-        The pairs in the model. Their standard errors are those of the information matrix, not
-        robust ones; shares and the path are of the deviance, D² = 1 − deviance/deviance of the
+        The pairs in the model. Their standard errors come from the information matrix and are not
+        robust; shares and the path refer to the deviance, D² = 1 − deviance/deviance of the
         constant.
     status_ : Status
         How the fit ended; its value is advice.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes
-    -----
-    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties. Choosing them takes
-    some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32 MB, p ≤ 700
-    parameters); else a few fits to a loose tolerance, and O(p³) for each rank that is tried, p ≤
-    1,500. All of it once per class where there are more than two, and once for all of them.
-    `n_passes_` counts walks over X, not steps on the copy. Memory beside X: O((k + 8)d), a block of
-    rows, two numbers per row (and one per class), the copy and p×p while rank and penalties are
-    chosen, and d×d with full whitening.
+    Notes ----- Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties.
+    Choosing them takes some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32
+    MB, p ≤ 700 parameters); otherwise a few fits to a loose tolerance, and O(p³) for each rank
+    tried, p ≤ 1,500. With more than two classes this is done once per class, and once for the joint
+    fit. `n_passes_` counts passes over X, not steps on the copy. Memory beside X: O((k + 8)d), a
+    block of rows, two numbers per row (and one per class), the copy and p×p while rank and
+    penalties are chosen, and d×d with full whitening.
 
     Examples
     --------

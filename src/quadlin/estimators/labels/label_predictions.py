@@ -32,9 +32,9 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows.
         return_std : bool, default=False
-            Whether to return the standard errors of the log-odds as well: the probability of
-            ±1.96 of them about the log-odds is a 95% interval. Needs ``uncertainty=True``. For
-            more than two classes they are those of the fit of each class against all others.
+            Whether to also return the standard errors of the log-odds: ±1.96 standard errors,
+            turned into probabilities, are a 95% interval. Needs ``uncertainty=True``. For more than
+            two classes they are those of the one-vs-rest models.
 
         Returns
         -------
@@ -57,8 +57,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, in the order of `classes_`.
 
-        For more than two classes they come from scores that were fitted together, or from the
-        log-odds of each class against all others, where that is better.
+        For more than two classes they come from jointly fitted scores, or from the log-odds of each
+        class against all others, if these predict better.
 
         Parameters
         ----------
@@ -148,12 +148,12 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         return float(super().score(X, y, sample_weight))
 
     def diagnose(self, X: Any = None, y: Any = None) -> str:
-        """Say in words what there is to know about the fit, and what to change.
+        """Describe the fit, and suggest what to change.
 
         Parameters
         ----------
         X, y : rows and labels, or None
-            They are not looked at: what a regressor says of rows is about squared errors.
+            Ignored: a regressor's diagnosis of rows is about squared errors.
 
         Returns
         -------
@@ -164,7 +164,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         return super().diagnose()
 
     def one_vs_rest(self, label: Any) -> Self:
-        """Return the classifier of one class against all others, of more than two.
+        """Return the classifier of one class against all others, if there are more than two.
 
         Parameters
         ----------
@@ -173,8 +173,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         Returns
         -------
         classifier
-            Of the same type, for the classes False and True: with `coef_`, `interactions_`,
-            `summary` and all else that a classifier of two classes has.
+            Of the same type, for the classes False and True, with `coef_`, `interactions_`,
+            `summary` and all other attributes of a classifier for two classes.
 
         Examples
         --------
@@ -201,12 +201,12 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
 
     @property
     def status_(self) -> Status:
-        """Return how the fit ended; of several, the first that did not converge."""
+        """Return how the fit ended; of several fits, that of the first that did not converge."""
         return self._classes_fitted().status
 
     @property
     def n_passes_(self) -> int:
-        """Return how often `fit` walked the rows, for all classes together."""
+        """Return the number of passes of `fit` over the rows, for all classes together."""
         return self._classes_fitted().passes
 
     def _lazily(self, method: Any, X: Any, width: int, dtype: Any = None) -> Any:

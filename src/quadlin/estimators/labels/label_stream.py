@@ -77,8 +77,8 @@ class StreamingLabels(PredictingLabels):
         check_options(self)
         if checkpoint is not None:
             raise ValueError(
-                "A stream of labels cannot be written to a checkpoint: save the classifier now and "
-                "then, and go on from the saved one."
+                "A stream of labels cannot be written to a checkpoint: save the classifier now "
+                "and then, and continue from the saved one."
             )
         if isinstance(self.class_weight, str):
             raise ValueError(
@@ -161,8 +161,8 @@ def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
     if classes is None:
         if before is None:
             raise ValueError(
-                "The first call of partial_fit needs all labels that will come: "
-                "partial_fit(X, y, classes=[...])."
+                "The first call of partial_fit needs all labels that will occur: partial_fit(X, "
+                "y, classes=[...])."
             )
         return before
     named = sorted_classes(classes)

@@ -28,9 +28,9 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     .. math:: y = b + x^\top w + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},
               \qquad \langle v_i, v_j \rangle_s = \sum_a s_a v_{ia} v_{ja}
 
-    The same as :class:`SecondOrderRegressor` with ``diagonal="zero"``. The signs s are free, where
-    a classical factorization machine has only positive ones (``psd=True``) and cannot express an
-    interaction matrix with negative eigenvalues.
+    The same as :class:`SecondOrderRegressor` with ``diagonal="zero"``. The signs s are free,
+    whereas a classical factorization machine has only positive ones (``psd=True``) and cannot
+    represent an interaction matrix with negative eigenvalues.
 
     Parameters
     ----------
@@ -40,42 +40,40 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
     draws : int or None, default=None
-        With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
+        With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
-        `noise_` use them too. For the last percent of accuracy, and for intervals. It needs rows
+        `noise_` use them too. Draws give intervals and slightly better predictions. They need rows
         of one-hot fields, as in the notes, and ``alpha="auto"``. ``coef_``, ``components_`` and
         ``interactions_`` are those of the variational fit that the draws start from.
 
     Attributes
     ----------
     noise_ : float
-        The standard deviation of the noise, of fits by the posterior (see the notes), with draws,
-        or with ``uncertainty=True``.
+        The standard deviation of the noise, after a fit by the posterior (see the notes), with
+        draws, or with ``uncertainty=True``.
 
-    Notes
-    -----
-    Cost and memory as for :class:`SecondOrderRegressor`, with one exception. Rows in memory, or of
-    a Source that takes up to 1 GB there (it is then read into memory), with at least two one-hot
-    fields, in which every other column follows the level of one of them (ratings by user
-    and item, with the age of the user and the genres of the item), are fitted by variational
-    inference if ``alpha="auto"``: each level has a normal distribution, and the means and
-    precisions of fields and the noise are learned. Products are taken between columns of different
-    fields only, as the level can say all that its own columns do together. ``rank="auto"`` starts
-    with 8 components and drops those that the rows do not need. Pairs are not looked for there, and
-    rows for which they are asked for are fitted by least squares. A level that was never seen
-    counts as the mean of its field. Where there are columns beside the fields, M has up to ``rank``
-    components per field. Four sweeps over the fields count as one step of ``max_iter``.
+    Notes ----- Cost and memory are as for :class:`SecondOrderRegressor`, with one exception. Rows
+    with at least two one-hot fields, in which every other column depends on the level of one of
+    them (ratings by user and item, with the age of the user and the genres of the item), are fitted
+    by variational inference if ``alpha="auto"`` and they are in memory, or a Source that takes up
+    to 1 GB there. Each level has a normal distribution, and the means and precisions of fields and
+    the noise are learned. The model has products of columns of different fields only, since a level
+    can represent all products of its own columns. ``rank="auto"`` starts with 8 components and
+    drops those that the rows do not need. There is no search for pairs; if you ask for pairs, the
+    rows are fitted by least squares. An unseen level is treated as the mean of its field. If there
+    are columns beside the fields, M has up to ``rank`` components per field. Four sweeps over the
+    fields count as one step of ``max_iter``.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
-    O(n·k²) per field where there are more than two groups of columns; memory beside X is
-    O(nnz(X) + l·k²). Draws take 60 more sweeps and one each, and 8·(k + 1)·(d + fields) bytes each,
-    of at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
+    O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +
+    l·k²). Draws take 60 more sweeps in all and one per draw, and 8·(k + 1)·(d + fields) bytes per
+    draw, at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     Sparse rows in memory with more than 2,000 columns and fewer rows than parameters, of more than
     two groups of columns, are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each,
-    on a copy of the rows by columns. Some 10 to 30 of them come to within 1% of the optimum. A rank
-    (0, 2 or 8) and penalties that are not given are chosen there on a fifth of the rows, in about
-    30 more sweeps.
+    on a copy of the rows by columns. Some 10 to 30 sweeps reach the optimum to within 1%. If rank
+    (0, 2 or 8) or penalties are not given, they are chosen on a held-out fifth of the rows, in
+    about 30 more sweeps.
 
     Examples
     --------
@@ -87,7 +85,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     >>> round(machine.score(data.X_test, data.y_test), 6)
     1.0
 
-    Ratings of films by users, as a frame; the answer for a new user has a wider interval.
+    Ratings of films by users, as a frame; predictions have standard deviations.
 
     >>> import numpy as np
     >>> import pandas as pd

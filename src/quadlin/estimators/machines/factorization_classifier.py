@@ -123,23 +123,21 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
-        With a number, `fit` draws so many machines from their posterior by Gibbs sampling, and
-        predictions come from the means of their log-odds. It needs rows of one-hot fields, as in
-        the notes, and ``alpha="auto"``.
+        With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
+        predictions use the mean of their log-odds. Draws need rows of one-hot fields, as in the
+        notes, and ``alpha="auto"``.
 
     Attributes
     ----------
     classes_ : array (n_classes,)
         The labels, sorted. All others as for :class:`SecondOrderClassifier`.
 
-    Notes
-    -----
-    Rows in memory, or of a Source that takes up to 1 GB there, with at least two one-hot fields, in
-    which every other column follows the level of one of them, are fitted by variational
-    inference if ``alpha="auto"``, as by :class:`FactorizationMachineRegressor`: once to the labels
-    as numbers, and once more to the least squares that approximate the logistic loss about these
-    log-odds. It takes the time of two such fits, far less than Newton steps with penalties chosen
-    on rows held out.
+    Notes ----- Rows with at least two one-hot fields, in which every other column depends on the
+    level of one of them, are fitted by variational inference if ``alpha="auto"`` and they are in
+    memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`:
+    first to the labels as numbers, and then to the least-squares approximation of the logistic loss
+    about these log-odds. This takes the time of two such fits, far less than Newton steps with
+    penalties chosen on held-out rows.
 
     Examples
     --------

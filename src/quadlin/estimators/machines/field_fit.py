@@ -44,7 +44,7 @@ NOT_FIELDS = Message(
     draws=Option("draws"),
 )
 NOT_A_STREAM = Message(
-    "{draws} needs rows in memory that can be walked again: use `fit`, or leave {draws} out.",
+    "{draws} needs rows in memory: use `fit`, or leave {draws} out.",
     draws=Option("draws"),
 )
 

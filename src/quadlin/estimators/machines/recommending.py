@@ -26,35 +26,34 @@ class Recommending:
     _told: tuple[Fitted, set[Any]] | None = None  # the new items that the fitted model warned of
 
     def recommend(self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None) -> Any:
-        """Return the n items of highest prediction for each user.
+        """Return the n items with the highest predictions for each user.
 
         Parameters
         ----------
         user_rows, item_rows : two frames, or two arrays or sparse matrices
-            Frames have columns of their own that together are those of the model; columns that are
-            not the model's, such as titles, are passed on. What depends on neither, such as the
-            device, is given with the users. Arrays have all features, with zeros in those of the
-            other side. Users and items that were never seen are average ones, apart from what
-            their other columns say; a warning counts them, once for the same items.
+            Two frames together have the columns of the model; other columns, such as titles, are
+            passed on. Columns that depend on neither, such as the device, belong to the users.
+            Arrays have all features, with zeros in those of the other side. Unseen users and items
+            are treated as average ones, apart from their other columns; a warning counts them, once
+            for the same items.
         n : int, default=10
-            How many items per user; there are fewer where nothing else is left.
+            Number of items per user; fewer if there are not enough.
         exclude : frame, array of int (n_pairs, 2) or None, default=None
-            Pairs to leave out, such as those that are known: a frame with some of the columns of
-            both sides, such as the training rows, or positions of users and items. A pair is left
-            out if it agrees in all columns that the frame has in common with both.
+            Pairs to leave out, such as known ones: a frame with some columns of both sides, such as
+            the training rows, or positions of users and items. A pair is left out if it agrees in
+            all columns that the frame shares with both.
 
         Returns
         -------
         frame
-            A row per user and item, best first: the columns of the user, `rank`, those of the item,
-            and `prediction` (of classifiers `probability`, that of ``classes_[1]``). For frames it
-            is one of their library; for arrays it has the positions `user_row` and `item_row`.
+            One row per user and item, best first: the columns of the user, `rank`, those of the
+            item, and `prediction` (for classifiers `probability`, that of ``classes_[1]``). It is a
+            frame of the same library as the input; for arrays it has the positions `user_row` and
+            `item_row`.
 
-        Notes
-        -----
-        With the columns split, f(u, i) = a_u + b_i + ⟨p_u, q_i⟩: no row is made for a pair, and
-        all pairs cost O(users·items·k), with draws that many times k. Memory: the factors of the
-        items, k (times draws) numbers each, and blocks of fixed size.
+        Notes ----- With the columns split, f(u, i) = a_u + b_i + ⟨p_u, q_i⟩: no rows are formed for
+        pairs, and all pairs cost O(users·items·k), times the number of draws. Memory: the factors
+        of the items, k (times draws) numbers each, and blocks of fixed size.
 
         Examples
         --------
@@ -99,12 +98,12 @@ class Recommending:
         Returns
         -------
         frame, or a dict of columns without pandas
-            A row per level (for a column of numbers one row): the `level`, its `bias` beside
-            average others (an average level of each field, and the training mean of other
-            columns), and `v0`, `v1`, …, the vector v. The coefficient of the product of two
-            levels is Σ_a sign(eigenvalues_[a]) v_a v'_a, so that the prediction for a user and an
-            item, with no other columns, is intercept + biases + that product. With draws they are
-            those of the fit that the draws start from.
+            One row per level (for a column of numbers one row): the `level`, its `bias` with all
+            other columns at their average (an average level of each field, and the training mean of
+            other columns), and `v0`, `v1`, …, the vector v. The coefficient of the product of two
+            levels is Σ_a sign(eigenvalues_[a]) v_a v'_a, so the prediction for a user and an item,
+            with no other columns, is intercept + biases + that product. With draws they refer to
+            the variational fit that the draws start from.
 
         Examples
         --------

@@ -110,12 +110,12 @@ class FittedAttributes:
 
     @property
     def eigenvalues_(self) -> Array:
-        """Return the signed eigenvalues of the low-rank part, by falling size."""
+        """Return the signed eigenvalues of the low-rank part, in order of decreasing size."""
         return self._fitted("eigenvalues_").state.raw_low_rank.eigenvalues
 
     @property
     def has_diagonal_(self) -> Array:
-        """Return where M has a diagonal."""
+        """Return which features have a diagonal entry in M."""
         return self._fitted("has_diagonal_").state.units.free > 0
 
     @property
@@ -135,7 +135,7 @@ class FittedAttributes:
 
     @property
     def pairs_(self) -> PairReport | None:
-        """Return the pairs of features beside the low-rank part; None if none were looked for."""
+        """Return the pairs of features beside the low-rank part; None if there was no search."""
         return self._fitted("pairs_").pair_report
 
     @property
@@ -175,7 +175,7 @@ class FittedAttributes:
 
     @property
     def fill_(self) -> dict[str, float] | None:
-        """Return what stood for missing numbers, by column; None where nothing was filled."""
+        """Return the replacements of missing numbers, by column; None if nothing was filled."""
         return self._fitted("fill_").columns.fill
 
     def adopt(self, fitted: Learned) -> None:
@@ -217,7 +217,7 @@ def require_law(fitted: Fitted, has_draws: bool = False) -> Uncertainty:
         raise AttributeError(
             "The fit was interrupted before its standard errors were computed. Fit again."
             if interrupted
-            else "Standard errors are known after `fit` with uncertainty=True, and not after "
+            else "Standard errors are only available after `fit` with uncertainty=True, not after "
             "`partial_fit`. Set uncertainty=True and fit." + draws * has_draws
         )
     return fitted.law

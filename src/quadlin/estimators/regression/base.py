@@ -105,33 +105,33 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         engine: Any = None,
         checkpoint: Any = None,
     ) -> Self:
-        """Fit to the rows given, in as many passes as it takes.
+        """Fit the model, in as many passes over the rows as needed.
 
-        Ctrl-C leaves the model of the last finished step, once there is one: it can be used, its
-        `status_` is `interrupted`, and KeyboardInterrupt goes on to the caller.
+        Ctrl-C keeps the model of the last completed step, if there is one, with the `status_`
+        `interrupted`, and raises KeyboardInterrupt.
 
         Parameters
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
-            Rows. What :func:`~quadlin.open_source` opens brings its own targets and weights; rows
-            that can be walked only once are learned from as by `partial_fit`.
+            Rows. A Source opened by :func:`~quadlin.open_source` has its own targets and weights;
+            rows that can be read only once are learned as by `partial_fit`.
         y : array (n_samples,)
             Targets.
         sample_weight : array (n_samples,) or None
-            A weight of 2 is the same as the row given twice, 0 as the row left out.
+            A weight of 2 has the same effect as giving the row twice, 0 as leaving it out.
         engine : None, "serial", "threads", "cuda", int or Dask client
-            What carries out the sums over rows: "serial" this thread, with the linear algebra
-            library's own threads; "threads" or their number, several threads, which add the same
-            numbers in the same order whatever their number is; "cuda" a GPU, by torch and, where it
-            is installed, Triton, to which dense rows in memory are copied; a `distributed.Client`
-            its cluster, where the rows then stay. None takes the cluster that holds Dask's rows, or
-            the GPU that holds tensors; for arrays, sparse matrices and frames as many threads as
-            this process has free cores (at most OMP_NUM_THREADS, and one inside a thread or
-            process that joblib or Dask started); and "serial" for everything else.
+            Where the sums over rows are computed: "serial" in this thread, with the threads of the
+            linear algebra library; "threads", or a number of them, in several threads, with the
+            same result for any number; "cuda" on a GPU, by torch and, if installed, Triton, to
+            which dense rows in memory are copied; a `distributed.Client` on its cluster, where the
+            rows stay. None uses the cluster that holds Dask's rows, or the GPU that holds tensors;
+            for arrays, sparse matrices and frames as many threads as this process has free cores
+            (at most OMP_NUM_THREADS, and one inside a thread or process that joblib or Dask
+            started); and "serial" for everything else.
         checkpoint : path or None
-            A file in which every pass is noted, so that a fit that was killed, started again with
-            the same rows and options, goes on where it was and ends at the same model. It takes
-            O(kd) bytes per pass and stays there when the fit is done.
+            A file that records every pass. If the fit is killed and started again with the same
+            rows and options, it continues where it stopped and ends at the same model. The file
+            takes O(kd) bytes per pass and is kept after the fit.
 
         Returns
         -------
@@ -162,13 +162,13 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
 
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
-        """Say in words what there is to know about the fit, and what to change.
+        """Describe the fit, and suggest what to change.
 
         Parameters
         ----------
         X, y : rows and targets, or None
-            With rows it also tells the error on them beside that on rows left out one at a time
-            (up to 1,500 parameters), which rows carry most of the error, which columns look like
+            With rows the text also compares their error with the leave-one-out error (up to 1,500
+            parameters), and tells which rows account for most of the error, which columns look like
             ids or codes, and whether the rank is too low: about ten passes.
 
         Returns
@@ -185,8 +185,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
         >>> print(SecondOrderRegressor(2, alpha=0, random_state=0).fit(X, y).diagnose())
         status: converged. A step no longer lowers the objective by more than the fraction `tol`.
-        features: all vary and have squares of their own.
-        correlation: none that matters, or none looked for.
+        features: all vary, and their squares differ from linear terms.
+        correlation: none that matters, or not tested.
         rows: 300 for 9 parameters, 33.3 each.
         rank: all 2 components stand out from the noise.
         """

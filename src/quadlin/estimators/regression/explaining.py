@@ -43,9 +43,9 @@ class Explaining(FittedAttributes):
         Parameters
         ----------
         X, y, sample_weight : rows, targets and weights, or None
-            Rows to compute R² from; without them it is that of the fitted rows, where it is known.
+            Rows to compute R² from; without them it is that of the fitted rows, if known.
         top : int, default=10
-            How many pairs to list, the strongest first, squares included.
+            Number of pairs to list, the strongest first, including squares.
         level : float, default=0.95
             Probability of the intervals.
 
@@ -55,10 +55,8 @@ class Explaining(FittedAttributes):
             Printing it shows a table; `to_frame` returns it as a frame. Standard errors need
             ``uncertainty=True``.
 
-        Notes
-        -----
-        Cost: O(kd) without standard errors, O(kdm) with them, m being the number of parameters or
-        of draws that they are known by, and one pass over X where it is given.
+        Notes ----- Cost: O(kd) without standard errors, O(kdm) with them, where m is the number of
+        parameters or draws, and one pass over X if it is given.
 
         Examples
         --------
@@ -81,8 +79,8 @@ class Explaining(FittedAttributes):
         Parameters
         ----------
         X : rows or None
-            The rows that the standard deviations are over. Without them they are those of rows
-            like the fitted ones, if columns were independent.
+            The rows for the standard deviations. Without them they refer to rows that are
+            distributed like the fitted ones, but with independent columns.
         reference : "mean", "zero" or mapping, default="mean"
             As for `contributions`; effects of levels are measured from there.
 
@@ -114,7 +112,7 @@ class Explaining(FittedAttributes):
     def contributions(
         self, X: Any, *, pairs: bool | int = True, reference: Any = "mean"
     ) -> Contributions:
-        """Say what the baseline, each column and each pair of columns add to each prediction.
+        """Compute what the baseline, each column and each pair of columns add to each prediction.
 
         They sum to the prediction. The levels of a text column are one column.
 
@@ -123,9 +121,9 @@ class Explaining(FittedAttributes):
         X : array, sparse matrix, frame or Source (n_samples, n_features)
             Rows.
         pairs : bool or int, default=True
-            True tells all pairs of columns apart. A number tells that many apart, the strongest by
-            `effects`, and adds up the others as "other pairs". False gives half of each pair to
-            each of its columns: these are the Shapley values with respect to the reference.
+            True lists all pairs of columns. A number lists that many, the strongest by `effects`,
+            and sums the others as "other pairs". False adds half of each pair to each of its
+            columns, which gives the Shapley values with respect to the reference.
         reference : "mean", "zero" or mapping, default="mean"
             Where contributions are measured from. "mean": the mean of the fitted rows, so that a
             level of a text column is compared with the average level. "zero": zero in every column,
@@ -140,11 +138,9 @@ class Explaining(FittedAttributes):
         Raises
         ------
         ValueError
-            If the model predicts by the mean of draws, or if there are too many pairs to keep.
+            If the predictions are means over draws, or if there are too many pairs to keep.
 
-        Notes
-        -----
-        Cost per row: O(kd) for columns only, and O(k) for each pair beside. Contributions are
+        Notes ----- Cost per row: O(kd) for the columns, and O(k) for each pair. Contributions are
         computed in float64; they sum to the predictions up to the rounding of the model's dtype.
 
         Examples
@@ -193,19 +189,19 @@ class Explaining(FittedAttributes):
         target: str | None = None,
         top: int = 10,
     ) -> Path:
-        """Write a self-contained HTML page of what the model says, with pictures.
+        """Write a self-contained HTML page that describes the model, with pictures.
 
         Parameters
         ----------
         path : path
             Where to write it; an existing file is replaced.
         X, y : rows and targets, or None
-            Rows to measure R² and effects with, best rows that the model has not seen. Without
-            targets, R² is what the fit itself knows; without rows, so are the effects.
+            Rows to compute R² and effects from, preferably rows that the model has not seen.
+            Without targets R², and without rows the effects as well, are those of the fit.
         target : str or None
-            The name of the target; by default that of `y` where it has one.
+            The name of the target; by default the name of `y`, if it has one.
         top : int, default=10
-            How many interactions and linear terms to list.
+            Number of interactions and linear terms to list.
 
         Returns
         -------
@@ -226,8 +222,8 @@ class Explaining(FittedAttributes):
         check_is_fitted(self)
         if not isinstance(self.fitted_, Fitted):
             raise ValueError(
-                "There is a model for each of the classes, and this method is for one model. Ask "
-                "one_vs_rest(label), the classifier of one class against the others."
+                "There is one model per class, and this method describes a single model. Call it "
+                "on one_vs_rest(label), the classifier of one class against the others."
             )
 
     def decomposition(self, reference: Any = "mean") -> Decomposition:

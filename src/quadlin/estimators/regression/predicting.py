@@ -24,18 +24,17 @@ class Predicting(Explaining):
     missing: str
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predict the targets of some rows.
+        """Predict targets.
 
         Parameters
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
-            Rows. Those of a Source are never in memory together.
-            The answer to a Dask collection is a Dask array, which is computed when it is needed.
+            Rows. A Source is read in chunks. For a Dask collection the result is a lazy Dask array.
         return_std : bool, default=False
-            Whether to return the standard deviation of a new observation as well, noise
-            included: ±1.96 of them are a 95% interval if the noise is equal in all rows and has
-            no heavy tails (or with ``loss="huber"``). Counts (``loss="poisson"``) vary by the root
-            of their mean. Needs ``uncertainty=True``, or draws.
+            Whether to also return the standard deviation of a new observation, including noise:
+            ±1.96 standard deviations are a 95% interval if the noise is equal in all rows and has
+            no heavy tails (or with ``loss="huber"``). For counts (``loss="poisson"``) the variance
+            of the noise is the mean. Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -102,10 +101,10 @@ class Predicting(Explaining):
         Returns
         -------
         array of bool (n_samples,)
-            Whether some feature is further from its training range than that range is wide: less
-            with fewer than 20 rows per parameter, and ten times as far for a linear model (but not
-            of counts). Those are the rows that ``extrapolation="clip"`` changes before it predicts
-            them, unless the model is exact.
+            Whether some feature lies more than one training range outside its training range; the
+            limit is lower with fewer than 20 rows per parameter, and ten ranges for a linear model
+            (except for counts). These are the rows whose features ``extrapolation="clip"`` limits,
+            unless the model is exact.
 
         Examples
         --------
@@ -159,9 +158,9 @@ def _warn_outside(count: int) -> None:
     if count:
         warn(
             Message(
-                "{count} {rows} far outside the range of the training rows; the features in "
-                "question are held nearer to it. `extrapolates` tells which rows are held, and "
-                "{free} predicts them as they are.",
+                "{count} {rows} far outside the range of the training rows; predict limits their "
+                "features. `extrapolates` shows which rows, and {free} predicts them without "
+                "limits.",
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
                 free=Option("extrapolation", "free"),

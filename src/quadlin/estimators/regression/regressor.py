@@ -27,69 +27,71 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
 
     .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
-    (and S like L where `alpha` is a number; penalties that are learned leave S free) from a start
-    by moment estimates, without a learning rate; the objective never rises. By default the rank,
-    the penalties and the pairs are learned from the rows. Features are standardised internally and
-    the penalty applies to standardised features; all results are in the user's units.
+    (and S like L if `alpha` is a number; learned penalties leave S free). The fit starts from
+    moment estimates and needs no learning rate; the objective never rises. By default the rank, the
+    penalties and the pairs are learned from the rows. Features are standardised internally and the
+    penalty applies to standardised features; all results are in the user's units.
 
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Rank k of the low-rank part: 0 is a linear model unless `pairs` are asked for, and a rank
-        above the number of features means no restriction. "auto" takes the rank of largest evidence
-        (marginal likelihood), from a linear model to all products of two features. With more than
-        1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the rows
-        instead. A stream chooses its rank in its first batch.
+        Rank k of the low-rank part: 0 is a linear model (plus pairs, if `pairs` asks for them), and
+        a rank above the number of features means no restriction. "auto" chooses the rank of largest
+        evidence (marginal likelihood), from a linear model to all products of two features. With
+        more than 1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the
+        rows instead. A stream chooses its rank in its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
-        Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be told from
-        :math:`x_j`, which they cannot for a feature with two values (unless ``fit_linear=False``);
-        "free" everywhere; "zero" nowhere (factorization machine); or one boolean per feature.
+        Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be distinguished
+        from :math:`x_j`, which is impossible for a feature with two values (unless
+        ``fit_linear=False``); "free" everywhere; "zero" nowhere (factorization machine); or one
+        boolean per feature.
     alpha : "auto", float or (float, float), default="auto"
-        Ridge penalty, one number for w and M or one for each. It weighs the coefficients of
-        standardised features, and of their products, against a sum over rows, as in `Ridge`;
-        those of a one-hot column by 1/√(standard deviation) more, so that rare levels shrink more,
-        and likewise those of other 0/1 columns whose standard deviation is below 0.1.
-        "auto" takes the penalties of largest evidence, which are 0 without noise; see `alpha_`.
-        With ``polish=False`` there is no penalty. A stream is penalised in its first batch.
+        Ridge penalty, one number for both w and M or one for each. It applies to the coefficients
+        of standardised features and of their products, relative to a sum over rows, as in `Ridge`.
+        The penalty of a one-hot column, and of any 0/1 column whose standard deviation is below
+        0.1, is multiplied by 1/√(standard deviation), so that rare levels shrink more. "auto"
+        chooses the penalties of largest evidence, which are 0 without noise; see `alpha_`. With
+        ``polish=False`` there is no penalty. A stream is penalised in its first batch.
     loss : {"squared", "huber", "poisson"}, default="squared"
-        "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
-        linearly, not quadratically. It takes a few fits. Streams minimise squared errors.
-        "poisson" is for counts and other targets ≥ 0: the logarithm of their mean is the model,
-        log E y = b + xᵀw + xᵀMx, by Poisson's likelihood, without pairs beside the low-rank part
-        and without streams. `predict` returns means; everything else is on the scale of logarithms.
+        "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count linearly,
+        not quadratically. It takes as long as a few fits. Streams minimise squared errors.
+        "poisson" is for counts and other targets ≥ 0: the model is the logarithm of their mean, log
+        E y = b + xᵀw + xᵀMx, fitted by Poisson's likelihood; there are no pairs and no streams.
+        `predict` returns means; everything else is on the scale of logarithms.
     fields : "auto", None or list of lists of features, default="auto"
         Groups of 0/1 columns of which exactly one is 1 in each row (one-hot). Products within a
-        group are always zero, so M has no entries there. "auto" finds them (in numpy and sparse
-        rows). Text and categorical columns of a frame become such groups automatically. The
+        group are always zero, so M has no entries there. "auto" detects such groups (in numpy and
+        sparse rows). Text and categorical columns of a frame become such groups automatically. The
         coefficients of levels and of their products are differences from their mean over the rows,
         and a level that was never seen is treated as that mean.
     categorical_features : "from_dtype", None, list of str or int, or mask, default="from_dtype"
-        Columns whose values are categories, such as ids and codes: each value becomes a level, as
-        those of text and categorical columns of a frame do by "from_dtype". Given by name, by
-        position or by one boolean per column, in addition to text. None refuses text. A Source is
-        opened with its own: ``open_source(..., categorical_features=[...])``.
+        Columns whose values are categories, such as ids and codes: each value becomes a level.
+        "from_dtype" takes the text and categorical columns of a frame; names, positions or one
+        boolean per column add others. None refuses text. For a Source, use
+        ``open_source(..., categorical_features=[...])``.
     multi_hot : list of str or int, dict or None, default=None
         Columns whose cells list several labels, such as the genres "drama|war": each label becomes
-        a 0/1 column, whose coefficient is what it adds. A dict says what separates the labels, if
-        it is not "|": ``{"tags": ";"}``. An empty cell has no labels. A Source is opened with its
-        own.
+        a 0/1 column, whose coefficient is what it adds. A dict gives the separators, if they are
+        not "|": ``{"tags": ";"}``. An empty cell has no labels. For a Source, use
+        ``open_source(..., multi_hot=...)``.
     missing : {"error", "mean"}, default="error"
-        Whether missing values of X are refused, or replaced: numbers by the mean of the fitted
-        rows (of the first batch of a stream), in `fit` and in `predict`; values of categorical
-        columns by the level "missing". See `fill_`. With `uncertainty`, the noise is that of
-        complete rows, where there are at least 50, and `predict(X, return_std=True)` of a row with
-        missing numbers includes what their columns, taken as independent, could change.
+        Whether missing values of X raise an error or are replaced: numbers by the mean of the
+        fitted rows (of the first batch of a stream), in `fit` and in `predict`; values of
+        categorical columns by the level "missing". See `fill_`. With `uncertainty`, the noise is
+        estimated from complete rows if there are at least 50, and the standard deviations of
+        `predict(X, return_std=True)` include the possible effect of missing numbers, whose columns
+        are assumed to be independent.
     pairs : "auto", int, list of pairs of features or None, default="auto"
-        A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L the
-        rank k. A number searches for at most so many pairs; a list, such as
-        ``[("age", "income"), (3, 7), ("age", "age")]``, takes exactly these, a text column for all
-        its levels. "auto" searches where
-        ``rank="auto"`` and there are at most 1,000 features, and takes what has the largest
-        evidence: more rank, pairs (at most 32), both or neither. Not with ``psd=True``,
-        ``polish=False``, or without w or b. A stream searches its first batch. See `pairs_`.
+        A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L has
+        rank k. A number searches for at most that many pairs; a list, such as
+        ``[("age", "income"), (3, 7), ("age", "age")]``, fits exactly these, where a text column
+        stands for all its levels. "auto" searches if ``rank="auto"`` and there are at most 1,000
+        features, and chooses what has the largest evidence: more rank, pairs (at most 32), both or
+        neither. Not with ``psd=True``, ``polish=False``, or without w or b. A stream searches its
+        first batch. See `pairs_`.
     hierarchy : None, "weak" or "strong", default=None
-        Whether one ("weak") or both ("strong") features of a pair that is searched must have an
-        effect of their own, |t| > 2 in the linear model.
+        Whether the search only admits pairs in which one feature ("weak") or both features
+        ("strong") have a linear effect, |t| > 2 in the linear model.
     fit_linear : bool, default=True
         Whether to fit w; otherwise it is zero.
     fit_intercept : bool, default=True
@@ -97,55 +99,55 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     psd : bool, default=False
         Whether to keep the low-rank part positive semi-definite.
     whiten : {"auto", "full", "lowrank", "none"}, default="auto"
-        Whether correlated features are decorrelated inside `fit`: "full" by a d×d matrix,
-        "lowrank" by O(50 d) numbers, "auto" if one pass of random probes finds any correlation
-        ("full" up to 2,000 features). It changes the path, not the optimum.
+        Whether correlated features are decorrelated inside `fit`: "full" by a d×d matrix, "lowrank"
+        by O(50 d) numbers, "auto" if random probes in one pass detect correlation ("full" up to
+        2,000 features). It changes the path, not the optimum.
     polish : bool, default=True
-        Whether `fit` goes on to the least-squares optimum by Gauss–Newton. False is the moment
-        estimation sequence alone, for many rows of independent features.
+        Whether `fit` continues to the least-squares optimum by Gauss–Newton steps. False is the
+        moment estimation sequence alone, for many rows of independent features.
     step : {"guarded", "plain"}, default="guarded"
-        The step with ``polish=False``: "guarded" goes to the least-squares best along each step
-        and never raises the training loss; "plain" is the paper's step of full length, which
-        needs many rows and independent features and diverges otherwise.
+        The step with ``polish=False``: "guarded" takes the step length of least squares and never
+        raises the training loss; "plain" is the paper's step of full length, which diverges unless
+        there are many rows and independent features.
     max_iter : int, default=50
         Maximum number of steps of `fit`. A Gauss–Newton step takes about twelve passes over the
         rows at most, a step of the moment estimation sequence takes two.
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it. With
-        more than 24 rows per parameter and noise it also stops 10⁴·`tol`, at most 1%, of the
-        statistical error from the optimum.
+        noise and more than 24 rows per parameter it also stops when the distance to the optimum is
+        10⁴·`tol`, at most 1%, of the statistical error.
     batch_size : int or "auto", default="auto"
-        Number of rows that `partial_fit` gathers for a step; the first batch has at least two rows
+        Number of rows that `partial_fit` collects for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
-        first batch while noise hides the quadratic part in it.
+        first batch until its quadratic part stands out of the noise.
     max_memory : {"auto", "minimal"} or int, default="auto"
-        How much memory `partial_fit` may take for a first batch of rows, which it fits before it
-        goes on in O(kd). "auto" keeps that batch, at most 2²⁵ entries; "minimal" keeps no row, so
-        that memory is O(kd) from the first row on: without penalty, with a rank of 5 for
-        ``rank="auto"``, and some 50 rows per parameter later (150 if features are correlated). A
-        number of bytes is "auto" with a first batch that fits into them, and "minimal" where that
-        batch would be too short. A search for pairs and their regression take O(d²) numbers, or
-        O((kd)²) beside a low-rank part: where they do not fit, there is no search.
+        How much memory `partial_fit` may use for a first batch of rows, which it fits before it
+        continues in O(kd) memory. "auto" keeps that batch, at most 2²⁵ entries. "minimal" keeps no
+        rows, so memory is O(kd) from the first row on; there is no penalty, ``rank="auto"`` means
+        5, and a useful model takes some 50 rows per parameter more (150 if features are
+        correlated). A number of bytes means "auto" with a first batch that fits into them, or
+        "minimal" if that batch would be too short. A search for pairs and their regression take
+        O(d²) numbers, or O((kd)²) beside a low-rank part; if these do not fit, there is no search.
     extrapolation : {"clip", "free"}, default="clip"
-        What `predict` does with rows far outside the training rows, where squares and products
-        grow without bound: "clip" holds each feature at one training range beyond its training
-        range, with a warning, and for a linear model at ten, since it grows only as its features
-        do (with ``loss="poisson"`` means grow exponentially: at one, and no mean is predicted
-        above twice the largest count). With fewer than 20 rows per parameter it holds them at
-        less, down to a tenth, and warns only of rows beyond one; `extrapolates` tells all. "free"
-        takes rows as they are. Rows of a model that fits many rows without any error are taken as
-        they are in any case.
+        What `predict` does with rows far outside the training rows, where squares and products grow
+        without bound. "clip" limits each feature to one training range beyond its training range,
+        with a warning; for a linear model, which grows only as fast as its features, to ten ranges
+        (with ``loss="poisson"``, where means grow exponentially, to one, and means to twice the
+        largest count). With fewer than 20 rows per parameter the limit is tighter, down to a tenth
+        of a range, but only rows beyond one range raise the warning; `extrapolates` reports all of
+        them. "free" sets no limits. A model that fits many rows without any error has no limits in
+        any case.
     uncertainty : bool or "robust", default=False
-        Whether `fit` also finds how sure it is: `noise_`, `coef_std_`, `intercept_std_`,
-        `interaction_std` and `predict(X, return_std=True)`. True takes the noise as equal in all
-        rows; "robust" gives sandwich standard errors (HC3), which hold when it is not. They take
-        three or four passes and a matrix of the size of the parameters up to 1,500 of them, some 30
-        or 60 passes and 400·k·d numbers beyond. See Notes for what intervals promise.
+        Whether `fit` also computes standard errors: `noise_`, `coef_std_`, `intercept_std_`,
+        `interaction_std` and `predict(X, return_std=True)`. True assumes equal noise in all rows;
+        "robust" gives sandwich standard errors (HC3), which do not. Up to 1,500 parameters this
+        takes three or four passes and a matrix of their size, and beyond some 30 or 60 passes and
+        400·k·d numbers. See Notes for what intervals promise.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
-        Seed of the random matrix that the first estimate starts from. None is a fixed one: the same
-        rows give the same model.
+        Seed of the random matrix that the first estimate starts from. With None it is fixed, so the
+        same rows give the same model.
 
     Attributes
     ----------
@@ -156,25 +158,26 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     components_ : array (rank, n_features)
         Orthonormal rows.
     eigenvalues_ : array (rank,)
-        Signed, by falling size. The low-rank part of M is
-        ``components_.T @ diag(eigenvalues_) @ components_``; its eigenvalues are those of M where
-        every feature has a diagonal and there are no pairs.
+        Signed, in order of decreasing size. The low-rank part of M is
+        ``components_.T @ diag(eigenvalues_) @ components_``; these are the eigenvalues of M if
+        every feature has a diagonal entry and there are no pairs.
     rank_ : int
-        The rank fitted, at most the number of features; that of L where there are pairs.
+        The fitted rank of the low-rank part, at most the number of features.
     pairs_ : PairReport or None
         The pairs in the model, as :func:`quadlin.find_pairs` reports them: ``pairs_.pairs`` with
-        the coefficient of each product, robust standard error, t, p, share of the variance of y
-        and order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on
-        the same rows, so weak ones look stronger than they are. They are part of `interactions_`
-        and of every prediction. None where pairs were not looked for. After `partial_fit` the pairs
-        are those of the first batch of the stream, or of the `fit` that it continues, while their
-        coefficients, standard errors (which take the noise as equal in all rows) and tests come
-        from all rows so far. A stream with more than 1,500 parameters of L, or one that continues a
-        fit with more than 512 parameters, goes on with M as a whole and has None.
+        the coefficient of each product, robust standard error, t, p, share of the variance of y and
+        order of entry; ``pairs_.to_frame()``; printing it shows a table. Pairs were chosen on the
+        same rows, so weak ones look stronger than they are. They are part of `interactions_` and of
+        every prediction. None if there was no search for pairs. After `partial_fit` the pairs are
+        those of the first batch of the stream, or of the `fit` that it continues, while their
+        coefficients, standard errors (which assume equal noise in all rows) and tests come from all
+        rows so far. A stream with more than 1,500 parameters of L, or one that continues a fit with
+        more than 512 parameters, continues with M as a whole, and this attribute is None.
     alpha_ : (float, float)
         The penalties of w and of M.
     has_diagonal_ : array of bool (n_features,)
-        Where M has a diagonal: elsewhere the diagonal of the low-rank part is left out of M.
+        Which features have a diagonal entry in M; the others' entries are left out of the low-rank
+        part.
     interactions_ : Interactions
         A view of M. ``interactions_["a", "b"]``, ``interactions_.row("a")`` and
         ``interactions_.top(10)`` give coefficients of x_i·x_j in y, as do `interaction` and
@@ -185,8 +188,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         The same of the target.
     history_ : tuple of Record
         The objective after each step (mean squared error plus penalty; in a stream the error on
-        each new batch) and the passes so far: walks over all rows, sweeps over rows that are kept,
-        and walks over samples of them by their share, rounded up.
+        each new batch) and the passes over the rows so far; passes over samples count as their
+        share, rounded up.
     status_ : Status
         How the fit ended; its value is advice.
     n_iter_ : int
@@ -198,35 +201,33 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     coef_std_ : array (n_features,)
         With ``uncertainty=True``: the standard errors of w.
     encoder_ : TableEncoder or None
-        Of the text columns: ``open_source(..., encoder=model.encoder_)`` reads others like them.
+        The encoder of the text columns: ``open_source(..., encoder=model.encoder_)`` reads new rows
+        in the same way.
     fill_ : dict or None
-        What stood for missing numbers, by column, with ``missing="mean"`` here or in
-        ``open_source(..., missing="mean")``: the mean, or a number next to it where the mean is a
-        round number, which a value could equal. `predict` fills missing values only with
-        ``missing="mean"`` here; those of a Source are filled by ``open_source(rows,
-        encoder=model.encoder_, fill=model.fill_)``.
+        The replacements of missing numbers by column, with ``missing="mean"`` here or in
+        ``open_source(..., missing="mean")``: the mean, or a number next to it if the mean is a
+        round number that a value could equal. `predict` fills missing values only with
+        ``missing="mean"`` here; those of a Source are filled by
+        ``open_source(rows, encoder=model.encoder_, fill=model.fill_)``.
     fitted_ : Fitted
         Everything above in one immutable object, for tools such as `save`.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes
-    -----
-    Intervals of ±1.96 standard errors cover 95% where the model holds, the rank is given and the
-    quadratic part stands out of the noise; with less than some ten rows per parameter take the
-    quantile of Student's t for the rows less the parameters. They do not allow for a rank that was
-    chosen on the same rows, or that exceeds the true one. With a penalty they are those of the
-    posterior: right with ``alpha="auto"``, and too short with a given penalty that shrinks the true
-    coefficients a lot.
-    Intervals for new observations take the noise as equal in all rows, with "robust" too.
+    Notes ----- Intervals of ±1.96 standard errors cover 95% if the model holds, the rank is given
+    and the quadratic part stands out of the noise; with fewer than about ten rows per parameter use
+    the quantile of Student's t with as many degrees of freedom as rows minus parameters. They do
+    not allow for a rank that was chosen on the same rows, or that exceeds the true one. With a
+    penalty they are posterior intervals: correct with ``alpha="auto"``, and too short with a given
+    penalty that shrinks the true coefficients a lot. Intervals for new observations assume equal
+    noise in all rows, even with "robust".
 
     Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 12 passes at 30 rows
-    per parameter, where most steps are on a sample, 70 at four, 170 at two; about 6 with at most 25
-    features. Choosing them takes a few fits to a loose tolerance, and O(p³) for each rank that is
-    tried, p ≤ 1,500 the number of its parameters; with few features no passes but one.
-    A search for pairs takes eight passes where nothing interacts, one of them O(n·d²), and two of
-    O(n·d²) for each round of pairs; where pairs explain all, no rank is tried, which saves most of
-    the time.
+    per parameter (most steps use a sample), 70 at four and 170 at two; about 6 with at most 25
+    features. Choosing them takes a few fits to a loose tolerance, and O(p³) for each rank tried,
+    with p ≤ 1,500 the number of its parameters; with few features it takes one pass. A search for
+    pairs takes eight passes if nothing interacts, one of them O(n·d²), and two of O(n·d²) for each
+    round of pairs; if pairs explain everything, no rank is tried, which saves most of the time.
     Memory beside X: O((k + 8)d), a block of rows, p×p while rank and penalties are chosen, and d×d
     with full whitening or a search for pairs. X is copied only if it is CSC, or CSR that is
     unsorted or has duplicate entries. float32 stays float32.

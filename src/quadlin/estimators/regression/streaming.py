@@ -59,18 +59,19 @@ class Streaming(Predicting):
     ) -> Self:
         """Learn from rows that are seen once: O(kd) memory, one step per batch.
 
-        Rows are gathered until `batch_size` of them are there, so it does not matter how the
-        stream is cut. An incomplete batch counts in what the model predicts meanwhile. After
-        `fit` the stream goes on from the fitted model, with the options that define it: to change
-        `rank` or `alpha`, say, fit again.
+        Rows are collected until there are `batch_size` of them, so it does not matter how the
+        stream is divided into calls. Predictions include the rows of an incomplete batch. After
+        `fit` the stream continues from the fitted model with the same options; to change `rank` or
+        `alpha`, for example, fit again.
 
         Parameters
         ----------
         X, y, sample_weight
             As for `fit`. Rows that all have weight 0 change nothing.
         checkpoint : path or None
-            For a Source: a file to which the state is written every few seconds. Started again
-            with the same rows and options after a kill, the stream goes on where it was.
+            For a Source: a file to which the state is written every few seconds. If the process is
+            killed and started again with the same rows and options, the stream continues where it
+            stopped.
 
         Returns
         -------
@@ -93,8 +94,8 @@ class Streaming(Predicting):
         check_pairs(self)
         if self.loss == "huber":
             warn(
-                'partial_fit minimises squared errors: loss="huber" needs rows that can be walked '
-                "again, so gross errors in y count in full. Use `fit`, or remove them beforehand."
+                'partial_fit minimises squared errors: loss="huber" needs several passes over '
+                "the rows, so gross errors in y count in full. Use `fit`, or remove them first."
             )
         if fitted is not None:
             self._refuse_changes(fitted)

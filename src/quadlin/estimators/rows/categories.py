@@ -116,7 +116,7 @@ def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
     if encoder is not None and declared is None:
         text = next(iter(encoder.text))
         raise ValueError(
-            f"Column {text!r} holds text, but categorical_features=None takes all columns for "
+            f"Column {text!r} holds text, but categorical_features=None treats all columns as "
             'numbers. Use categorical_features="from_dtype", or drop the column.'
         )
     return encoder
@@ -127,9 +127,8 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
     lists = {} if source.encoder is None else source.encoder.separators
     if closed := [n for n, s in separators_of(estimator.multi_hot).items() if lists.get(n) != s]:
         raise ValueError(
-            f"The source was opened without saying that {shortened(closed)} lists several labels "
-            "per cell. Open "
-            f"it with open_source(..., multi_hot={estimator.multi_hot!r})."
+            f"{shortened(closed)} should list several labels per cell, but the source was opened "
+            f"without it. Open it with open_source(..., multi_hot={estimator.multi_hot!r})."
         )
     given = estimator.categorical_features
     if given is None or isinstance(given, str):

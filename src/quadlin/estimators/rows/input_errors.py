@@ -244,8 +244,9 @@ def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
                 continue
             raise ValueError(
                 f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, which float64 rounds to "
-                f"multiples of {gap[j]:.0f}, so that different numbers became equal. Subtract the "
-                "smallest before the conversion to float64, or leave the column out if it is an id."
+                f"multiples of {gap[j]:.0f}, so different numbers became equal. Subtract the "
+                "smallest before the conversion to float64, or leave the column out if it is an "
+                "id."
             )
 
 

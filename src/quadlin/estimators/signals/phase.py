@@ -39,8 +39,8 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     real : bool, default=False
-        Whether the signal is known to be real though it is measured by complex vectors, as a
-        picture is. With real vectors it always is.
+        Whether the signal is known to be real although the vectors are complex, as for a picture.
+        With real vectors the signal is always real.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically.
@@ -52,13 +52,13 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     tol : float, default=1e-6
         A start is done when a step lowers the objective by less than this fraction of it.
     random_state : int, RandomState or None, default=None
-        Seed of the starts. None is a fixed one: the same rows give the same signal.
+        Seed of the starts. With None it is fixed, so the same rows give the same signal.
 
     Attributes
     ----------
     signal_ : array (n_features,)
-        z, real or complex. Its sign or phase is arbitrary;
-        :func:`quadlin.metrics.align_phase` turns it to that of another signal.
+        z, real or complex. Its sign or phase is arbitrary; :func:`quadlin.metrics.align_phase`
+        aligns it with that of another signal.
     status_ : Status
         How the search ended; its value is advice.
     history_ : tuple of Record
@@ -69,19 +69,17 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes
-    -----
-    About four Gaussian measurements per entry are enough, real or complex, and three mostly are.
-    Time: a few hundred products with A per start, O(nd) each, or whatever an operator takes.
-    Memory beside A: O(n + d), and d×d up to 2,000 columns of an array, which makes correlated
-    columns as easy as independent ones. A is never copied. A LinearOperator is used by its products
-    alone; its columns should be about orthogonal, as those of Fourier masks are.
+    Notes ----- About four Gaussian measurements per entry are enough, real or complex, and three
+    usually are. Time: a few hundred products with A per start, O(nd) each, or whatever an operator
+    takes. Memory beside A: O(n + d), and d×d up to 2,000 columns of an array, which makes
+    correlated columns as easy as independent ones. A is never copied. A LinearOperator is used by
+    its products alone; its columns should be about orthogonal, as those of Fourier masks are.
 
     A complex vector a and i·a measure the same, so one complex row is two real ones. Complex
     arithmetic uses both of them without a copy: see `docs/signals.md`.
 
-    Intensities are not negative, but noise may make small ones so: these are accepted. If noise
-    cannot have made them, `fit` raises an error.
+    Intensities that are slightly negative because of noise are accepted. If they are more negative
+    than noise can explain, `fit` raises an error.
 
     Examples
     --------

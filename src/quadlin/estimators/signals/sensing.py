@@ -44,9 +44,9 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Rank k of M. "auto" takes that of largest evidence for a symmetric matrix, as
-        :class:`SecondOrderRegressor` does, or the lowest that explains y exactly if any does; and
-        for pairs of rows the one that predicts a fifth of the rows best from the others.
+        Rank k of M. For a symmetric matrix "auto" chooses the rank of largest evidence, as
+        :class:`SecondOrderRegressor` does, or the lowest rank that explains y exactly; for pairs of
+        rows it chooses the rank that best predicts a held-out fifth of the rows.
     psd : bool, default=False
         Whether M is positive semi-definite. Not for pairs of rows.
     loss : {"squared", "huber"}, default="squared"
@@ -60,16 +60,16 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     tol : float, default=1e-6
         The fit stops when a step lowers the objective by less than this fraction of it.
     random_state : int, RandomState or None, default=None
-        Seed of the starts. None is a fixed one: the same rows give the same matrix.
+        Seed of the starts. With None it is fixed, so the same rows give the same matrix.
 
     Attributes
     ----------
     matrix_ : array (n_features, n_features), or (n_left, n_right) for pairs
-        M, formed when it is asked for: ``left_ * values_ @ right_.T``.
+        M, formed when accessed: ``left_ * values_ @ right_.T``.
     left_, right_ : arrays (n_features, rank)
         Orthonormal columns; the same for a symmetric matrix.
     values_ : array (rank,)
-        Eigenvalues, signed, by falling size; or singular values for pairs of rows.
+        Signed eigenvalues, in order of decreasing size; singular values for pairs of rows.
     rank_ : int
         The rank fitted.
     status_ : Status
@@ -82,18 +82,16 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         As everywhere in scikit-learn; for pairs of rows the features of both together, without
         names.
 
-    Notes
-    -----
-    What the measurements say of the diagonal depends on the vectors. For 0/1 vectors
-    :math:`a_j^2 = a_j`, which differs from all products, so the diagonal is measured. For ±1
-    vectors :math:`a_j^2 = 1`, so only its sum is measured; the rest of it follows from the entries
-    beside it as long as the rank k is low, :math:`(d - k)^2 \ge d + k`, and `fit` warns where it
-    does not.
+    Notes ----- What the measurements reveal about the diagonal depends on the vectors. For 0/1
+    vectors :math:`a_j^2 = a_j`, which differs from all products, so the diagonal is measured. For
+    ±1 vectors :math:`a_j^2 = 1`, so only its sum is measured; the individual entries follow from
+    the off-diagonal entries if the rank k is low, :math:`(d - k)^2 \ge d + k`, and otherwise `fit`
+    warns.
 
     A matrix of rank k has dk − k(k−1)/2 unknowns if it is symmetric and k(d + e − k) otherwise. Two
-    to three measurements for each are enough: see `benchmarks/sensing.py`. With
-    ``rank="auto"`` a symmetric matrix has a ridge penalty as well, of largest evidence, which is 0
-    without noise.
+    to three measurements for each are enough: see `benchmarks/sensing.py`. With ``rank="auto"`` a
+    symmetric matrix also has a ridge penalty, the one of largest evidence, which is 0 without
+    noise.
 
     Time: O(nnz·k) per pass. Memory beside the rows: O(kd), and d×d up to 2,000 columns. `matrix_`
     is not formed unless it is asked for.

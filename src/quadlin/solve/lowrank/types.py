@@ -37,14 +37,14 @@ class Status(Enum):
     )
     out_of_passes = Message(
         "The budget of passes over the rows was used up while the objective was still falling "
-        "slowly, as it does where the rows hardly determine some parameters. Use {alpha} or a "
-        "larger penalty, or lower {rank}.",
+        "slowly, as it does if the rows hardly determine some parameters. Use {alpha} or a larger "
+        "penalty, or lower {rank}.",
         alpha=Option("alpha", "auto"),
         rank=Option("rank"),
     )
     diverged = Message(
-        "The steps diverged, and the best model on the way was kept. "
-        "Use {more}, and look for wrong units in X and y.",
+        "The steps diverged, and the best model so far was kept. Use {more}, and look for wrong "
+        "units in X and y.",
         more=Phrase('step="guarded" or more rows', "more rows"),
     )
     too_few_rows = Message(
@@ -54,8 +54,8 @@ class Status(Enum):
         rank=Option("rank"),
     )
     separated = Message(
-        "The labels of the rows can be predicted almost without error, so that the log-odds grow "
-        "without bound; the steps were stopped on the way. Use {auto}, or {more} above 0.",
+        "The labels of the rows can be predicted almost without error, so the log-odds grow "
+        "without bound; the fit was stopped early. Use {auto}, or {more} above 0.",
         auto=Option("alpha", "auto"),
         more=Option("alpha"),
     )
@@ -69,8 +69,8 @@ class Status(Enum):
         "Add measurements."
     )
     searching = Message(
-        "The rows so far do not show all components of the quadratic part. "
-        "Learn from more rows, or lower {rank}.",
+        "Not all components of the quadratic part stand out in the rows so far. Learn from more "
+        "rows, or lower {rank}.",
         rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
