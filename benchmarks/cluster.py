@@ -19,7 +19,7 @@ from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
-from quadlin.data.opening.cluster import engine_for
+from quadlin.data.opening.engines import engine_for
 from quadlin.datasets import make_second_order
 
 

@@ -76,9 +76,9 @@ NEEDED = {
     "2. missing values inside the estimator, and what they cost": [
         f"{COLUMNS}::test_missing_values_are_replaced_by_what_the_fit_saw",
         f"{CLI}::test_a_model_fitted_with_means_fills_frames_in_python_too",
-        "solve/fits/test_gaps.py::test_intervals_of_rows_with_missing_values_cover_what_they_promise",
-        "solve/fits/test_gaps.py::test_complete_rows_have_the_intervals_of_a_fit_without_missing_values",
-        "solve/fits/test_gaps.py::test_a_value_that_happens_to_be_the_mean_is_not_missing",
+        "solve/fits/test_missing_values.py::test_intervals_of_rows_with_missing_values_cover_what_they_promise",
+        "solve/fits/test_missing_values.py::test_complete_rows_have_the_intervals_of_a_fit_without_missing_values",
+        "solve/fits/test_missing_values.py::test_a_value_that_happens_to_be_the_mean_is_not_missing",
         f"{CLI}::test_cross_validation_tells_the_noise_of_rows_that_are_complete",
     ],
     "2. text through a pipe": [

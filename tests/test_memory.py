@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 import quadlin.stream.anneal as annealing
-import quadlin.stream.beginning as beginning
+import quadlin.stream.power_iteration as starts
 import quadlin.stream.row_sample as row_sample
-import quadlin.stream.start as starts
+import quadlin.stream.stages as beginning
 import quadlin.stream.stream as streams
 from quadlin import SecondOrderClassifier, SecondOrderRegressor
 from quadlin.stream.memory import NUMBERS

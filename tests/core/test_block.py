@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from problems import squares_matmul, squares_rmatmul
-from quadlin.core import kernel
+from quadlin.core import numpy_kernel
 from quadlin.core.block import Block
 from quadlin.core.moments import Moments
 from quadlin.core.units import Target, Units, units_of
@@ -189,8 +189,8 @@ def test_a_pass_through_the_block_is_that_of_exact_standardised_rows(
         return response, response[:, -1:]
 
     with (
-        patch.object(kernel, "PIECE_BYTES", 40 * d * X.itemsize),
-        patch.object(kernel, "SMALL_PRODUCT", 20 * d * q),
+        patch.object(numpy_kernel, "PIECE_BYTES", 40 * d * X.itemsize),
+        patch.object(numpy_kernel, "SMALL_PRODUCT", 20 * d * q),
     ):
         weights = as_given(s[:, None]) if fixed else None
         back, p1, p2 = Block(rows, u).through(as_given(Q), respond, weights, squares)
@@ -307,5 +307,5 @@ def test_tiled_products_are_those_of_whole_matrices(shape, order):
     rng = np.random.default_rng(0)
     x, W = np.asarray(rng.standard_normal((n, d)), order=order), rng.standard_normal((d, q))
     R = rng.standard_normal((n, q))
-    np.testing.assert_allclose(kernel.times(x, W), x @ W, atol=1e-10)
-    np.testing.assert_allclose(kernel.transposed_times(x, R), R.T @ x, atol=1e-10)
+    np.testing.assert_allclose(numpy_kernel.times(x, W), x @ W, atol=1e-10)
+    np.testing.assert_allclose(numpy_kernel.transposed_times(x, R), R.T @ x, atol=1e-10)

@@ -20,7 +20,7 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial, Threads, height, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
-from quadlin.data.opening.cluster import ChunkError, engine_for
+from quadlin.data.opening.engines import ChunkError, engine_for
 from quadlin.datasets import make_second_order
 from quadlin.solve.fits.uncertainty import uncertainty_of
 from quadlin.solve.lowrank.sample import sample_of
@@ -100,7 +100,7 @@ def test_the_linear_algebra_library_has_one_thread_between_the_sums_of_threads(e
 
 
 def test_the_default_engine_leaves_the_cores_to_those_who_work_beside_it(monkeypatch):
-    monkeypatch.setattr("quadlin.data.opening.cluster.cpu_count", lambda: 8)
+    monkeypatch.setattr("quadlin.data.opening.engines.cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     source = MemorySource(DATA.X, DATA.y)
     assert engine_for(source, None).workers == 8

@@ -5,7 +5,7 @@ import pytest
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
-from quadlin.core.shared_walks import Together
+from quadlin.core.shared_walks import SharedWalks
 
 
 def total(chunk):
@@ -14,7 +14,7 @@ def total(chunk):
 
 def views_of(n=10, folds=3):
     rows = Rows.of(MemorySource(np.ones((n, 2)), np.arange(float(n))))
-    both = Together(rows)
+    both = SharedWalks(rows)
     return rows, both, [both.view(np.arange(n) % folds != i) for i in range(folds)]
 
 

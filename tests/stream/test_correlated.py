@@ -15,7 +15,7 @@ from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.lowrank.types import Options, Status
 from quadlin.solve.lowrank.whitening import Covariance, Identity, LowRank
 from quadlin.stream.correlations import ROUNDS, correlation_step, first_probe
-from quadlin.stream.start import Stage
+from quadlin.stream.power_iteration import Stage
 from quadlin.stream.walk import mean_of, mean_share
 
 D, K = 10, 2

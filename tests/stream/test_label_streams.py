@@ -17,7 +17,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.units import target_of_labels, units_of
 from quadlin.metrics import degrees_of_freedom
 from quadlin.stream.flatness import FAR, Flatness, flatness_of, resized
-from quadlin.stream.start import Stage
+from quadlin.stream.power_iteration import Stage
 
 D, K, N = 8, 2, 10_000
 DOF = degrees_of_freedom(D, K)

@@ -16,7 +16,7 @@ from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.lowrank.whitening import Covariance
 from quadlin.stream.memory import rows_within, strict_bytes
-from quadlin.stream.start import Stage, rounds
+from quadlin.stream.power_iteration import Stage, rounds
 from quadlin.stream.state import InvalidContentError, state_of, stream_of
 
 D, K = 12, 2

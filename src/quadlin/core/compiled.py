@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from quadlin.core.arrays import Array, remembered
-from quadlin.core.kernel import pieces, scratch
 from quadlin.core.library import Pass, address, instruction_level, library, point, takes
+from quadlin.core.numpy_kernel import pieces, scratch
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
-from quadlin.core.kernel import scratch
+from quadlin.core.numpy_kernel import scratch
 
 SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))

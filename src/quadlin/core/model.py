@@ -14,7 +14,7 @@ from quadlin.core.arrays import (
     unflagged,
 )
 from quadlin.core.block import Block
-from quadlin.core.graded import graded_eigenpairs, is_graded
+from quadlin.core.graded_eigenvectors import graded_eigenpairs, is_graded
 from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 

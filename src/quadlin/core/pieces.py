@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core import kernel
+from quadlin.core import numpy_kernel
 from quadlin.core.arrays import Array, is_numpy, namespace
 from quadlin.core.units import Units
 
@@ -103,11 +103,11 @@ class Pieces:
                 near = near - mean if self.centred else near
                 yield BlockPiece(slice(0, n), near, self._far_of(self.X))
             return
-        for part in kernel.pieces(n, d * self.dtype.itemsize):
+        for part in numpy_kernel.pieces(n, d * self.dtype.itemsize):
             x = self.X[part]
             near = None
             if not self.all_far:
-                near = kernel.prepared(x, self.dtype, mean if self.centred else None)
+                near = numpy_kernel.prepared(x, self.dtype, mean if self.centred else None)
             yield BlockPiece(part, near, self._far_of(x))
 
     def squared(self, piece: BlockPiece) -> BlockPiece:
@@ -117,7 +117,7 @@ class Pieces:
             if self.sparse:
                 near = with_data(near, near.data * near.data)
             else:
-                near = kernel.squared(near) if self.tiled else near * near
+                near = numpy_kernel.squared(near) if self.tiled else near * near
         far = piece.far
         return piece._replace(near=near, far=None if far is None else far * far)
 
@@ -136,7 +136,7 @@ class Pieces:
             return self.nothing(R.shape[1])
         if self.tiled:
             near, far = (
-                None if x is None else kernel.transposed_times(x, R)
+                None if x is None else numpy_kernel.transposed_times(x, R)
                 for x in (piece.near, piece.far)
             )
             return Back(near, far, R.sum(axis=0))
@@ -219,8 +219,8 @@ class Pieces:
 
     def _times(self, x: Array, W: Array) -> Array:
         if self.tiled:
-            return kernel.times(x, W)
-        # In the order of `kernel.times`, and for the same reason.
+            return numpy_kernel.times(x, W)
+        # In the order of `numpy_kernel.times`, and for the same reason.
         return np.asfortranarray(x @ W) if self.sparse else x @ W
 
     def _sparse_rows(self) -> csr_array:

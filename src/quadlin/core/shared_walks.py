@@ -27,7 +27,7 @@ class WalkRequest(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Together:
+class SharedWalks:
     """Views of the same rows whose sums share walks while `run` is at work.
 
     Each solver runs in a thread of its own until it needs a sum; when all of them do, one walk
@@ -38,7 +38,7 @@ class Together:
     >>> import numpy as np
     >>> from quadlin.core.chunks import MemorySource
     >>> rows = Rows.of(MemorySource(np.ones((10, 3)), np.arange(10.0)))
-    >>> both = Together(rows)
+    >>> both = SharedWalks(rows)
     >>> views = [both.view(np.full(10, w)) for w in (1.0, 2.0)]
     >>> weights = both.run([lambda v=v: v.reduce(lambda c: c.weight.sum()) for v in views])
     >>> [float(w) for w in weights], rows.walks
@@ -119,21 +119,21 @@ class Together:
 class Seat(BaseEngine):
     """The engine of a view: its sums wait for those of the others, where there are any."""
 
-    together: Together
+    shared: SharedWalks
 
     @property
     def source(self) -> Any:
         """Return the rows themselves."""
-        return self.together.rows.engine.source
+        return self.shared.rows.engine.source
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
         request, queues = (
             WalkRequest(fn, params, per_row),
-            getattr(self.together.place, "queues", None),
+            getattr(self.shared.place, "queues", None),
         )
         if queues is None:
-            alone: T | None = self.together.walk([request])[0]
+            alone: T | None = self.shared.walk([request])[0]
             return alone
         i, asked, answers = queues
         asked.put((i, request))

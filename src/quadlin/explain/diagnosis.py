@@ -12,7 +12,7 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Full, Identity
-from quadlin.stream.start import SIGNIFICANT
+from quadlin.stream.power_iteration import SIGNIFICANT
 
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
 NOTHING_LEFT = 1e-12  # of the constant model's loss

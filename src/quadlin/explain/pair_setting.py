@@ -19,8 +19,8 @@ from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_search import PairSearch
+from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import residual_squares
-from quadlin.solve.pairs.pair_wide import sparse_search
 
 
 def first_half(n_rows: int) -> np.ndarray:

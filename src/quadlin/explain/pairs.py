@@ -14,7 +14,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.data import Source, open_source
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
 from quadlin.data.opening.cached import cached
-from quadlin.data.opening.cluster import engine_for
+from quadlin.data.opening.engines import engine_for
 from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.explain.pair_setting import PairSetting, excluded_among, first_half
 from quadlin.solve.pairs.pair_search import HIERARCHIES

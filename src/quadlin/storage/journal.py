@@ -23,12 +23,13 @@ from quadlin.core.sums import Sums
 from quadlin.core.survey import Survey
 from quadlin.data.columns.fields import FieldCounts, Flags
 from quadlin.solve.choose.leave_one_out import LeftOut
-from quadlin.solve.fits.gaps import GapSums
+from quadlin.solve.fits.missing_values import GapSums
 from quadlin.solve.lowrank.exact import Normal
 from quadlin.solve.lowrank.step_length import Gram
 from quadlin.solve.lowrank.tangent_gram import Products
 from quadlin.solve.lowrank.whitening import Covariance
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
+from quadlin.solve.pairs.pair_sparse import Occurrences
 from quadlin.solve.pairs.pair_sums import (
     FirstLook,
     FlippedMoments,
@@ -38,7 +39,6 @@ from quadlin.solve.pairs.pair_sums import (
     ResidualMoments,
     Scores,
 )
-from quadlin.solve.pairs.pair_wide import Occurrences
 from quadlin.storage.atomic import atomic_write, require_regular_file
 from quadlin.storage.identity import (
     START_AGAIN,

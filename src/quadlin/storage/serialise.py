@@ -33,13 +33,13 @@ from quadlin.solve.lowrank.tangent_gram import Products
 from quadlin.solve.lowrank.types import Record
 from quadlin.solve.lowrank.whitening import Covariance, Full, LowRank
 from quadlin.solve.pairs import pair_sums
-from quadlin.solve.pairs.pair_part import PairTerms, Parts
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
 from quadlin.solve.pairs.pair_running import RunningPairs
+from quadlin.solve.pairs.pair_terms import PairTerms, Parts
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
-from quadlin.stream.start import Start
+from quadlin.stream.power_iteration import Start
 from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
 
 LARGEST_INTEGER = 2**63 - 1

@@ -14,7 +14,7 @@ from quadlin.solve.lowrank.moment_estimates import OVERSAMPLING
 from quadlin.solve.lowrank.tangent import averaged_step
 from quadlin.solve.lowrank.types import Options, Record
 from quadlin.stream.batch import Pending, converted, watchful
-from quadlin.stream.start import Stage, Start
+from quadlin.stream.power_iteration import Stage, Start
 from quadlin.stream.walk import LENGTH
 
 STEPS = 40

@@ -15,7 +15,7 @@ from quadlin.solve.lowrank.whitening import (
     off_diagonal_energy,
     probes,
 )
-from quadlin.stream.start import Stage, Start
+from quadlin.stream.power_iteration import Stage, Start
 
 RATIO, EXCESS = 2.0, 0.05  # of ‖Σ − I‖²/d, above which a walk is better than a mean of steps
 ROUNDS = 3  # batches of the power iteration, beside the one that tells whether it is needed

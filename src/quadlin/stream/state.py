@@ -19,8 +19,8 @@ from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.solve.pairs.pair_search import HIERARCHIES
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
+from quadlin.stream.power_iteration import Stage, Start
 from quadlin.stream.row_sample import Buffer
-from quadlin.stream.start import Stage, Start
 from quadlin.stream.stream import FIXED, Stream
 from quadlin.stream.verdict import StreamVerdict
 

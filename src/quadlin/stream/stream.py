@@ -23,10 +23,10 @@ from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
-from quadlin.stream.beginning import Beginning, as_log_odds
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
+from quadlin.stream.power_iteration import Stage, Start, stands_out
 from quadlin.stream.row_sample import Buffer, RowSample, capacity
-from quadlin.stream.start import Stage, Start, stands_out
+from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
 FIXED = Automatic()  # nothing is left to choose

@@ -21,7 +21,7 @@ from quadlin.core.survey import survey, surveyed
 from quadlin.core.units import UnitsMaker
 from quadlin.data.gpu import device, device_kernels
 from quadlin.data.gpu.device import OnDevice
-from quadlin.data.opening import cluster
+from quadlin.data.opening import engines
 from quadlin.datasets import make_second_order
 from quadlin.solve.lowrank.few_rows import sample_sizes
 from quadlin.solve.lowrank.sample import sample_of
@@ -139,7 +139,7 @@ def test_a_fit_with_the_engine_cuda_is_the_fit_without_it(limit, monkeypatch):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_tensors_on_a_gpu_are_fitted_by_a_solver_here_and_stay_there(weighted, monkeypatch):
-    monkeypatch.setattr(cluster, "on_gpu", lambda source: isinstance(source.X, torch.Tensor))
+    monkeypatch.setattr(engines, "on_gpu", lambda source: isinstance(source.X, torch.Tensor))
     data = make_second_order(4000, 30, rank=2, n_test=100, random_state=0)
     weight = np.arange(4000) % 3.0 if weighted else None
     plain = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y, weight)

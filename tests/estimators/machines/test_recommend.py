@@ -15,7 +15,7 @@ from quadlin import (
     load,
     save,
 )
-from quadlin.solve.fields import two_sides
+from quadlin.solve.fields import pairwise_predictions
 
 USERS, ITEMS = 16, 12
 
@@ -70,8 +70,8 @@ def test_the_best_items_are_those_of_the_highest_predictions(options):
 def test_blocks_of_users_and_items_change_nothing(machine, monkeypatch):
     users, films, _, _ = table()
     whole = machine.recommend(users, films, 3)
-    monkeypatch.setattr(two_sides, "SCORES", 40)
-    monkeypatch.setattr(two_sides, "FACTORS", 20)
+    monkeypatch.setattr(pairwise_predictions, "SCORES", 40)
+    monkeypatch.setattr(pairwise_predictions, "FACTORS", 20)
     pd.testing.assert_frame_equal(machine.recommend(users, films, 3), whole)
 
 

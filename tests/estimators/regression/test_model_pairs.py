@@ -19,7 +19,7 @@ from quadlin import (
     save,
 )
 from quadlin.datasets import make_second_order
-from quadlin.solve.composite import pair_model
+from quadlin.solve.composite import composer
 from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs import pair_regression
 
@@ -234,7 +234,7 @@ def test_where_the_regression_is_too_large_turns_lead_to_the_same_optimum(limit,
     y = y + 0.2 * X.sum(axis=1) ** 2
     options = {"rank": 1, "alpha": (3.0, 5.0), "pairs": [(1, 2), (3, 4)], "random_state": 0}
     at_once = SecondOrderRegressor(**options, tol=1e-10).fit(X, y)
-    for module in (pair_regression, pair_model)[: 1 + (limit == "MOST_FEATURES")]:
+    for module in (pair_regression, composer)[: 1 + (limit == "MOST_FEATURES")]:
         monkeypatch.setattr(module, limit, 5)
     by_turns = SecondOrderRegressor(**options, tol=1e-10).fit(X, y)
     np.testing.assert_allclose(by_turns.predict(X), at_once.predict(X), atol=1e-3)

@@ -19,6 +19,7 @@ from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
 from quadlin.solve.pairs.pair_projection import inverse_of
 from quadlin.solve.pairs.pair_remainder import bounded_moments
 from quadlin.solve.pairs.pair_search import PairSearch
+from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import (
     RegressionColumns,
     flipped_moments,
@@ -27,7 +28,6 @@ from quadlin.solve.pairs.pair_sums import (
     product_moments,
     scores,
 )
-from quadlin.solve.pairs.pair_wide import sparse_search
 
 
 def in_memory(X, y, weight=None, fields=()):

@@ -19,7 +19,7 @@ from quadlin.estimators.cv.cv_refit import judged_rows_of, refitted
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
-from quadlin.estimators.cv.folds import is_shuffled, splits
+from quadlin.estimators.cv.splitting import is_shuffled, splits
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import (
     check_pairs,

@@ -59,7 +59,7 @@ def _held(X: Array, bounds: tuple[Array, Array] | None) -> Array:
 
 
 def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
-    """Return a function that solves some points of a fold, for `Together.run`."""
+    """Return a function that solves some points of a fold, for `SharedWalks.run`."""
 
     def solve() -> None:
         for point in points:

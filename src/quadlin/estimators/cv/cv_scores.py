@@ -17,12 +17,12 @@ from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.shared_walks import Together
+from quadlin.core.shared_walks import SharedWalks
 from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.estimators.cv.cv_folds import Fold, predicted, rows_at, solver
 from quadlin.estimators.cv.cv_scorers import Predicted, mean_square, number_of
-from quadlin.estimators.cv.folds import Split
+from quadlin.estimators.cv.splitting import Split
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, outcome_of
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
@@ -65,7 +65,7 @@ class CVScores:
         self.pairs: PairRequest | None = None  # that every point has beside it
         self._last: tuple[tuple[int, Point], Fitted] | None = None
         self._first: dict[Point, Fitted | Solution] = {}  # on the first fold, at the best point
-        self.together = Together(rows)
+        self.shared = SharedWalks(rows)
         self.folds = list(self.folds_of(splits))
         if not self.folds:
             raise ValueError(
@@ -95,7 +95,7 @@ class CVScores:
                     "weight. Give other folds, or weight to more rows."
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
-            cells = self._cells(self.together.view(times), len(kept), self._fold_units)
+            cells = self._cells(self.shared.view(times), len(kept), self._fold_units)
             clips = self.params["extrapolation"] == "clip"
             yield Fold(number, cells, held, rows_of(self.chunk, held), clips)
 
@@ -124,7 +124,7 @@ class CVScores:
         outright = [p for p in new if self.folds[0].cells.outright(*p)]
         walked = [p for p in new if p not in outright]
         if walked and self.pairs is None:
-            self.together.run([solver(fold.cells, walked) for fold in self.folds])
+            self.shared.run([solver(fold.cells, walked) for fold in self.folds])
         self.scores.update({p: [] for p in new})
         self.errors.update({p: [] for p in new})
         self._residuals.update({p: [] for p in new})

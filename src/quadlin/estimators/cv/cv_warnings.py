@@ -10,7 +10,7 @@ from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.estimators.cv.cv_folds import solver
 from quadlin.estimators.cv.cv_scorers import mean_square
 from quadlin.estimators.cv.cv_scores import CVScores
-from quadlin.estimators.cv.folds import neighbours_are_alike
+from quadlin.estimators.cv.splitting import neighbours_are_alike
 from quadlin.solve.fits.grid import Point
 from quadlin.solve.lowrank.exact import Alpha
 
@@ -60,7 +60,7 @@ def warn_of_order(scores: CVScores, point: Point) -> None:
         return
     folds = list(scores.folds_of(KFold(max(2, len(scores.folds))).split(np.arange(scores.n))))
     if scores.pairs is None and not folds[0].cells.outright(*point):
-        scores.together.run([solver(fold.cells, [point]) for fold in folds])
+        scores.shared.run([solver(fold.cells, [point]) for fold in folds])
     blocks = [mean_square(scores.predicted(f, point) - f.test.y, f.test.weight) for f in folds]
     shuffled = scores.errors[point]
     gap = np.mean(blocks) - np.mean(shuffled)

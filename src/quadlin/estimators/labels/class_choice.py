@@ -33,7 +33,7 @@ FEW = 30  # rows per parameter: with more, penalties hardly hold log-odds back
 SIZES = 4  # of penalties that are tried, at most
 
 
-def together(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fitted, ...]]:
+def joint_or_apart(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fitted, ...]]:
     """Return θ of `coupling` and no scores, or scores of a joint fit: what predicts best.
 
     Where penalties were given, the scores that minimise the objective. Else of few rows scores with

@@ -34,7 +34,7 @@ from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.tangent_gram import tangent_gram
 from quadlin.solve.lowrank.types import Options, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
-from quadlin.solve.pairs.pair_part import PairTerms, Parts
+from quadlin.solve.pairs.pair_terms import PairTerms, Parts
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
 SMALL = 1e8  # multiplications of a step that is solved outright

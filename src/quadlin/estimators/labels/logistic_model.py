@@ -11,7 +11,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey
 from quadlin.data import Source
-from quadlin.estimators.labels.class_choice import together
+from quadlin.estimators.labels.class_choice import joint_or_apart
 from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_stream import StreamingLabels
@@ -36,7 +36,7 @@ class LogisticModel(StreamingLabels):
     loss, polish, step = "logistic", True, "guarded"  # not parameters
 
     @property
-    def together(self) -> bool:
+    def fits_jointly(self) -> bool:
         """Tell whether several classes may be fitted together."""
         return True
 
@@ -80,10 +80,12 @@ class LogisticModel(StreamingLabels):
                 rest = [_constant(task, against_rest, parts[0], share) for share in shares]
                 return FittedClasses(classes, (*parts, *rest)).with_passes(rows)
         fitted = FittedClasses(classes, tuple(parts))
-        if len(classes) == 2 or not (self.together and all(all(p.options.alpha) for p in parts)):
+        if len(classes) == 2 or not (
+            self.fits_jointly and all(all(p.options.alpha) for p in parts)
+        ):
             return fitted.with_passes(rows)
         try:
-            coupling, joint = together(weighted, parts)
+            coupling, joint = joint_or_apart(weighted, parts)
         except KeyboardInterrupt:  # the fits of each class are there
             return fitted.interrupted().with_passes(rows)
         return replace(fitted, coupling=coupling, joint=joint).with_passes(rows)

@@ -158,7 +158,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     diagonal = "zero"  # not a parameter
 
     @property
-    def together(self) -> bool:
+    def fits_jointly(self) -> bool:
         """Tell whether several classes may be fitted together: not those by a posterior."""
         return self.draws is None and not has_posterior(self)
 

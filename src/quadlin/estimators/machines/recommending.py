@@ -14,7 +14,7 @@ from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.explain.tables import frame_of
 from quadlin.explain.whole_columns import whole_columns
-from quadlin.solve.fields.two_sides import best_pairs, sides_of, sides_of_draws
+from quadlin.solve.fields.pairwise_predictions import best_pairs, sides_of, sides_of_draws
 
 
 class Recommending:

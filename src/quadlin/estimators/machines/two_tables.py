@@ -16,7 +16,7 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import Columns, warn_unseen
 from quadlin.estimators.rows.input_errors import clear_errors
 from quadlin.explain.tables import frame_of
-from quadlin.solve.fields.two_sides import Best, Half
+from quadlin.solve.fields.pairwise_predictions import Best, Half
 
 SIDES = ("user_rows", "item_rows")
 Frame = nw.DataFrame[Any]

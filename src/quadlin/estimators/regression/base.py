@@ -14,7 +14,7 @@ from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.id_columns import code_advice, code_columns
-from quadlin.data.opening.cluster import engine_for
+from quadlin.data.opening.engines import engine_for
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.regression.streaming import Streaming

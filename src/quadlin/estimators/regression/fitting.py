@@ -28,7 +28,7 @@ from quadlin.solve.choose.choice import Automatic, fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
-from quadlin.solve.fits.gaps import with_gaps
+from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working

@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.model import Model
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.pairs.pair_joint import Joint
-from quadlin.solve.pairs.pair_part import PairTerms
+from quadlin.solve.pairs.pair_terms import PairTerms
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
 

@@ -29,9 +29,9 @@ from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.labels.logistic_search import LogisticSearch
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.types import Options, Record, Status
-from quadlin.solve.pairs.pair_part import Parts
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
+from quadlin.solve.pairs.pair_terms import Parts
 
 STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative fall of the objective that ends it
 SHORTEST = 1 / 16  # of a step that would raise the objective

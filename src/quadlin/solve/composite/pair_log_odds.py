@@ -12,7 +12,7 @@ from quadlin.solve.labels.logistic_search import WIDEST
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.pair_part import PairTerms, whole
+from quadlin.solve.pairs.pair_terms import PairTerms, whole
 
 PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: its log-odds have a standard deviation of ten
 

@@ -12,8 +12,8 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.pairs.pair_part import PairTerms
 from quadlin.solve.pairs.pair_sums import ProductMoments
+from quadlin.solve.pairs.pair_terms import PairTerms
 
 TURNS = 30
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried

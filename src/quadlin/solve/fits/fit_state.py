@@ -21,8 +21,8 @@ from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.restarts import products_pay
 from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
-from quadlin.solve.pairs.pair_part import Parts
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
+from quadlin.solve.pairs.pair_terms import Parts
 
 REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
 SOLID = 20.0  # rows per parameter from which the larger one applies

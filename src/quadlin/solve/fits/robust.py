@@ -22,7 +22,7 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.gaps import ENOUGH, complete_rows
+from quadlin.solve.fits.missing_values import ENOUGH, complete_rows
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 

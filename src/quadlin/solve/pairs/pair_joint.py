@@ -12,11 +12,11 @@ from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
-from quadlin.solve.pairs.pair_part import PairTerms, less_pairs
 from quadlin.solve.pairs.pair_projection import JITTER
 from quadlin.solve.pairs.pair_regression import PairRegression
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sums import RegressionColumns
+from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
 
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
 CHOICES = 4  # of pairs beside L, each after a joint fit

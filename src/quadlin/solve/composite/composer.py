@@ -27,12 +27,12 @@ from quadlin.solve.composite.pair_split import absorbed_pairs
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pairs.pair_joint import Joint, joined, settled
-from quadlin.solve.pairs.pair_part import PairTerms, less_pairs
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Group, Screen
 from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch
+from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
-from quadlin.solve.pairs.pair_wide import sparse_search
+from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
 
 STARTS = 5  # sets of pairs that something is fitted beside, at most
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below it in 19 of 20

@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.whitening import Identity, covariance
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
 from quadlin.stream.correlations import correlation_step, first_probe
-from quadlin.stream.start import (
+from quadlin.stream.power_iteration import (
     POWER_ROWS,
     Stage,
     Start,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadlin import SecondOrderRegressor
-from quadlin.core.graded import graded_eigenpairs
+from quadlin.core.graded_eigenvectors import graded_eigenpairs
 
 
 def entries_apart(A, s, values, V):

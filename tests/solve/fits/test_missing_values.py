@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor, load, open_source, save
 from quadlin.data.columns.columns import fill_for
-from quadlin.solve.fits.gaps import missing_variance
+from quadlin.solve.fits.missing_values import missing_variance
 
 D = 5
 

@@ -2,7 +2,7 @@
 
 Each batch of rows is counted, not stored. What it leaves is Z'(r∘ZQ) for the current block Q, and
 that makes the next block; so a batch of new rows takes the place of a pass. Where features are
-correlated, Z is whitened by what the probe says of them (`beginning`).
+correlated, Z is whitened by what the probe says of them (`stages`).
 """
 
 from collections.abc import Callable
