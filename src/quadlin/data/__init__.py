@@ -1,8 +1,8 @@
 """Where rows come from and how they become numbers: sources, text columns, fields, Dask.
 
 Imports `core`.
-Gives the others `open_source` and `Source`, the encoder of text columns, and the engines that carry
-out sums on threads or on a cluster.
+Gives the others `open_source` and `Source`, the encoder of text columns, and the engines that
+compute sums on threads or on a cluster.
 """
 
 from quadlin.data.columns.columns import is_dask

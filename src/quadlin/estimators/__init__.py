@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: they check what comes in, call a solver and keep what it found.
+"""The scikit-learn estimators: they check the input, call a solver and keep the result.
 
 Imports every room below.
 Gives users the estimators of `quadlin`.

@@ -1,4 +1,4 @@
-"""What a fitted model says, and which features interact: words, tables, displays, pages of HTML.
+"""Explanations of a fitted model, and which features interact: text, tables, displays and HTML.
 
 Imports `data`, `stream`, `solve` and `core`.
 Gives the estimators `Interactions`, summaries, effects, contributions and the diagnosis, users

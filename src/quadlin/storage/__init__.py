@@ -1,4 +1,4 @@
-"""Files that are written whole and read back with every value checked: arrays and checkpoints.
+"""Files that are written atomically and checked when read: arrays and checkpoints.
 
 Imports `data`, `stream`, `solve` and `core`.
 Gives the estimators checkpoints of fits and of streams, and `export` the format of model files.

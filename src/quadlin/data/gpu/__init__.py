@@ -1,4 +1,4 @@
-"""Sums over rows on a GPU: rows on their way to it, and kernels of Triton.
+"""Sums over rows on a GPU: transfers of rows, and Triton kernels.
 
 Imports `sources` (for reading ahead).
 Gives `opening` the engine of a GPU.

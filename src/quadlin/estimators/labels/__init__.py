@@ -1,4 +1,4 @@
-"""Classifiers: the log-odds of each class, one class against the rest or all of them together.
+"""Classifiers: log-odds of each class against the rest, and joint fits of several classes.
 
 Imports `regression` and `rows`.
 Gives users `SecondOrderClassifier`.

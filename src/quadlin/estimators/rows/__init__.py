@@ -1,4 +1,4 @@
-"""What an estimator is given: parameters, columns, labels, checked before anything is computed.
+"""The input of an estimator: parameters, columns and labels, checked before any computation.
 
 Imports the rooms below `estimators`.
 Gives the other rooms of `estimators` rows that can be fitted, or an error that says why not.

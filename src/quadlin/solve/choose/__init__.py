@@ -1,5 +1,5 @@
-"""How much to fit: rank and penalties by evidence, confirmed by rows left out.
+"""The choice of rank and penalties: by evidence, confirmed by leave-one-out errors.
 
 Imports `fields`, `fits`, `pairs` and `lowrank`.
-Gives the estimators the fit that chooses by itself, `choice`.
+Gives the estimators `choice`, the fit that chooses rank and penalties.
 """

@@ -1,5 +1,5 @@
-"""M = L + S: a low-rank part and a few products together, of targets and of labels.
+"""M = L + S: a low-rank part and a few products together, for targets and for labels.
 
 Imports every room of `solve` below: `labels`, `choose`, `fits`, `pairs` and `lowrank`.
-Gives the estimators the fit that decides between more rank, more pairs, and neither.
+Gives the estimators the fit that decides between a higher rank, more pairs, and neither.
 """

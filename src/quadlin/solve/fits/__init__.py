@@ -1,5 +1,5 @@
-"""A fit as it is kept, by least squares or Huber's loss, how sure it is, and grids of fits.
+"""The fit of a table by least squares or Huber's loss, its standard errors, and grids of fits.
 
 Imports `pairs` and `lowrank`.
-Gives the estimators `FitState`, standard errors and what missing values cost.
+Gives the estimators `FitState`, standard errors and the variance due to missing values.
 """

@@ -1,4 +1,4 @@
-"""Fits of a given rank with given penalties, and the evidence of what they leave.
+"""Fits of a given rank with given penalties, and their evidence.
 
 Moment estimates, exact step lengths, whitening, Gauss–Newton, restarts, samples and sweeps.
 Imports `core`.
