@@ -73,16 +73,7 @@ def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
     tokens = [line.split() for line in lines]
     counts = np.array([len(entries) - 1 for entries in tokens], dtype=np.int64)
     y = np.array([float(entries[0]) for entries in tokens])
-    triples = [entry.split(b":") for entries in tokens for entry in entries[1:]]
-    if any(len(triple) != 3 for triple in triples):
-        raise ValueError("an entry is not field:index:value")
-    flat = [(int(a), int(b), float(c)) for a, b, c in triples]
-    if flat and min(min(a, b) for a, b, _ in flat) < 0:
-        raise ValueError("a field or an index is negative")
-    if flat and max(max(a, b) for a, b, _ in flat) > np.iinfo(np.int64).max // 2:
-        raise ValueError("a field or an index is too large")
-    fields, indices = (np.array([t[i] for t in flat], dtype=np.int64) for i in (0, 1))
-    data = np.array([t[2] for t in flat], dtype=np.float64)
+    fields, indices, data = _triples([entry for entries in tokens for entry in entries[1:]])
     row = np.repeat(np.arange(len(y)), counts)
     order = np.lexsort((indices, row))
     row, indices, fields, data = row[order], indices[order], fields[order], data[order]
@@ -92,6 +83,21 @@ def _libffm(block: bytes) -> tuple[csr_array, np.ndarray]:
     X = csr_array((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(y), width))
     X.fields = fields
     return X, y
+
+
+def _triples(entries: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the fields, indices and values of entries such as 3:17:0.5."""
+    triples = [entry.split(b":") for entry in entries]
+    if any(len(triple) != 3 for triple in triples):
+        raise ValueError("an entry is not field:index:value")
+    places = [(int(a), int(b)) for a, b, _ in triples]
+    data = np.array([float(c) for _, _, c in triples], dtype=np.float64)
+    if min((min(place) for place in places), default=0) < 0:
+        raise ValueError("a field or an index is negative")
+    if max((max(place) for place in places), default=0) > np.iinfo(np.int64).max // 2:
+        raise ValueError("a field or an index is too large")
+    fields, indices = (np.array([place[i] for place in places], dtype=np.int64) for i in (0, 1))
+    return fields, indices, data
 
 
 def check_range(X: csr_array, width: int | None, base: int, path: str) -> None:

@@ -23,6 +23,7 @@ from quadlin.estimators.rows.labels import (
     sorted_classes,
 )
 from quadlin.estimators.rows.parameters import check_options
+from quadlin.stream.stream import Stream
 
 
 class StreamingLabels(PredictingLabels):
@@ -104,9 +105,20 @@ class StreamingLabels(PredictingLabels):
         else:
             fields = fitted.parts[0].fields
             streams = [part.stream for part in fitted.parts]
+        streams = self._fed(streams, source, classes)
+        parts = tuple(Fitted(stream, columns, fields) for stream in streams)
+        if not parts[0].stream.n_rows:
+            raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
+        coupling = 0.0 if fitted is None else fitted.coupling
+        self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
+        return self
+
+    def _fed(
+        self, streams: list[Stream], source: MemorySource | Source, classes: np.ndarray
+    ) -> list[Stream]:
+        """Return the streams after some rows: 1 for the class of a stream, 0 for all others."""
         factors = class_weights(self.class_weight, classes, np.ones(len(classes)))
-        caller = f"{type(self).__name__}.partial_fit"
-        names = class_names(source)
+        caller, names = f"{type(self).__name__}.partial_fit", class_names(source)
         for chunk in [source.all] if isinstance(source, LabelledRows) else Rows.of(source).walk():
             codes = to_numpy(chunk.y)
             if isinstance(source, Source):
@@ -114,15 +126,12 @@ class StreamingLabels(PredictingLabels):
                 codes = codes_of(labels, classes)[1]
             X = in_model_dtype(chunk.X, caller, streams[0])
             weight = _weighted(chunk, codes, factors)
-            for i, label in enumerate(fitted_classes(len(classes))):
-                target = moved((codes == label).astype(np.float64), chunk.y)
-                streams[i] = streams[i].fed(Chunk(X, target, weight))
-        parts = tuple(Fitted(stream, columns, fields) for stream in streams)
-        if not parts[0].stream.n_rows:
-            raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
-        coupling = 0.0 if fitted is None else fitted.coupling
-        self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
-        return self
+            targets = [
+                moved((codes == label).astype(np.float64), chunk.y)
+                for label in fitted_classes(len(classes))
+            ]
+            streams = [s.fed(Chunk(X, y, weight)) for s, y in zip(streams, targets, strict=True)]
+        return streams
 
     def _opened(
         self,

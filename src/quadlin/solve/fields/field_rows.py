@@ -140,21 +140,11 @@ def field_rows(
             exact[other.field] = near[other.field] = False
         for other in splits:  # what follows another field exactly is left to it
             near &= ~other.exact
-        patterns, near = _patterns(X, split, near)
-        members = [Member(split.field, groups, level=patterns.level)]
-        groups += 1
-        for other in inside:
-            members.append(Member(other.field, groups, patterns.at, other.level[patterns.rows]))
-            groups += 1
-        columns = np.flatnonzero(exact | near)
-        singles = X[patterns.rows][:, columns].T.tocsr()
-        for column, single in zip(columns, singles, strict=True):
-            where, none = patterns.at[single.indices], np.zeros(single.nnz, dtype=int)
-            members.append(Member(np.array([column]), groups, where, none, single.data))
-        groups += bool(len(columns))
-        for member in members:
+        entity = _entity(X, split, inside, exact, near, groups)
+        groups = max(member.group for member in entity.members) + 1
+        for member in entity.members:
             free[member.columns] = False
-        entities.append(Entity(tuple(members[1:] + members[:1]), patterns.of_row, patterns.size))
+        entities.append(entity)
     loose = np.flatnonzero(free)
     pairs = None
     if len(entities) == 2 and not len(loose):
@@ -173,6 +163,32 @@ def field_rows(
         shift,
         scale,
     )
+
+
+def _entity(
+    X: Any,
+    split: "_Split",
+    inside: Sequence["_Split"],
+    exact: np.ndarray,
+    near: np.ndarray,
+    first: int,
+) -> Entity:
+    """Return a field with the fields inside it and the columns that follow it, its key last.
+
+    Each field is a group of its own, numbered from `first` on; the single columns are one group.
+    """
+    patterns, near = _patterns(X, split, near)
+    key = Member(split.field, first, level=patterns.level)
+    fields = [
+        Member(other.field, group, patterns.at, other.level[patterns.rows])
+        for group, other in enumerate(inside, first + 1)
+    ]
+    columns, group = np.flatnonzero(exact | near), first + 1 + len(fields)
+    singles = []
+    for column, single in zip(columns, X[patterns.rows][:, columns].T.tocsr(), strict=True):
+        where, none = patterns.at[single.indices], np.zeros(single.nnz, dtype=int)
+        singles.append(Member(np.array([column]), group, where, none, single.data))
+    return Entity((*fields, *singles, key), patterns.of_row, patterns.size)
 
 
 class _Split(NamedTuple):
