@@ -57,20 +57,15 @@ class Landscape:
         )
         gram = (gram + np.diag(ridge)) / weight
         shown = np.where(i == j, free[i], 1.0)
-        self.d = d
+        self.d, self.pairs = d, (i, j)
         self.tied = not (options.fit_linear and options.fit_intercept)
         # Where w does not take up their means, features far from zero are large.
         self.size = np.ones(d) if options.fit_linear else 1 / np.sqrt(1 + nu**2)
         self.tie, self.span = _linear_parts(
             nu, i, j, shown, options.fit_linear, options.fit_intercept
         )
-        # From (ψ, β, 1), ψ what is free of the linear parts, to (c, w, β, −y).
         p, q = len(i), self.span.shape[1]
-        change = np.zeros((d + 2 + p, q + p + 1))
-        change[: d + 1, :q], change[: d + 1, q : q + p] = self.span, self.tie
-        change[d + 1 : -1, q : q + p], change[-1, -1] = np.eye(p), -1.0
-        change[:, q : q + p] *= self.size[i] * self.size[j]
-        G = change.T @ gram @ change
+        G = self._changed(gram) if self.tied else _of_difference(gram)
         self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
         G = G[q:, q:] + G[q:, :q] @ self.solved
         self.unit, self.values, vectors = _eigenpairs(G[:-1, :-1])
@@ -78,11 +73,23 @@ class Landscape:
         self.R = root[:, None] * vectors.T / self.unit
         self.t = -(vectors.T @ (self.unit * G[:-1, -1])) / root
         self.unexplained = max(0.0, float(G[-1, -1] - self.t @ self.t))
-        self.pairs = (i, j)
         place = np.zeros((d, d), dtype=np.int64)
         place[i, j] = place[j, i] = np.arange(p)
         # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
         self.slope = self.R[:, place]
+
+    def _changed(self, gram: np.ndarray) -> np.ndarray:
+        """Return the products of (ψ, β, 1), ψ what is free of the linear parts.
+
+        `gram` has those of (c, w, β, y), and what is fitted is the difference from y.
+        """
+        (i, j), d = self.pairs, self.d
+        p, q = len(i), self.span.shape[1]
+        change = np.zeros((d + 2 + p, q + p + 1))
+        change[: d + 1, :q], change[: d + 1, q : q + p] = self.span, self.tie
+        change[d + 1 : -1, q : q + p], change[-1, -1] = np.eye(p), -1.0
+        change[:, q : q + p] *= self.size[i] * self.size[j]
+        return np.asarray(change.T @ gram @ change)
 
     def beta(self, M: np.ndarray) -> np.ndarray:
         """Return the coefficients of the products."""
@@ -143,6 +150,13 @@ class Landscape:
                 array(L), array(f.signs), array(linear[1:]), float(c), xp.astype(units.free, dtype)
             )
         )
+
+
+def _of_difference(gram: np.ndarray) -> np.ndarray:
+    """Return the same where nothing is tied: the products with y change their sign."""
+    G = gram.copy()
+    G[-1, :-1], G[:-1, -1] = -G[-1, :-1], -G[:-1, -1]
+    return G
 
 
 def _linear_parts(
