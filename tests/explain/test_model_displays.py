@@ -177,6 +177,11 @@ def test_displays_of_a_classifier_name_the_class_of_the_log_odds():
     assert display.ax_.get_xlabel() == "added to the log-odds of 'dear'"
     assert PairDisplay.from_estimator(model).target == "log-odds of 'dear'"
     assert str(model.summary()).splitlines()[0].endswith("log-odds of 'dear' = b + xᵀw + xᵀMx")
+    several = np.where(Y > 9.0, "luxury", labels)
+    model = SecondOrderClassifier(1, alpha=1.0, pairs=None).fit(FRAME, several)
+    for label in model.classes_:  # against the rest
+        one = model.one_vs_rest(label)
+        assert PairDisplay.from_estimator(one).target == f"log-odds of '{label}'"
 
 
 def test_the_spectrum_stands_beside_the_noise():

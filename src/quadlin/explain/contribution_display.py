@@ -126,7 +126,7 @@ class ContributionDisplay(Display):
         ax.axvline(0, color="black", linewidth=0.8)
         ax.set_yticks(places, [plain(name, LETTERS) for name in self.names])
         ax.invert_yaxis()
-        ax.margins(x=0.25)
+        ax.margins(x=0.35)
         ax.tick_params(axis="y", labelsize="small")
         unit = plain(self.target)
         words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"

@@ -89,7 +89,7 @@ class InteractionDisplay(Display):
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
         count = max(4, len(self.names))  # less is too narrow for the title
-        return 2.6 + 0.55 * count, 1.8 + 0.5 * count
+        return 2.4 + 0.42 * count, 1.7 + 0.42 * count  # small, so that letters are large on a page
 
     def _draw(self, ax: Any) -> None:
         """Draw the pairs as a heat map; the diagonal is written but not coloured."""
@@ -106,11 +106,14 @@ class InteractionDisplay(Display):
             ink = "white" if dark else "#666666" if i == j else "black"
             size = f"{strength:.{digits}f}" if largest < WIDE else f"{strength:.1g}"
             text = f"{sign if float(size) else ''}{size}"
-            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
+            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=8)
         labels = [plain(name, LETTERS) for name in self.names]
         ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(count), labels)
         ax.tick_params(labelsize="small")
-        ax.figure.colorbar(image, ax=ax, label="strength (units of the prediction)", shrink=0.8)
+        bar = ax.figure.colorbar(image, ax=ax, shrink=0.75)
+        bar.set_label("strength (units of the prediction)", fontsize="small")
+        bar.ax.tick_params(labelsize="small")
         finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
+        ax.title.set_fontsize("medium")
         ax.grid(False)

@@ -219,7 +219,7 @@ def _rank(model: Any) -> str:
 def left_side(model: Any, target: str | None = None) -> str:
     """Return what the formula is of: the target, the log-odds of a class, or the log of a mean."""
     if is_classifier(model):
-        label = str(model.classes_[-1])
+        label = str(getattr(model, "label_", model.classes_[-1]))
         return f"log-odds of {target} = {label}" if target else f"log-odds of {label!r}"
     return f"log E[{target or 'y'}]" if predicts_through_link(model) else target or "y"
 

@@ -163,6 +163,23 @@ def test_several_classes_are_each_against_the_rest():
         model.one_vs_rest("d")
 
 
+def test_one_class_against_the_rest_is_scored_by_all_labels():
+    X, y = three_classes()
+    frame = pd.DataFrame(X, columns=["p", "q", "r"])
+    numbers = np.select([y == "a", y == "b"], [30.0, 10.0], 20.0)
+    for labels, label in ((y, "b"), (numbers, 10.0)):
+        model = SecondOrderClassifier(rank=2, alpha=1.0, **TIGHT).fit(frame, labels)
+        one = model.one_vs_rest(label)
+        expected = np.mean(one.predict(frame) == (labels == label))
+        assert one.label_ == label
+        assert one.score(frame, labels == label) == expected
+        source = open_source(frame.assign(y=labels), target="y", labels="learn")
+        np.testing.assert_allclose(one.score(source), expected)
+    assert model.one_vs_rest(20.0).label_ == 20.0
+    one = SecondOrderClassifier(rank=2, alpha=1.0, **TIGHT).fit(frame, y).one_vs_rest("b")
+    assert one.score(frame, y) == expected
+
+
 def test_the_names_of_the_classes_do_not_matter():
     X, y = three_classes()
     renamed = np.select([y == "a", y == "b", y == "c"], [30, 10, 20])

@@ -25,6 +25,7 @@ class FittedClasses:
     parts: tuple[Fitted, ...]
     coupling: float = 0.0  # how probabilities of several classes come from log-odds: `coupling`
     joint: tuple[Fitted, ...] = ()  # scores of all classes, where they were fitted together
+    label: Any = None  # the class whose log-odds these are, where others are the rest
 
     @property
     def columns(self) -> Columns:
@@ -123,4 +124,6 @@ class FittedClasses:
         named = self.parts[0].attributes()
         if len(self.parts) > 1:
             named["fitted_"] = self
+        if self.label is not None:
+            named["label_"] = self.label
         return {**named, "classes_": self.classes}

@@ -143,8 +143,11 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         float
         """
         source = source_to_score(self, X, y, sample_weight, "labels")
+        label = getattr(self, "label_", None)  # of one against the rest
         if source is not None:
-            return accuracy_of(self.predict_chunks(source), source.labels)
+            return accuracy_of(self.predict_chunks(source), source.labels, label)
+        if label is not None and np.asarray(y).dtype.kind in "OUT":
+            y = np.asarray(y) == label
         return float(super().score(X, y, sample_weight))
 
     def diagnose(self, X: Any = None, y: Any = None) -> str:
@@ -174,7 +177,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         classifier
             Of the same type, for the classes False and True, with `coef_`, `interactions_`,
-            `summary` and all other attributes of a classifier for two classes.
+            `summary` and all other attributes of a classifier for two classes. `label_` is the
+            class, and `score` takes False and True, or all classes as text.
 
         Examples
         --------
@@ -196,7 +200,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             )
         one: Self = clone(self)
         part = fitted.parts[labels.index(label)]
-        one.adopt(FittedClasses(np.asarray([False, True]), (part,)))
+        one.adopt(FittedClasses(np.asarray([False, True]), (part,), label=label))
         return one
 
     @property

@@ -211,16 +211,20 @@ def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
 
 
 def accuracy_of(
-    predicted: Iterable[tuple[Chunk, Array, Array]], texts: tuple[str, ...] | None
+    predicted: Iterable[tuple[Chunk, Array, Array]],
+    texts: tuple[str, ...] | None,
+    label: Any = None,
 ) -> float:
     """Return the share, by weight, of chunks' labels that are predicted.
 
-    With `texts` the targets of the chunks are positions in them.
+    With `texts` the targets of the chunks are positions in them. With `label` the predictions tell
+    whether a row belongs to that class.
     """
     right = total = 0.0
     for chunk, _, labels in predicted:
         y = to_numpy(chunk.y)
         y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        y = y if label is None else y == label
         same = to_numpy(labels) == y
         weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
         right, total = right + float(weight @ same), total + float(weight.sum())
