@@ -301,6 +301,7 @@ def main():
     for study in (truth, tables, ratings, real, classes):
         parser.add_argument(f"--{study.__name__}", action="store_true")
     asked = vars(parser.parse_args())
+    warnings.simplefilter("ignore", FutureWarning)  # of the peer
     for study in (truth, tables, ratings, real, classes):
         if asked[study.__name__]:
             study()
