@@ -171,6 +171,12 @@ def test_without_its_dependencies_it_says_what_to_install(monkeypatch, capsys):
     assert 'pip install "quadlin[cli]"' in capsys.readouterr().err
 
 
+def test_what_an_export_misses_is_named_with_how_to_install_it(quadlin, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    told = quadlin("export F/model.safetensors -o m.onnx", 1)
+    assert 'ONNX models need onnx: pip install "quadlin[onnx]"' in told
+
+
 def test_the_fit_is_that_of_the_estimator(quadlin, folder):
     printed = json.loads(
         quadlin(f"fit F/houses.csv --target price --columns {COLUMNS} --rank 2 --json -o m.st")

@@ -81,8 +81,9 @@ def _run(argv: Sequence[str]) -> int:
         told = error if error.args else KeyboardInterrupt("Stopped; nothing was written.")
         return _failed(told, STOPPED, debug)
     except Exception as error:
+        advised = "pip install" in str(error)  # cyclopts only says that a command is not importable
         if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
-            error = error.__cause__  # cyclopts only says that the command cannot be imported
+            error = error if advised else error.__cause__
         return _failed(error, FAILED, debug)
 
 

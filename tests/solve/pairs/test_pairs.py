@@ -28,6 +28,7 @@ from quadlin.solve.pairs.pair_sums import (
     product_moments,
     scores,
 )
+from quadlin.solve.pairs.pivots import explained_by_pivots
 
 
 def in_memory(X, y, weight=None, fields=()):
@@ -515,3 +516,34 @@ def test_entries_of_a_matrix_must_be_better_than_a_lower_rank_alone():
     terms, rank = split(M, d, C, 600.0, 1.0, 32)
     assert set(zip(terms.i.tolist(), terms.j.tolist(), strict=True)) == {(3, 7)}
     assert 1 <= rank <= 3
+
+
+def test_columns_that_explain_one_another_are_counted_once_by_pivots():
+    rng = np.random.default_rng(0)
+    levels = np.eye(15)[rng.integers(15, size=400)], np.eye(20)[rng.integers(20, size=400)]
+    apart = np.hstack([levels[0], levels[1][:, 1:]])  # products of levels sum to these
+    X = np.einsum("ni,nj->nij", *levels).reshape(400, -1)
+    y = rng.standard_normal(400)
+    X, y = (v - apart @ np.linalg.lstsq(apart, v)[0] for v in (X, y))
+    solved, _, rank, _ = np.linalg.lstsq(X, y, rcond=1e-8)
+    G, c = X.T @ X, X.T @ y
+    for gram, cross in ((G, c), (np.stack([G, 0 * G]), np.stack([c, c]))):
+        explained, counted = explained_by_pivots(gram, cross, 1e-7)
+        np.testing.assert_allclose(np.ravel(explained)[0], np.sum((X @ solved) ** 2))
+        assert np.ravel(counted)[0] == rank
+    assert (explained[1], counted[1]) == (0.0, 0)
+
+
+def test_groups_of_many_columns_are_chosen_as_by_eigenvectors(monkeypatch):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((500, 36))
+    X[:, 30:] = X[:, :6] + X[:, 6:12]
+    groups = [np.arange(12), np.arange(12, 24), np.arange(24, 36), np.array([3]), np.array([30])]
+    y = X[:, 12:24].sum(axis=1) + X[:, 30] + rng.standard_normal(500)
+    both = np.column_stack([X, y])
+    choices = []
+    for many in (200, 5):
+        monkeypatch.setattr("quadlin.solve.pairs.pair_choice.MANY", many)
+        choices.append(Stepwise(both.T @ both, groups, Criterion(500.0, 5, float(y @ y))).run())
+    assert choices[0].taken == choices[1].taken
+    np.testing.assert_allclose(choices[0].value, choices[1].value)

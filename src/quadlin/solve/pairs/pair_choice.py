@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from quadlin.solve.pairs.pivots import explained_by_pivots
+
 SMALLEST = 1e-10  # of the target's power: what rounding leaves of a residual
 KEPT_ROOTS = 64  # a step asks for that of the same columns several times
+MANY = 200  # columns of a group, from where on eigenvectors take long
 COLLINEAR = 1e-7  # of a column's own power: what is left of one that others explain
 
 
@@ -243,6 +246,8 @@ class Stepwise:
     def _explained(self, rest: np.ndarray, cross: np.ndarray, g: int) -> tuple[Any, Any]:
         """Return what a group of columns explains of the response, and its rank."""
         size = np.sqrt(np.maximum(np.diag(self.gram)[self.groups[g]], 1e-300))
+        if len(size) > MANY:
+            return explained_by_pivots(rest / np.outer(size, size), cross / size, COLLINEAR)
         values, vectors = np.linalg.eigh(rest / np.outer(size, size))
         seen = values > COLLINEAR
         along = np.einsum("...ij,...i->...j", vectors, cross / size)
