@@ -32,13 +32,17 @@ def test_examples_print_what_is_written_below_them(page, capsys, tmp_path, monke
         assert capsys.readouterr().out == output
 
 
-def test_the_lines_about_sources_run(tmp_path, monkeypatch):
+def test_the_lines_about_sources_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/scale.md").read_text(), re.DOTALL)[1]
-    names = {}
-    exec(compile(code, "scale.md", "exec"), names)
+    page, names = (ROOT / "docs/scale.md").read_text(), {}
+    first, weekly = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(first, "scale.md", "exec"), names)
     assert np.isfinite(names["y"]).all()
     assert names["model"].score(names["new"]) > 0.95  # the noise leaves .99
+    capsys.readouterr()
+    exec(compile(weekly, "scale.md", "exec"), names)
+    assert capsys.readouterr().out == "6000\n"
+    assert names["model"].score(names["rows"]) > 0.95
 
 
 def test_every_page_that_is_linked_is_there():
