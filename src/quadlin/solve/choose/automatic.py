@@ -274,6 +274,8 @@ class RankSearch(RankClimb, LinearChoice):
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if 0 < best.rank < self.d:
             warm = self.best_of_many(options) or search.followed(options) or warm
+        elif best.rank and warm is None:  # parts are tied: steps may be stuck far from the optimum
+            warm = search.followed(options)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:
