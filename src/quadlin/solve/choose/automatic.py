@@ -197,12 +197,21 @@ class RankSearch(RankClimb, LinearChoice):
         low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
         linear: Candidate | None = None
         for c in low:
-            if self.many_rows(c) or self.ahead_of_products(c):
+            if self.need_no_check(c) or self.ahead_of_products(c):
                 return c
             linear = linear or self.better_linear(*self.linear_candidates)
             if self.agree(c, linear):
                 return c
         return linear or self.better_linear(*self.linear_candidates)
+
+    def need_no_check(self, candidate: Candidate) -> bool:
+        """Tell whether rows are many for a low rank and for all products.
+
+        With fewer, left-out rows may ask for products with penalties far from the evidence's.
+        Labels and counts keep the rule that they were measured with: many for the low rank.
+        """
+        products = self.tried.get(self.d) if self.options.loss == "squared" else None
+        return self.many_rows(candidate) and (products is None or self.many_rows(products))
 
     def ahead_of_products(self, candidate: Candidate) -> bool:
         """Tell whether a low rank is beyond doubt the better of it and all products.
@@ -234,7 +243,7 @@ class RankSearch(RankClimb, LinearChoice):
             behind = products is not None and self.is_behind(products, float(error))
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
-        many = self.n_rows >= MANY_ROWS * rival.parameters
+        many = self.n_rows >= MANY_ROWS * rival.parameters and self.many_rows(chosen)
         if rival.merit < least:
             return False
         return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)

@@ -161,10 +161,10 @@ class Composer:
 
     def _agree(self, best: Composite, start: Beside) -> bool:
         """Tell whether rows left out are predicted no worse than without pairs."""
-        if self._in_any_case(best) or self.n_rows >= MANY_ROWS * self._rival(best).parameters:
+        if self._in_any_case(best) or (candidate := self.search.tried.get(start.rank)) is None:
             return True
-        candidate = self.search.tried.get(start.rank)
-        if candidate is None or (candidate.model is None and 0 < start.rank < self.d):
+        most = max(self._rival(best).parameters, candidate.parameters)
+        if self.n_rows >= MANY_ROWS * most or not (candidate.model or start.rank in (0, self.d)):
             return True
         candidate = replace(candidate, alpha=start.alpha)
         return self.search.confirmed(best.left_out_squares, candidate, best.looked)
