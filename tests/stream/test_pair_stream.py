@@ -56,7 +56,7 @@ def test_given_pairs_end_in_the_least_squares_of_all_rows_however_the_stream_is_
         np.testing.assert_allclose([p.coefficient for p in pairs], coef, atol=1e-8)
         np.testing.assert_allclose([p.std_error for p in pairs], std, rtol=1e-8)
         assert model.pairs_.n_rows_fitted == 1500
-        assert "coefficients and tests are of 1,500" in str(model.pairs_)
+        assert "coefficients and tests use 1,500" in str(model.pairs_)
         assert model.rank_ == 0
 
 

@@ -165,7 +165,7 @@ def test_ctrl_c_while_classes_are_fitted_together_keeps_their_fits(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logistic_model, "together", interrupted)
+    monkeypatch.setattr(logistic_model, "joint_or_apart", interrupted)
     model = SecondOrderClassifier(0, alpha=1.0)
     with pytest.raises(KeyboardInterrupt, match="the last finished step"):
         model.fit(X, Y)
