@@ -29,7 +29,7 @@ from quadlin.solve.lowrank.types import Status
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
 MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
 ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
-ROUNDS = 30
+ROUNDS, PASSES = 30, 2000  # at most: with as many parameters as rows, weights may go to and fro
 FAR = (1e6, 1e3, 10.0)  # g
 SETTLED = 1e-4  # the largest change of a weight that still counts as none
 WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
@@ -43,14 +43,18 @@ def fit_robustly(
     """Fit by Huber's loss, `fit(rows, warm)` being the least-squares fit.
 
     Also return the rows with the weights of the last one. Starts from the median. Passes: those of
-    one fit, and a few for each round after; the history is that of the last round.
+    one fit, and a few for each round after, 2,000 and those of a fit at most; the history is that
+    of the last round.
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
     f, far = np.full(len(y), weighted_median(y, given)), list(FAR)
     state: FitState | None = None
     factor, weighted = np.ones(len(y)), rows  # given weights times factor
+    last = rows.counter.count + PASSES
     for _ in range(ROUNDS):
+        if rows.counter.count > last:
+            break
         size = np.abs(y - f)
         scale = MAD * weighted_median(size, given)
         if scale <= nothing and state is None and np.any(given[size > nothing] > 0):
