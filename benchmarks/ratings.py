@@ -80,7 +80,7 @@ def ratings(table, seed, n=ROWS):
 
 
 def gibbs(X, y, X_test, y_test, fields, groups):
-    model = FactorizationMachineRegressor(RANK, fields=fields, draws=200, random_state=0)
+    model = FactorizationMachineRegressor(RANK, fields=fields, draws=100, random_state=0)
     return model.fit(X, y).predict(X_test)
 
 

@@ -24,3 +24,22 @@ def test_check_reports_dates_and_goes_on_without_them(tmp_path, capsys):
         assert any("'when'" in text for text in texts)
         assert content["features"] == 2
         assert "--exclude day,when" in content["command"] or "when,day" in content["command"]
+
+
+def test_the_command_that_check_suggests_suits_the_target(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(400, 3)), columns=["a", "b", "c"])
+    table["clicked"] = (rng.uniform(size=400) < 0.02).astype(int)  # its kurtosis is that of 0/1
+    table["heavy"] = rng.standard_t(1.2, size=400) + table.a
+    table["plain"] = table.a * table.b + rng.normal(size=400)
+    table["name"] = np.where(table.a > 0, "up", "down")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    targets = ["clicked", "heavy", "plain", "name"]
+    expected = {"clicked": "--classify", "heavy": "--loss huber", "plain": "", "name": ""}
+    for target in targets:
+        others = ",".join(name for name in targets if name != target)
+        given = ["--target", target, "--exclude", others, "--json"]
+        assert run(["check", str(tmp_path / "t.csv"), *given]) == 0
+        command = json.loads(capsys.readouterr().out)["command"]
+        for option in ("--classify", "--loss huber", "--rank", "--cv"):
+            assert (option in command) == (option == expected[target]), (target, command)

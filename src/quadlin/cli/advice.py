@@ -1,13 +1,12 @@
 """The options of `quadlin fit` that suit a table."""
 
+from quadlin.cli.classification import is_zero_or_one
 from quadlin.cli.columns import ColumnScan, SuspectColumns
-from quadlin.cli.findings import HEAVY, PLENTY, RANKS, TableSummary
+from quadlin.cli.findings import HEAVY, TableSummary
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.reading import input_columns
 from quadlin.data import Source
-from quadlin.metrics import degrees_of_freedom
 
-IN_MEMORY = 10**8  # bytes of rows up to which cross-validation is advised
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 
 
@@ -46,13 +45,10 @@ def _reading_options(
 
 
 def _model_options(source: Source, summary: TableSummary) -> dict[str, str | None]:
-    """Return the loss, the rank and the penalty that suit the number of rows."""
-    n, d = summary.survey.tally.counting, source.width
-    if summary.survey.target.phi[0] > HEAVY:
-        ranks = [k for k in RANKS if n >= PLENTY * degrees_of_freedom(d, k)]
-        return {"loss": "huber", "rank": str(min(ranks[-1] if ranks else 1, 5))}
-    if n < PLENTY * degrees_of_freedom(d, 1):
-        if source.dtype.itemsize * n * d <= IN_MEMORY:
-            return {"cv": None}
-        return {"rank": "1", "alpha": "1"}
-    return {"rank": "auto"}
+    """Return the loss that suits the target; `fit` chooses the rank and the penalties itself."""
+    target = summary.survey.target
+    if source.labels is not None:
+        return {}  # they are classified as they are
+    if is_zero_or_one(target):
+        return {"classify": None}
+    return {"loss": "huber"} if target.phi[0] > HEAVY and not target.two_valued[0] else {}

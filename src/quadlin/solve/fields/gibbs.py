@@ -19,7 +19,7 @@ from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import PREDICTIONS, Layout, predict_all
 
 BYTES = 2**28  # most memory that the kept draws may take
-BURN_IN = 60  # sweeps before the draws that are kept
+BURN_IN = 30  # sweeps before the draws that are kept
 
 
 @dataclass(frozen=True)
