@@ -23,6 +23,7 @@ from quadlin.core.engine import Threads
 from quadlin.estimators.cv import cv_scores
 from quadlin.estimators.labels import logistic_model
 from quadlin.estimators.regression import fitting
+from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.signals import symmetric_sensing
 from quadlin.solve.labels.logistic_search import LogisticSearch
 from quadlin.solve.signals import bilinear, levenberg
@@ -282,3 +283,31 @@ def test_threads_that_were_interrupted_add_all_rows_the_next_time():
         engine.carry(interrupted, ())
     total = engine.carry(lambda pair: float(pair[1].sum()), (), np.arange(10.0))
     assert total == 45.0
+
+
+def test_ctrl_c_while_a_matrix_is_adopted_leaves_the_earlier_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((60, 3)), rng.standard_normal((80, 4))
+    model = MatrixSensing(rank=1, random_state=0).fit(A, A[:, 0] ** 2)
+    expected = model.predict(A)
+    monkeypatch.setattr(
+        SecondOrderRegressor, "components_", property(lambda self: press_ctrl_c()), raising=False
+    )
+    with pytest.raises(KeyboardInterrupt, match="as it was"):
+        model.fit(B, B[:, 1] ** 2)
+    np.testing.assert_array_equal(model.predict(A), expected)
+
+
+def test_ctrl_c_while_a_model_is_adopted_leaves_the_earlier_one(monkeypatch):
+    X, y = table()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = SecondOrderRegressor(1, alpha=0.0, random_state=0).fit(frame, y)
+    expected = model.predict(frame)
+    monkeypatch.setattr(Fitted, "attributes", lambda self: press_ctrl_c())
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :2], y)
+    np.testing.assert_array_equal(model.predict(frame), expected)
+
+
+def press_ctrl_c():
+    raise KeyboardInterrupt

@@ -254,10 +254,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                     warn_of_order(scores, point)
             except KeyboardInterrupt:
                 fitted = fitted.interrupted()
-        self.adopt(fitted.with_passes(rows))
-        self.n_passes_ = rows.walks
-        self.best_score_ = scores.mean(point)
-        self.cv_results_ = results
+            fitted, walks, best = fitted.with_passes(rows), rows.walks, scores.mean(point)
+        self.adopt(fitted)
+        self.n_passes_, self.best_score_, self.cv_results_ = walks, best, results
         if self.status_ is Status.interrupted:
             raise KeyboardInterrupt(text)
         if alphas is not None:

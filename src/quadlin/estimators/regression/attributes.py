@@ -180,11 +180,11 @@ class FittedAttributes:
 
     def adopt(self, fitted: Learned) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
-        for name in ("fitted_", "n_features_in_", "feature_names_in_"):
-            if name in vars(self):
-                delattr(self, name)
-        for name, value in fitted.attributes().items():
+        attributes = fitted.attributes()  # first: Ctrl-C leaves the earlier model or this one
+        for name, value in attributes.items():
             setattr(self, name, value)
+        if "feature_names_in_" in vars(self) and "feature_names_in_" not in attributes:
+            delattr(self, "feature_names_in_")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in vars(self)

@@ -146,12 +146,12 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
             enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
             result = retrieve(A, y, weight, real, effort, seed_of(self))
+            self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
         if result.rank < A.shape[1]:
             warn(
                 f"The {A.shape[1]} columns of A are linearly dependent: they span {result.rank} "
                 "dimensions. Of all signals with the same intensities, this is the smallest."
             )
-        self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
         if not enough and self.status_ is not Status.interrupted:
             self.status_ = Status.undetermined
         raise_or_warn(self.status_)

@@ -164,10 +164,10 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         with no_model_yet(self):
             A, y = validated(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
             model, status = fitted_symmetric(self, A, y, sample_weight)
-        self.left_ = self.right_ = np.asarray(model.components_).T
-        self.values_ = np.asarray(model.eigenvalues_)
-        self.history_, self.is_pair_ = model.history_, False
-        self.status_ = Status.undetermined if status in WEAK else status
+            self.left_ = self.right_ = np.asarray(model.components_).T
+            self.values_ = np.asarray(model.eigenvalues_)
+            self.history_, self.is_pair_ = model.history_, False
+            self.status_ = Status.undetermined if status in WEAK else status
         if status is not Status.interrupted:
             warn_of_diagonal(A, self.rank_)
         self._judge(y, sample_weight, None)
@@ -249,10 +249,10 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         weight = np.ones(len(y)) if weight is None else weight
         with no_model_yet(self):
             result = sense(A, B, y, weight, rank, effort, seed_of(self))
-        self.left_, self.values_, self.right_ = result.U, result.s, result.V
-        self.status_, self.history_ = result.status, result.history
-        self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
-        forget_names(self)
+            self.left_, self.values_, self.right_ = result.U, result.s, result.V
+            self.status_, self.history_ = result.status, result.history
+            self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
+            forget_names(self)
         self._judge(y, weight, (A.shape[1], B.shape[1]))
         raise_or_warn(self.status_)
         return self
