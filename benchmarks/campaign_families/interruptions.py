@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from inspect import CO_GENERATOR
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +35,10 @@ class CtrlC:
         sys.setprofile(None)
 
     def _profile(self, frame, event, _):
-        # Python itself drops what is raised while a generator that nobody wants is closed.
+        # Python drops what is raised while a generator that nobody wants is closed. Ctrl-C itself
+        # is not raised there, but a profiler may be called.
         ours = event == "call" and "quadlin" in frame.f_code.co_filename
-        if ours and frame.f_code.co_name != "<genexpr>":
+        if ours and not frame.f_code.co_flags & CO_GENERATOR:
             self.calls += 1
             if self.calls == self.call:
                 raise KeyboardInterrupt
