@@ -14,6 +14,7 @@ from quadlin import SecondOrderRegressor
 ROOT = Path(__file__).parent.parent
 LONGEST = 300  # lines of a module
 MOST_MODULES = 30  # of a room
+HEADED = re.compile(r" *[A-Z][A-Za-z]+( [A-Z][a-z]+)? -{3,} ")  # a heading that is run in
 EMPTY_NAMES = {"own", "found", "known", "said"}  # they do not say what the thing is
 IN_FEEDS = {"source", "device", "cluster"}  # what a walk is made of
 TEXTS = {".py", ".md", ".c", ".h"}
@@ -151,6 +152,17 @@ def test_no_variable_has_a_name_that_says_nothing():
             if name.strip("_") in EMPTY_NAMES:
                 unclear.append(f"{path.relative_to(ROOT)}:{node.lineno} {name}")
     assert not unclear
+
+
+def test_headings_of_docstrings_have_a_line_of_their_own():
+    """As numpydoc asks for: a heading, a line of hyphens, and the text below them."""
+    wrong = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        lines = path.read_text().splitlines()
+        wrong += [
+            f"{path.relative_to(ROOT)}: {line.strip()}" for line in lines if HEADED.match(line)
+        ]
+    assert not wrong
 
 
 if __name__ == "__main__":

@@ -95,7 +95,9 @@ def find_pairs(
         If rows have missing values or the wrong shape, if y is constant, if there are fewer than
         two features, or fewer rows than features + 2.
 
-    Notes ----- **What the selection does to the tests.** Standard errors are robust (HC3) and
+    Notes
+    -----
+    **What the selection does to the tests.** Standard errors are robust (HC3) and
     correct for given pairs. But the pairs were chosen because their products fit these rows, so
     with ``test_on=None`` the coefficients of weak pairs are too large on average and p-values are
     too small. The p-values of ``test_on="half"`` are honest, since their rows were not used for the

@@ -51,7 +51,9 @@ def to_onnx(
         integers, and "probabilities", of shape [rows, classes]. Names of features are in the
         metadata, as JSON under "feature_names".
 
-    Notes ----- The graph computes what `predict` computes, up to rounding. Rows are not checked,
+    Notes
+    -----
+    The graph computes what `predict` computes, up to rounding. Rows are not checked,
     and NaN gives NaN; but if the model has a `fill_`, because it was fitted to rows with missing
     numbers, NaN is replaced by it, as by the command line and by `predict` with ``missing="mean"``.
     Pass values of categorical columns as text, such as "7" for 7, and missing text as "missing".

@@ -104,7 +104,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     coef_, intercept_, components_, eigenvalues_ and all others of SecondOrderRegressor
         Those of the model refitted to all rows.
 
-    Notes ----- Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all
+    Notes
+    -----
+    Time: each low rank takes some 40 passes and each of its penalties 10 to 30, all
     folds together, of O(nnz(X)·k) per fold. With at most 25 features, or 3,000 rows, it takes none
     but some 5 to 15 systems of (k + 1)d unknowns. With `pairs` each candidate and fold takes one
     more search of some ten passes, O(nd²) each, and another fit of the low rank; there are some six

@@ -99,7 +99,9 @@ class SecondOrderClassifier(LogisticModel):
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes ----- Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties.
+    Notes
+    -----
+    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties.
     Choosing them takes some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32
     MB, p ≤ 700 parameters); otherwise a few fits to a loose tolerance, and O(p³) for each rank
     tried, p ≤ 1,500. With more than two classes this is done once per class, and once for the joint

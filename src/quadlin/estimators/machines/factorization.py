@@ -52,21 +52,24 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         The standard deviation of the noise, after a fit by the posterior (see the notes), with
         draws, or with ``uncertainty=True``.
 
-    Notes ----- Cost and memory are as for :class:`SecondOrderRegressor`, with one exception. Rows
-    with at least two one-hot fields, in which every other column depends on the level of one of
-    them (ratings by user and item, with the age of the user and the genres of the item), are fitted
-    by variational inference if ``alpha="auto"`` and they are in memory, or a Source that takes up
-    to 1 GB there. Each level has a normal distribution, and the means and precisions of fields and
-    the noise are learned. The model has products of columns of different fields only, since a level
-    can represent all products of its own columns. ``rank="auto"`` starts with 8 components and
-    drops those that the rows do not need. There is no search for pairs; if you ask for pairs, the
-    rows are fitted by least squares. An unseen level is treated as the mean of its field. If there
-    are columns beside the fields, M has up to ``rank`` components per field. Four sweeps over the
-    fields count as one step of ``max_iter``.
+    Notes
+    -----
+    Cost and memory are as for :class:`SecondOrderRegressor`, with one exception. Rows with at least
+    two one-hot fields, in which every other column depends on the level of one of them (ratings by
+    user and item, with the age of the user and the genres of the item), are fitted by variational
+    inference if ``alpha="auto"`` and they are in memory, or a Source that takes up to 1 GB there.
+    Each level has a normal distribution, and the means and precisions of fields and the noise are
+    learned. The model has products of columns of different fields only, since a level can represent
+    all products of its own columns. ``rank="auto"`` starts with 8 components and drops those that
+    the rows do not need. There is no search for pairs; if you ask for pairs, the rows are fitted by
+    least squares. An unseen level is treated as the mean of its field. If there are columns beside
+    the fields, M has up to ``rank`` components per field. Four sweeps over the fields count as one
+    step of ``max_iter``. `history_` then has the mean squared error after each sweep, which may
+    rise as levels are shrunk: sweeps raise a bound of the evidence.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +
-    l·k²). Draws take 60 more sweeps in all and one per draw, and 8·(k + 1)·(d + fields) bytes per
+    l·k²). Draws take 30 more sweeps in all and one per draw, and 8·(k + 1)·(d + fields) bytes per
     draw, at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     Sparse rows in memory with more than 2,000 columns and fewer rows than parameters, of more than

@@ -132,7 +132,9 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     classes_ : array (n_classes,)
         The labels, sorted. All others as for :class:`SecondOrderClassifier`.
 
-    Notes ----- Rows with at least two one-hot fields, in which every other column depends on the
+    Notes
+    -----
+    Rows with at least two one-hot fields, in which every other column depends on the
     level of one of them, are fitted by variational inference if ``alpha="auto"`` and they are in
     memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`:
     first to the labels as numbers, and then to the least-squares approximation of the logistic loss

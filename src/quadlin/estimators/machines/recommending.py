@@ -51,7 +51,9 @@ class Recommending:
             frame of the same library as the input; for arrays it has the positions `user_row` and
             `item_row`.
 
-        Notes ----- With the columns split, f(u, i) = a_u + b_i + ⟨p_u, q_i⟩: no rows are formed for
+        Notes
+        -----
+        With the columns split, f(u, i) = a_u + b_i + ⟨p_u, q_i⟩: no rows are formed for
         pairs, and all pairs cost O(users·items·k), times the number of draws. Memory: the factors
         of the items, k (times draws) numbers each, and blocks of fixed size.
 

@@ -55,7 +55,9 @@ class Explaining(FittedAttributes):
             Printing it shows a table; `to_frame` returns it as a frame. Standard errors need
             ``uncertainty=True``.
 
-        Notes ----- Cost: O(kd) without standard errors, O(kdm) with them, where m is the number of
+        Notes
+        -----
+        Cost: O(kd) without standard errors, O(kdm) with them, where m is the number of
         parameters or draws, and one pass over X if it is given.
 
         Examples
@@ -140,7 +142,9 @@ class Explaining(FittedAttributes):
         ValueError
             If the predictions are means over draws, or if there are too many pairs to keep.
 
-        Notes ----- Cost per row: O(kd) for the columns, and O(k) for each pair. Contributions are
+        Notes
+        -----
+        Cost per row: O(kd) for the columns, and O(k) for each pair. Contributions are
         computed in float64; they sum to the predictions up to the rounding of the model's dtype.
 
         Examples

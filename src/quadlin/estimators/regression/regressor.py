@@ -214,7 +214,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes ----- Intervals of ±1.96 standard errors cover 95% if the model holds, the rank is given
+    Notes
+    -----
+    Intervals of ±1.96 standard errors cover 95% if the model holds, the rank is given
     and the quadratic part stands out of the noise; with fewer than about ten rows per parameter use
     the quantile of Student's t with as many degrees of freedom as rows minus parameters. They do
     not allow for a rank that was chosen on the same rows, or that exceeds the true one. With a

@@ -69,7 +69,9 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Notes ----- About four Gaussian measurements per entry are enough, real or complex, and three
+    Notes
+    -----
+    About four Gaussian measurements per entry are enough, real or complex, and three
     usually are. Time: a few hundred products with A per start, O(nd) each, or whatever an operator
     takes. Memory beside A: O(n + d), and d×d up to 2,000 columns of an array, which makes
     correlated columns as easy as independent ones. A is never copied. A LinearOperator is used by

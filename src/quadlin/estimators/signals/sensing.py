@@ -82,7 +82,9 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         As everywhere in scikit-learn; for pairs of rows the features of both together, without
         names.
 
-    Notes ----- What the measurements reveal about the diagonal depends on the vectors. For 0/1
+    Notes
+    -----
+    What the measurements reveal about the diagonal depends on the vectors. For 0/1
     vectors :math:`a_j^2 = a_j`, which differs from all products, so the diagonal is measured. For
     ±1 vectors :math:`a_j^2 = 1`, so only its sum is measured; the individual entries follow from
     the off-diagonal entries if the rank k is low, :math:`(d - k)^2 \ge d + k`, and otherwise `fit`
