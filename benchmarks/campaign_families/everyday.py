@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import clone
 
 from campaign_families.checks import in_sample, needed, require, same_after_a_file, seed_of, table
@@ -49,7 +50,7 @@ def counts(rng):
 def sure_classifiers(rng):
     """Classifiers with standard errors, of labels of any kind."""
     X, f = table(rng, n=int(rng.integers(40, 200)))
-    p = 1 / (1 + np.exp(-2 * f / (f.std() + 1e-9)))
+    p = expit(2 * f / (f.std() + 1e-9))
     one = rng.uniform(size=len(p)) < p
     if len(np.unique(one)) < 2:
         return

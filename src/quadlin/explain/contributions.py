@@ -1,7 +1,7 @@
 """What the baseline, each column and each pair of columns add to the prediction of each row."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,12 @@ def contributions_of(
     blocks: Iterable[Any],
     pairs: bool | int,
     index: Any = None,
+    bounds: tuple[float, float] | None = None,
 ) -> Contributions:
-    """Take blocks of rows apart; see `SecondOrderRegressor.contributions`."""
+    """Take blocks of rows apart; see `SecondOrderRegressor.contributions`.
+
+    Where a prediction is held at a bound, all parts are shrunk until they add up to it.
+    """
     chosen = _chosen(model, state, pairs)
     names = [column.name for column in model.columns]
     every = pairs is True or len(chosen) == len(names) * (len(names) - 1) // 2
@@ -108,7 +112,7 @@ def contributions_of(
             if not every:
                 together.append(parts.halves.sum(axis=1) - sum(together))
             products.append(np.array(together).reshape(len(pair_names), -1).T)
-    return Contributions(
+    added = Contributions(
         model.baseline,
         np.concatenate(columns or [np.empty((0, len(names)))]),
         np.concatenate(products or [np.empty((0, len(pair_names)))]),
@@ -117,6 +121,14 @@ def contributions_of(
         model.reference.words,
         index,
     )
+    return added if bounds is None else _held(added, bounds)
+
+
+def _held(parts: Contributions, bounds: tuple[float, float]) -> Contributions:
+    added = parts.prediction - parts.baseline
+    wanted = np.clip(parts.prediction, *bounds) - parts.baseline
+    share = np.where(added == wanted, 1.0, wanted / np.where(added == 0, 1.0, added))[:, None]
+    return replace(parts, columns=share * parts.columns, pairs=share * parts.pairs)
 
 
 def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tuple[int, int]]:

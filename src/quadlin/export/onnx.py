@@ -114,6 +114,8 @@ def to_onnx(
             if clips:
                 y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
             y = graph.node("Exp", y)
+        elif clips and fitted.prediction_bounds is not None:
+            y = graph.clipped(y, *map(np.array, fitted.prediction_bounds))
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()

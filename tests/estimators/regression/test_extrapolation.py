@@ -187,3 +187,41 @@ def test_rows_just_outside_of_few_training_rows_are_held_without_a_warning():
     assert model.extrapolates(near).all()
     with pytest.warns(UserWarning, match="1 row lies far outside"):
         model.predict(high[None, :] + 1.1 * np.ptp(data.X, axis=0))
+
+
+def nearly_equal_columns():
+    rng = np.random.default_rng(0)
+    size = rng.uniform(1, 3, 400)
+    X = size[:, None] + 0.02 * rng.standard_normal((400, 2))
+    y = size + 30 * (X[:, 0] - X[:, 1]) * size + 0.1 * rng.standard_normal(400)
+    return X, y, np.array([[2.0, 2.0], [3.0, 0.5]])  # the second: no column is far, the pair is
+
+
+@pytest.mark.parametrize("kind", [SecondOrderRegressor, SecondOrderRegressorCV])
+def test_an_absurd_prediction_at_an_odd_combination_of_values_is_limited(kind, tmp_path):
+    X, y, rows = nearly_equal_columns()
+    model = kind(random_state=0).fit(X, y)
+    reach = np.ptp(y) * np.ptp(y) / y.std() / 4
+    assert kind(random_state=0, extrapolation="free").fit(X, y).predict(rows)[1] > 2 * y.max() * 4
+    with pytest.warns(UserWarning, match=r"1 prediction lies far outside the training targets"):
+        predictions = model.predict(rows)
+    assert predictions[1] == pytest.approx(y.max() + reach)
+    assert model.extrapolates(rows).tolist() == [False, True]
+    assert model.contributions(rows).prediction == pytest.approx(predictions, rel=1e-9)
+    with pytest.warns(UserWarning, match="far outside the training targets"):
+        chunks = [y for _, y, _ in model.predict_chunks(quadlin.open_source(rows))]
+    np.testing.assert_array_equal(np.concatenate(chunks), predictions)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    graph = quadlin.to_onnx(model).SerializeToString()
+    (run,) = onnxruntime.InferenceSession(graph).run(None, {"X": rows})
+    np.testing.assert_allclose(run, predictions, rtol=1e-12)
+
+
+def test_heavy_tailed_targets_are_trusted_further(recwarn):
+    # Where a true quadratic has features with heavy tails, new rows go well beyond the old targets.
+    rng = np.random.default_rng(3)
+    X = rng.standard_t(3, size=(2000, 2))
+    y = X[:, 0] * X[:, 1] + X[:, 1] ** 2 + 0.5 * rng.standard_normal(2000)
+    model = SecondOrderRegressor(random_state=0).fit(X[:1000], y[:1000])
+    assert model.score(X[1000:], y[1000:]) > 0.98
+    assert not [w for w in recwarn if "training targets" in str(w.message)]

@@ -16,7 +16,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import predict
 from quadlin.core.pieces import with_data
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.fits.fit_state import trusted_range
+from quadlin.solve.fits.fit_state import trusted_predictions, trusted_range
 from quadlin.solve.fits.grid import Cells, Point
 
 
@@ -73,7 +73,9 @@ def predicted(fold: Fold, point: Point) -> Array:
     units, xp = fold.cells.units, namespace(fold.test.y)
     model = fold.cells.solution(*point).model
     f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
-    return units.target.mean + units.target.scale * f
+    f = units.target.mean + units.target.scale * f
+    bounds = trusted_predictions(fold.cells.surveyed.target) if fold.clips and point[0] else None
+    return f if bounds is None else xp.clip(f, min=bounds[0], max=bounds[1])
 
 
 def rows_at(rows: Any, index: np.ndarray) -> Any:

@@ -178,7 +178,8 @@ class Explaining(FittedAttributes):
         asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)
         index = getattr(X, "index", None) if hasattr(X, "columns") else None
         blocks = (self._trusted(X)[0] for X in blocks_to_predict(self, X, self.fitted_.columns))
-        return contributions_of(model, self.fitted_.state, blocks, asked, index)
+        bounds = self.fitted_.prediction_bounds if self.extrapolation == "clip" else None
+        return contributions_of(model, self.fitted_.state, blocks, asked, index, bounds)
 
     def _trusted(self, X: Array) -> tuple[Array, int]:
         """Return rows as `predict` uses them, and how many of them are held at a bound."""

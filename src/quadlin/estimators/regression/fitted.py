@@ -11,15 +11,15 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import predict
-from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.fields import field_numbers
+from quadlin.estimators.regression.trust import Trust, trust_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fields.gibbs import Draws
-from quadlin.solve.fits.fit_state import FitState, is_exact, trusted_range
+from quadlin.solve.fits.fit_state import FitState, is_exact
 from quadlin.solve.fits.missing_values import filled_columns, missing_variance
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Options, Status
@@ -126,35 +126,29 @@ class Fitted:
     @property
     def bounds(self) -> tuple[Array, Array] | None:
         """Return how far features are trusted; None for a model of an old file."""
-        state, stream = self.state, self.stream
-        parameters = state.n_parameters(stream.options)
-        return trusted_range(state.features, self._is_linear, stream.n_rows / max(1, parameters))
+        return self._trust.features
 
     @property
-    def far_bounds(self) -> tuple[Array, Array] | None:
-        """Return beyond what values are far outside, however many rows the model had."""
-        return trusted_range(self.state.features, self._is_linear, inf)
+    def prediction_bounds(self) -> tuple[float, float] | None:
+        """Return how far predictions are trusted; None where they are as they come."""
+        return None if self.is_exact else self._trust.predictions
 
-    @property
-    def _is_linear(self) -> bool:
-        """Whether predictions grow as features do; with a log link they grow exponentially."""
-        return self.state.model.s.shape[0] == 0 and self.stream.options.loss != "poisson"
+    @cached_property
+    def _trust(self) -> Trust:
+        options, n_rows = self.stream.options, self.stream.n_rows
+        return trust_of(self.state, options, n_rows)
 
     def outside(self, X: Array) -> Array:
-        """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
-        return self._beyond(X, self.bounds)
+        """Tell which rows, or their predictions, lie beyond what is trusted."""
+        outside = self._trust.outside(X)
+        if self.prediction_bounds is None:
+            return outside
+        f = self.predict(X)
+        return outside | (f != self.held(f))
 
-    @unflagged
-    def _beyond(self, X: Array, bounds: tuple[Array, Array] | None) -> Array:
-        xp, n = namespace(X), X.shape[0]
-        if bounds is None:
-            device = None if issparse(X) else X.device
-            return xp.zeros(n, dtype=xp.bool, device=device)
-        low, high = (xp.astype(bound, X.dtype) for bound in bounds)
-        if not issparse(X):
-            return xp.any((low > X) | (high < X), axis=1)
-        beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
-        return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+    def held(self, f: Array) -> Array:
+        """Return predictions where they are trusted."""
+        return f if self.is_exact else self._trust.held(f)
 
     @property
     def is_exact(self) -> bool:
@@ -163,26 +157,12 @@ class Fitted:
             return False
         return is_exact(self.state, self.stream.options, self.stream.n_rows)
 
-    @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows lie far outside.
 
         Rows of an exact model are left as they are.
         """
-        if self.bounds is None or self.is_exact or not X.shape[0]:
-            return X, 0
-        xp = namespace(X)
-        low, high = (xp.astype(bound, X.dtype) for bound in self.bounds)
-        if issparse(X):
-            data = np.clip(X.data, low[X.indices], high[X.indices])
-            same = np.array_equal(data, X.data)
-            if same:
-                return X, 0
-            return with_data(X, data), int(self._beyond(X, self.far_bounds).sum())
-        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
-            return X, 0
-        far = int(xp.count_nonzero(self._beyond(X, self.far_bounds)))
-        return xp.minimum(xp.maximum(X, low), high), far
+        return (X, 0) if self.is_exact else self._trust.clipped(X)
 
     @unflagged
     def predict(self, X: Array, clip: bool = True) -> Array:
@@ -212,11 +192,11 @@ class Fitted:
     def predict_mean(self, X: Array, bounded: bool = True) -> Array:
         """Return the means of targets at rows that were `clipped`: of counts, the exponential.
 
-        `bounded` holds means of counts where they are trusted.
+        `bounded` holds them where they are trusted.
         """
         f = self.predict(X, clip=False)
         if self.stream.options.loss != "poisson":
-            return f
+            return self.held(f) if bounded else f
         xp = namespace(f)
         if bounded:
             f = xp.clip(f, max=self.largest_log_mean)

@@ -48,11 +48,13 @@ class Predicting(Explaining):
             fitted.columns.check_names(X)
             return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
         xp = namespace(fitted.state.model.U)
-        y, std, bounded = [], [], self.extrapolation == "clip"
+        y, std, bounded, limited = [], [], self.extrapolation == "clip", 0
         for rows, inside in self._blocks(X, "predict"):
             y.append(fitted.predict_mean(inside, bounded))
+            limited += self._n_limited(y[-1])
             if return_std:
                 std.append(fitted.predict_std(rows, self.missing == "mean", bounded))
+        self._warn_limited(limited)
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
 
     def predict_chunks(
@@ -85,10 +87,40 @@ class Predicting(Explaining):
         check_is_fitted(self)
         if return_std:
             self._require_spread()
+        limited = 0
         for chunk, rows, inside in self._chunks(source):
             fitted, bounded = self.fitted_, self.extrapolation == "clip"
             y, filled = fitted.predict_mean(inside, bounded), self.missing == "mean"
+            limited += self._n_limited(y)
             yield chunk, y, fitted.predict_std(rows, filled, bounded) if return_std else None
+        self._warn_limited(limited)
+
+    def _n_limited(self, y: Array) -> int:
+        """Return how many predictions were held at a bound."""
+        bounds = self.fitted_.prediction_bounds if self.extrapolation == "clip" else None
+        if bounds is None:
+            return 0
+        xp = namespace(y)
+        low, high = (xp.asarray(b, dtype=y.dtype, device=y.device) for b in bounds)
+        return int(xp.count_nonzero((y <= low) | (y >= high)))
+
+    def _warn_limited(self, count: int) -> None:
+        """Warn of predictions that were held at a bound, if there are any."""
+        bounds = self.fitted_.prediction_bounds
+        if count and bounds is not None:
+            warn(
+                Message(
+                    "{count} {predictions} far outside the training targets and {were} limited to "
+                    "[{low:.4g}, {high:.4g}]. `extrapolates` shows which rows, and {free} predicts "
+                    "them without limits.",
+                    count=count,
+                    predictions="prediction lies" if count == 1 else "predictions lie",
+                    were="was" if count == 1 else "were",
+                    low=bounds[0],
+                    high=bounds[1],
+                    free=Option("extrapolation", "free"),
+                )
+            )
 
     def extrapolates(self, X: Any) -> Array:
         """Tell which rows lie far outside the training rows, where no model should be trusted.
@@ -103,8 +135,10 @@ class Predicting(Explaining):
         array of bool (n_samples,)
             Whether some feature lies more than one training range outside its training range; the
             limit is lower with fewer than 20 rows per parameter, and ten ranges for a linear model
-            (except for counts). These are the rows whose features ``extrapolation="clip"`` limits,
-            unless the model is exact.
+            (except for counts). Also whether the prediction of a model with squares or products
+            lies further beyond the training targets than one of their ranges for every four
+            standard deviations in it. These are the rows whose features, or predictions,
+            ``extrapolation="clip"`` limits, unless the model is exact.
 
         Examples
         --------

@@ -39,7 +39,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         a rank above the number of features means no restriction. "auto" chooses the rank of largest
         evidence (marginal likelihood), from a linear model to all products of two features. With
         more than 1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the
-        rows instead. A stream chooses its rank in its first batch.
+        rows instead (with at most 5,000 rows on each fifth in turn). A stream chooses its rank in its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be distinguished
         from :math:`x_j`, which is impossible for a feature with two values (unless
@@ -135,8 +135,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         (with ``loss="poisson"``, where means grow exponentially, to one, and means to twice the
         largest count). With fewer than 20 rows per parameter the limit is tighter, down to a tenth
         of a range, but only rows beyond one range raise the warning; `extrapolates` reports all of
-        them. "free" sets no limits. A model that fits many rows without any error has no limits in
-        any case.
+        them. Predictions by squares or products are limited as well, to one range of the training
+        targets beyond them for every four standard deviations in that range. "free" sets no limits.
+        A model that fits many rows without any error has no limits in any case.
     uncertainty : bool or "robust", default=False
         Whether `fit` also computes standard errors: `noise_`, `coef_std_`, `intercept_std_`,
         `interaction_std` and `predict(X, return_std=True)`. True assumes equal noise in all rows;

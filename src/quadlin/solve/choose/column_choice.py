@@ -15,7 +15,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, Tally
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.choose.rank import as_good, held_out_by
+from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.field_rows import has_many_entities
 from quadlin.solve.lowrank.column_descent import ColumnFit, goes_by_columns, start_of
 from quadlin.solve.lowrank.column_ridge import ridges
@@ -93,7 +93,7 @@ class ColumnSearch:
 
     def __init__(self, rows: Rows, units: Units, options: Options, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        held = held_out_by(np.concatenate(rows.collect(_content)), rng)
+        held = folds_by(np.concatenate(rows.collect(_content)), rng) == 0
         self.held = np.flatnonzero(held)
         weights = rows.reweighted(held.astype(units.scale.dtype)).collect(_weights)
         self.omega = np.concatenate(weights)[self.held].astype(np.float64)

@@ -1,7 +1,7 @@
 """The rank, chosen by the spectrum and confirmed on rows held out."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -12,12 +12,12 @@ from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fits.path import Path, squared_errors
 from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.row_hash import row_hash
-from quadlin.solve.lowrank.sample import row_content
+from quadlin.solve.lowrank.row_hash import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, smallest_loss
 
-HELD_OUT = 0.2  # of the rows
+FOLDS = 5  # of which the first judges the others
+FEW_ROWS = 5000  # up to which each fold does: one of so few rows chooses by chance
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
 ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and at most
 LOOSE_TOL = 1e-3
@@ -26,8 +26,22 @@ ROUNDED = 100.0  # times the smallest loss there is
 PATIENCE = 2  # ranks in a row that fail the test
 
 
+@dataclass(frozen=True)
+class Split:
+    """The rows that are fitted, the rows that judge them, and the fits."""
+
+    kept: Rows
+    test: Rows
+    path: Path
+    n: int  # rows kept
+
+    def errors(self, rank: int, alpha: Alpha, units: Units) -> tuple[Array, Array]:
+        """Return the squared errors of a fit on the rows held out, and their weights."""
+        return squared_errors(self.path.model(rank, alpha), units, self.test)
+
+
 class HeldOut:
-    """A fifth of the rows, which judge what was fitted to the others.
+    """A fifth of the rows, which judge what was fitted to the others; of few rows each fifth.
 
     Examples
     --------
@@ -53,24 +67,29 @@ class HeldOut:
         rng: np.random.Generator,
     ) -> None:
         self.units, self.options = units, options
-        mask = held_out_by(np.concatenate(rows.collect(row_content)), rng)
-        self.kept, self.test = (
-            rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
-        )
-        n_rows, self.n = len(mask), int((~mask).sum())
         loose = replace(options, tol=max(LOOSE_TOL, options.tol))
-        share = weight * self.n / n_rows
-        self.weight = share
-        self.path = Path(self.kept, units, loose, self.n, share, int(rng.integers(2**31)))
+        folds = folds_by(content_keys(rows, units), rng)
+        seed, n_rows = int(rng.integers(2**31)), len(folds)
+        self.weight = weight * (1 - 1 / FOLDS)
+        self.splits = []
+        for fold in range(FOLDS if n_rows <= FEW_ROWS else 1):
+            mask = folds == fold
+            kept, test = (
+                rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
+            )
+            n = int((~mask).sum())
+            path = Path(kept, units, loose, n, weight * n / n_rows, seed)
+            self.splits.append(Split(kept, test, path, n))
 
     def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
-        """Return the squared errors of a fit on the rows held out, and their weights.
+        """Return the squared errors of all rows held out, and their weights.
 
         Errors below rounding count as equal, so that rounding alone does not tell ranks apart.
         """
-        errors, omega = squared_errors(self.path.model(rank, alpha), self.units, self.test)
-        least = ROUNDED * smallest_loss(self.units)
-        return namespace(errors).clip(errors, min=least), omega
+        parts = [split.errors(rank, alpha, self.units) for split in self.splits]
+        errors, weights = zip(*parts, strict=True)
+        xp, least = namespace(errors[0]), ROUNDED * smallest_loss(self.units)
+        return xp.clip(xp.concat(list(errors)), min=least), xp.concat(list(weights))
 
     def rank(self, alpha: Alpha) -> int:
         """Return the smallest rank that predicts them as well as the best, within its error.
@@ -80,20 +99,10 @@ class HeldOut:
         each fit started from the last, while the rows held out do not object by one standard error
         of the difference. It is zero where no quadratic part is found.
 
-        Passes: those of one fit of the generous rank and some ten for each rank tested. Memory:
-        that of the fit, and one number per row.
+        Passes: those of one fit of the generous rank and, for each split, some ten for each rank
+        tested. Memory: that of the fit, and one number per row.
         """
-        d, n, units = self.units.scale.shape[0], self.n, self.units
-        most = min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
-        model = self.path.model(most, alpha)
-        squares, omega = squared_errors(model, units, self.kept)
-        n = max(1, int(namespace(omega).count_nonzero(omega)))
-        left = max(n / 10, n - degrees_of_freedom(d, most, **self.options.parts))
-        xp = namespace(omega)
-        noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
-        s = Coordinates(units, self.options, self.path.whitener(alpha)).of(model)[-1]
-        shrunk = self.weight / (self.weight + alpha[1])  # by the penalty, as the eigenvalues are
-        rank = int(xp.count_nonzero(xp.abs(s) > EDGE * noise * shrunk * sqrt(d / n)))
+        rank = self._generous(self.splits[0], alpha)
         errors: dict[int, Array] = {}
         failures = 0
         while rank >= 0 and failures < PATIENCE:
@@ -103,6 +112,20 @@ class HeldOut:
             failures = 0 if as_good(errors[rank], errors[best], omega) else failures + 1
             rank -= 1
         return min(k for k, e in errors.items() if as_good(e, errors[best], omega))
+
+    def _generous(self, split: Split, alpha: Alpha) -> int:
+        """Return how many eigenvalues of a generous fit are above the noise."""
+        d, n, units = self.units.scale.shape[0], split.n, self.units
+        most = min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
+        model = split.path.model(most, alpha)
+        squares, omega = squared_errors(model, units, split.kept)
+        xp = namespace(omega)
+        n = max(1, int(xp.count_nonzero(omega)))
+        left = max(n / 10, n - degrees_of_freedom(d, most, **self.options.parts))
+        noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
+        s = Coordinates(units, self.options, split.path.whitener(alpha)).of(model)[-1]
+        shrunk = self.weight / (self.weight + alpha[1])  # by the penalty, as the eigenvalues are
+        return int(xp.count_nonzero(xp.abs(s) > EDGE * noise * shrunk * sqrt(d / n)))
 
     def alpha(self, rank: int, penalties: Sequence[Alpha]) -> Alpha:
         """Return the penalties, as shares of the weight, that predict them best at a rank.
@@ -118,12 +141,12 @@ class HeldOut:
         return penalties[int(np.argmin(means))]
 
 
-def held_out_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return which rows are held out, by what they hold, so that their order does not matter."""
+def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the fold of each row by what it holds: neither its place nor units matter."""
     order = np.argsort(row_hash(content, int(rng.integers(2**31))), kind="stable")
-    mask = np.zeros(len(content), dtype=bool)
-    mask[order[: int(HELD_OUT * len(content))]] = True
-    return mask
+    folds = np.empty(len(content), dtype=int)
+    folds[order] = np.arange(len(content)) * FOLDS // max(1, len(content))
+    return folds
 
 
 def as_good(errors: Array, best: Array, omega: Array, within: float = 1.0) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from quadlin.solve.pairs.pair_terms import Parts
 REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
 SOLID = 20.0  # rows per parameter from which the larger one applies
 LINEAR_REACH = 10.0  # of a linear model
+DEVIATIONS = 4.0  # in the range of the targets for each range that predictions may lie beyond it
 CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
 
 
@@ -94,6 +96,21 @@ def trusted_range(
     least, most = REACH
     ranges = LINEAR_REACH if linear else min(max(rows_per_parameter / SOLID, least), most)
     return low - ranges * (high - low), high + ranges * (high - low)
+
+
+def trusted_predictions(target: Moments) -> tuple[float, float] | None:
+    """Return how far predictions of squares and products are trusted beyond the training targets.
+
+    The heavier the tails of the targets, the further, a range for every four standard deviations in
+    it: .9 ranges for uniform targets, two for a range of 8 deviations, ten for one of 40. Only what
+    can hardly be true lies beyond. None for moments of an old file, which lack the range.
+    """
+    if target.low is None or target.high is None or not float(target.var[0]) > 0:
+        return None
+    low, high = float(target.low[0]), float(target.high[0])
+    deviations = (high - low) / sqrt(float(target.var[0]))
+    reach = (high - low) * deviations / DEVIATIONS
+    return (low - reach, high + reach) if isfinite(reach) else None
 
 
 def is_exact(state: FitState, options: Options, n_rows: int) -> bool:

@@ -26,9 +26,12 @@ from quadlin.solve.lowrank.types import Options, Problem
 FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
 GRAM_WORK = 2e9  # multiplications for that matrix, at most, where a sample would lead there as well
 RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
-TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for every start, and for the best ones
-FINALISTS = 4
+TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for a few starts, and for the best ones
+# Races: steps of all, and one in so many goes on. Most starts show early that they do not lead far.
+START_HEATS, SWAP_HEATS = ((4, 2), (8, 3)), ((2, 4), (5, 4))
+FINALISTS, FINAL_SWAPS = 4, 2
 SWAPS = 8
+HEAT_GAIN, FINAL_GAIN = 1e-6, 1e-8  # a smaller share of the loss cannot change who is best
 SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
 
@@ -230,20 +233,35 @@ def swapped(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
         for a in range(k):
             rest = np.where(np.arange(k) == a, 0.0, f.L)
             _, vectors = np.linalg.eigh(-landscape.slope_of_loss(landscape.factors(rest, f.signs)))
+            r = landscape.residual(rest, f.signs)
             for end in (-1,) if psd else (-1, 0):
                 u, sign = vectors[:, end], 1.0 if end else -1.0
                 along = landscape.R @ landscape.beta(sign * np.outer(u, u))
-                r = landscape.residual(rest, f.signs)
                 size = max(-float(along @ r) / max(float(along @ along), 1e-300), 0.0)
                 L, signs = rest.copy(), f.signs.copy()
                 L[:, a], signs[a] = np.sqrt(size) * u, sign
                 tried.append(landscape.factors(L, signs))
-        tried = descended(landscape, tried, TRIAL_STEPS)
-        best = landscape.descended(min(tried, key=lambda other: other.loss), STEPS)
+        best = _raced(landscape, tried, SWAP_HEATS, FINAL_SWAPS)[0]
         if not best.loss < f.loss - 1e-6 * (f.loss + landscape.unexplained):
             return f
-        f = best
+        f = landscape.descended(best, STEPS)
     return f
+
+
+def _raced(
+    landscape: Landscape,
+    tries: list[SignedFactors],
+    heats: Sequence[tuple[int, int]],
+    finalists: int,
+) -> list[SignedFactors]:
+    """Return what the finalists of all tries lead to, the best first."""
+
+    def onwards(tries: list[SignedFactors], steps: int, gain: float) -> list[SignedFactors]:
+        return sorted(descended(landscape, tries, steps, gain), key=lambda f: f.loss)
+
+    for steps, share in heats:
+        tries = onwards(tries, steps, HEAT_GAIN)[: max(finalists, -(-len(tries) // share))]
+    return onwards(tries[:finalists], STEPS, FINAL_GAIN)
 
 
 def products_of(rows: Rows, units: Units) -> np.ndarray:
@@ -266,11 +284,8 @@ def optima(
 ) -> list[SignedFactors]:
     """Return the best optima that many starts lead to, the very best first."""
     many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
-    tries = descended(landscape, many, TRIAL_STEPS)
-    tries.sort(key=lambda f: f.loss)
-    finals = descended(landscape, tries[:FINALISTS], STEPS)
-    finals.sort(key=lambda f: f.loss)
-    return [swapped(landscape, finals[0], psd), *finals[1:]]
+    best, *others = _raced(landscape, many, START_HEATS, FINALISTS)
+    return [swapped(landscape, landscape.descended(best, STEPS), psd), *others]
 
 
 def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:

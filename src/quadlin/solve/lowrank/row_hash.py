@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
@@ -42,10 +42,7 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     """
     if n_rows > MOST_ROWS:
         return n_rows, None
-    directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    Q = namespace(units.scale).asarray(directions / np.sqrt(max(1, len(directions))), **like)
-    table = np.concatenate(rows.collect(_projected, units, Q))
+    table = np.concatenate(rows.collect(_projected, units, _directions(units)))
     weight = table[:, -1]
     counts = np.flatnonzero(weight > 0)
     _, first, group = np.unique(table[counts, :-1], axis=0, return_index=True, return_inverse=True)
@@ -56,7 +53,23 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     return len(first), factors
 
 
-def _projected(chunk: Chunk, units: Units, Q: np.ndarray) -> np.ndarray:
+def content_keys(rows: Rows, units: Units) -> np.ndarray:
+    """Return a number for each row by what it holds, whatever the units of its columns: a walk."""
+    table = np.concatenate(rows.collect(_projected, units, _directions(units)))
+    keys = np.zeros(len(table), dtype=np.uint64)
+    for column in (table[:, :-1] + 0.0).T:  # + 0.0: zero has one sign
+        keys = row_hash(keys ^ np.ascontiguousarray(column).view(np.uint64))
+    return keys
+
+
+def _directions(units: Units) -> Array:
+    """Return two fixed random directions, which tell rows apart."""
+    directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
+    like = {"dtype": units.scale.dtype, "device": units.scale.device}
+    return namespace(units.scale).asarray(directions / np.sqrt(max(1, len(directions))), **like)
+
+
+def _projected(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
     """Return two projections and the target of each row, rounded, and its weight."""
     columns = [to_numpy(Block(chunk.X, units).matmul(Q))]
     columns.append(to_numpy(standardised_target(chunk, units))[:, None])

@@ -1,0 +1,83 @@
+"""How far rows, and predictions of them, are trusted beyond the training rows."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.core.arrays import Array, namespace, unflagged
+from quadlin.core.pieces import with_data
+from quadlin.solve.fits.fit_state import FitState, trusted_predictions, trusted_range
+from quadlin.solve.lowrank.types import Options
+
+Bounds = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Where features and predictions are held; None where they are as they come."""
+
+    features: Bounds | None
+    far: Bounds | None  # beyond what values are far outside, however many rows the model had
+    predictions: tuple[float, float] | None
+
+    def outside(self, X: Array) -> Array:
+        """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
+        return _beyond(X, self.features)
+
+    @unflagged
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many rows lie far outside."""
+        if self.features is None or not X.shape[0]:
+            return X, 0
+        xp = namespace(X)
+        low, high = (xp.astype(bound, X.dtype) for bound in self.features)
+        if issparse(X):
+            data = np.clip(X.data, low[X.indices], high[X.indices])
+            same = np.array_equal(data, X.data)
+            if same:
+                return X, 0
+            return with_data(X, data), int(_beyond(X, self.far).sum())
+        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
+            return X, 0
+        far = int(xp.count_nonzero(_beyond(X, self.far)))
+        return xp.minimum(xp.maximum(X, low), high), far
+
+    def held(self, f: Array) -> Array:
+        """Return predictions within their bounds."""
+        if self.predictions is None:
+            return f
+        low, high = self.predictions
+        return namespace(f).clip(f, min=low, max=high)
+
+
+@unflagged
+def trust_of(state: FitState, options: Options, n_rows: int) -> Trust:
+    """Return how far the model of a state is trusted.
+
+    Lines grow only as their features do. Squares and products may be absurd at a row that is not
+    even far outside in any of its features, if these are correlated: their predictions have bounds
+    of their own. So have means of counts, which are held on the scale of logarithms.
+    """
+    lines = state.model.s.shape[0] == 0 and options.loss != "poisson"
+    rows_per_parameter = n_rows / max(1, state.n_parameters(options))
+    bounded = not lines and options.loss in ("squared", "huber")
+    return Trust(
+        trusted_range(state.features, lines, rows_per_parameter),
+        trusted_range(state.features, lines, inf),
+        trusted_predictions(state.target) if bounded else None,
+    )
+
+
+@unflagged
+def _beyond(X: Array, bounds: Bounds | None) -> Array:
+    xp, n = namespace(X), X.shape[0]
+    if bounds is None:
+        device = None if issparse(X) else X.device
+        return xp.zeros(n, dtype=xp.bool, device=device)
+    low, high = (xp.astype(bound, X.dtype) for bound in bounds)
+    if not issparse(X):
+        return xp.any((low > X) | (high < X), axis=1)
+    beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
+    return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
