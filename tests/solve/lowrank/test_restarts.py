@@ -153,3 +153,36 @@ def test_more_features_are_fitted_without_their_products():
     narrow = SecondOrderRegressor(1, alpha=0, random_state=0).fit(X[:, :FEW], y)
     assert narrow.history_[-1].passes < wide.history_[-1].passes / 2
     assert wide.score(X, y) > 1 - 1e-10
+
+
+def redundant(kind, dtype, rng):
+    """Return features that vary in fewer directions than there are of them, up to rounding."""
+    X = rng.standard_normal((60, 3))
+    X[:, 2] = {
+        "equal": lambda: X[:, 0],
+        "a sum": lambda: X[:, 0] + X[:, 1],
+        "nearly equal": lambda: X[:, 0] + 1e-6 * X[:, 2],  # which float32 hardly tells
+    }[kind]()
+    return X.astype(dtype)
+
+
+REDUNDANT = [("equal", np.float64), ("a sum", np.float64), ("equal", np.float32)]
+REDUNDANT += [("a sum", np.float32), ("nearly equal", np.float32)]
+
+
+@pytest.mark.parametrize("options", [{}, {"psd": True}, {"fit_linear": False}])
+@pytest.mark.parametrize(("kind", "dtype"), REDUNDANT)
+def test_components_do_not_grow_where_features_do_not_vary(kind, dtype, options):
+    """Where only rounding depends on M, no M is large enough to fit it: it was 1e15."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = redundant(kind, dtype, rng)
+        signed = rng.choice([-1.0, 1.0]) * (X @ rng.standard_normal(3)) ** 2
+        y = (
+            X @ rng.standard_normal(3) + signed + 0.5 * (seed % 2) * rng.standard_normal(60)
+        ).astype(dtype)
+        for rank in (1, 2):
+            model = SecondOrderRegressor(rank, alpha=0, random_state=0, **options).fit(X, y)
+            # Without rounding all of y is explained by an M below 10 times its spread.
+            assert np.abs(model.eigenvalues_).max() < 1e3 * np.std(y)
+            assert np.mean((y - model.predict(X)) ** 2) < np.var(y)

@@ -31,6 +31,7 @@ class Quadratic(Protocol):
     unexplained: float
     pairs: tuple[np.ndarray, np.ndarray]
     slope: np.ndarray  # (p, d, d), ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja
+    rounding: np.ndarray  # (d,), what L²_ia may add to |Rβ − t| by rounding
 
 
 def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -40,6 +41,17 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
     beta = np.where(i == j, 1.0, 2.0) * M[:, i, j]
     r: np.ndarray = beta @ loss.R.T - loss.t
     return r
+
+
+def losses(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return bounds (m,) of |R β(M) − t|², which allow for rounding, of m factors (m, d, k).
+
+    Without them M would grow for ever in directions in which the rows do not vary: there, R is
+    nothing but rounding, which M could be fitted to.
+    """
+    size = np.linalg.norm(residuals(loss, L, signs), axis=1)
+    bounds: np.ndarray = (size + np.sum(L**2, axis=2) @ loss.rounding) ** 2
+    return bounds
 
 
 def descended(
@@ -72,7 +84,7 @@ def _descended(
         still = ~(size > 0)  # there is nothing to learn in any direction
         H += np.where(still, 1.0, scale * size)[:, None, None] * np.eye(H.shape[1])
         tried = at - np.linalg.solve(H, g[:, :, None]).reshape(at.shape)
-        after, before = np.sum(residuals(loss, tried, signs[moving]) ** 2, axis=1), value[moving]
+        after, before = losses(loss, tried, signs[moving]), value[moving]
         better = (after < before) & ~still
         L[moving[better]], value[moving[better]] = tried[better], after[better]
         damping[moving] = np.where(better, np.maximum(scale / EASE, LEAST), WORSEN * scale)

@@ -19,7 +19,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Exact
-from quadlin.solve.lowrank.many_descents import SignedFactors, descended, residuals
+from quadlin.solve.lowrank.many_descents import SignedFactors, descended, losses, residuals
 from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import Options, Problem
 
@@ -33,6 +33,7 @@ FINALISTS, FINAL_SWAPS = 4, 2
 SWAPS = 8
 HEAT_GAIN, FINAL_GAIN = 1e-6, 1e-8  # a smaller share of the loss cannot change who is best
 SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
+LOST = 64  # times the rounding of a diagonal: what a prediction may lose by it
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
 
 
@@ -68,6 +69,7 @@ class Landscape:
             nu, i, j, shown, options.fit_linear, options.fit_intercept
         )
         p, q = len(i), self.span.shape[1]
+        eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
         G = self._changed(gram) if self.tied else _of_difference(gram)
         self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
         G = G[q:, q:] + G[q:, :q] @ self.solved
@@ -80,6 +82,8 @@ class Landscape:
         place[i, j] = place[j, i] = np.arange(p)
         # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
         self.slope = self.R[:, place]
+        # A prediction takes off the diagonal of M, and with it what rounding leaves of that.
+        self.rounding = LOST * eps * self.size**2
 
     def _changed(self, gram: np.ndarray) -> np.ndarray:
         """Return the products of (ψ, β, 1), ψ what is free of the linear parts.
@@ -107,8 +111,7 @@ class Landscape:
 
     def factors(self, L: np.ndarray, signs: np.ndarray) -> SignedFactors:
         """Return factors with their loss."""
-        r = self.residual(L, signs)
-        return SignedFactors(L, signs, float(r @ r))
+        return SignedFactors(L, signs, float(losses(self, L[None], signs[None])[0]))
 
     def again(self, optima: Sequence[SignedFactors]) -> list[SignedFactors]:
         """Return factors of another landscape with their losses in this one."""
