@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -143,6 +144,24 @@ def test_psd_holds_the_eigenvalues_positive():
     assert np.all(model.eigenvalues_ >= 0)
     assert 0.2 < model.score(data.X, data.y) < 0.9  # the truth is indefinite
     assert SecondOrderRegressor(rank=2, alpha=0.0).fit(data.X, data.y).score(data.X, data.y) > 0.999
+
+
+PARTS = [(False, True), (True, False), (False, False)]
+
+
+@pytest.mark.parametrize(("linear", "intercept"), PARTS)
+def test_moments_alone_end_at_an_optimum_of_the_loss_where_parts_are_tied(linear, intercept):
+    """Moments of dependent features agree where the loss still falls if w or b moves with M."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 4, 400)
+    X = np.column_stack([np.eye(4)[codes], rng.standard_normal((400, 2)) + 0.1 * codes[:, None]])
+    y = (X @ rng.standard_normal(6)) ** 2 + 0.3 * rng.standard_normal(400)
+    options = {"fit_linear": linear, "fit_intercept": intercept, "random_state": 0, "alpha": 0.0}
+    options |= {"diagonal": "auto" if linear else "free", "tol": 1e-8, "max_iter": 200}
+    optimum = SecondOrderRegressor(1, **options).fit(X, y).history_[-1].loss
+    for rows in (X, X.astype(np.float32), csr_array(X)):
+        model = SecondOrderRegressor(1, polish=False, **options).fit(rows, y)
+        assert model.history_[-1].loss == pytest.approx(optimum, rel=1e-3)
 
 
 def test_a_factorization_machine_has_no_squares():

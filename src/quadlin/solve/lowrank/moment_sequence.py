@@ -9,7 +9,9 @@ from quadlin.core.sums import Sums
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank import step_length
 from quadlin.solve.lowrank.driver import Iterate, Method
+from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Problem, Status, smallest_loss
+from quadlin.solve.lowrank.whitening import Identity
 
 DIVERGED = 100.0  # a loss this many times that of the constant model is lost
 RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
@@ -82,14 +84,18 @@ def guarded_step(problem: Problem, state: State) -> State:
     parts = (options.fit_linear, options.fit_intercept)
     if state.loss <= smallest_loss(units):
         return replace(state, done=Status.converged)
+    steps = 1
     if state.sums is None:
         family = step_length.rank_k_family(model, *first_estimate(problem), units, *parts)
     else:
         step = mes.tangent_step(state.sums, model.U, units)
-        family = step_length.family(model, step, state.previous, units, *parts)
+        # Moments know nothing of ties: their step ends where they agree, and the loss still falls.
+        other = None if all(parts) else downhill(problem, state.sums, model.U)
+        family = step_length.family(model, step, state.previous, units, *parts, other)
+        steps = 1 if other is None else 2
     gram = problem.gram(family)
     everything = len(family.cores) - 1
-    without_momentum = 1 + sum(parts)
+    without_momentum = steps * (1 + options.fit_linear) + options.fit_intercept
     _, promised = step_length.best(gram, everything)
     if state.loss - promised <= options.tol * state.loss:
         return replace(state, done=Status.converged)
@@ -106,6 +112,16 @@ def guarded_step(problem: Problem, state: State) -> State:
             return reached
     # Truncation to rank k undoes every step, however short: as far as rounding allows.
     return replace(state, done=Status.converged)
+
+
+def downhill(problem: Problem, sums: Sums, U: Array) -> tuple[Array, Array]:
+    """Return (H, v), the step U Hᵀ + H Uᵀ, v that the gradient asks for of Gaussian features.
+
+    With ties: where b or w is not fitted, it moves with M.
+    """
+    coordinates = Coordinates(problem.units, problem.options, Identity())
+    t = coordinates.preconditioned(U, coordinates.gradient(sums, U, U))
+    return -t.G[:, 0, :], -t.v[:, 0]
 
 
 def plain_step(problem: Problem, state: State) -> State:
