@@ -382,6 +382,16 @@ def test_weights_of_any_size_give_the_same_model_or_are_refused(dtype, size, met
     assert "rows: 60 for" in model.diagnose().replace(" (effectively 60, by their weights)", "")
 
 
+def test_a_column_that_varies_only_beside_weights_of_next_to_nothing_is_no_large_one():
+    """Rows that weigh 1e-200 of the others leave a variance whose square underflows."""
+    X, light = X0.copy(), np.arange(60) >= 40
+    X[~light, 0] = 0
+    with pytest.raises(ValueError, match="weights are less than 1e-150 of the others'"):
+        SecondOrderRegressor(rank=1, alpha=0.0).fit(
+            X, Y0, sample_weight=np.where(light, 1e-200, 1.0)
+        )
+
+
 def test_weights_of_a_source_are_looked_at_too():
     source = open_source(X0.astype(np.float32), target=Y0, weight=np.full(60, 1e50))
     for method in ("fit", "partial_fit"):

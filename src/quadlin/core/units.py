@@ -204,13 +204,19 @@ class UnitsMaker:
     def refuse_overflow(self, features: Moments, target: Moments) -> None:
         """Refuse rows whose squares overflow or underflow."""
         xp = namespace(features.mean)
-        finite = (features.var < LARGEST) & xp.isfinite(features.phi)
+        finite = features.var < LARGEST
         finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)
         large = self._named(~finite, ~(target.var < LARGEST))
         if large:
             raise ValueError(
                 f"{large[0]!r} has values too large to square without overflow. "
                 "Divide it by a constant, or take its logarithm."
+            )
+        outweighed = self._named(finite & ~xp.isfinite(features.phi), target.var < 0)
+        if outweighed:
+            raise ValueError(
+                f"{outweighed[0]!r} varies only in rows whose weights are less than 1e-150 of the "
+                "others', too little to tell its effect. Set these weights to 0, or raise them."
             )
         lost = [m.differs & (m.var < 1 / LARGEST) for m in (features, target)]
         small = self._named(*lost)
