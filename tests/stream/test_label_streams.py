@@ -1,5 +1,7 @@
 """Streams of labels: no row kept, and an excess log-loss near that of maximum likelihood."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -14,8 +16,10 @@ from quadlin import (
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model
 from quadlin.core.moments import Moments
+from quadlin.core.sums import Sums
 from quadlin.core.units import target_of_labels, units_of
 from quadlin.metrics import degrees_of_freedom
+from quadlin.stream.batch import step_curvature
 from quadlin.stream.flatness import FAR, Flatness, flatness_of, resized
 from quadlin.stream.power_iteration import Stage
 
@@ -173,3 +177,12 @@ def test_the_step_along_the_size_of_log_odds_is_newtons():
     # A straight line in the predictions, whose slope logistic regression on them finds as well.
     assert Flatness(1.0, 0.0, 1.0, 0.0, -10.0).step()[0] == FAR
     assert Flatness().step() == (0.0, 0.0)
+
+
+def test_a_batch_whose_labels_are_certain_asks_for_no_step():
+    """Their loss is 0, and so are their slopes: nothing is divided by it."""
+    moments = Moments.of(np.array([[0.0], [1.0], [1.0]]))
+    units = units_of(moments, np.array([False]), target_of_labels(moments, True), np.float64)
+    nothing = Sums(3.0, 0.0, np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1, 1)))
+    assert 0 < 1 / step_curvature("logistic", units, nothing) < 1e20
+    assert step_curvature("logistic", units, replace(nothing, loss=1.0)) > 0.01

@@ -136,6 +136,19 @@ def test_saved_in_the_middle_of_a_batch_it_goes_on_as_if_it_had_never_been(tmp_p
         assert len(again.pairs_.pairs) == 3
 
 
+def test_a_stream_after_a_fit_is_saved_where_pairs_share_a_feature(tmp_path):
+    """Three pairs of one feature make an M of rank 2, and up to 3 in the steps of a stream."""
+    X, y = (a[:, :4] if a.ndim == 2 else a for a in drawn(900))
+    pairs = [(0, 1), (0, 0), (0, 2)]
+    model = SecondOrderRegressor(0, alpha=1.0, pairs=pairs, batch_size=50, random_state=0)
+    model.fit(X[:300], y[:300]).partial_fit(X[300:620], y[300:620])  # 20 rows wait
+    save(model, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    for each in (model, again):
+        each.partial_fit(X[620:], y[620:])
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
 def test_a_killed_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "WRITE_SECONDS", -1)
     X, y = drawn(900)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace
@@ -225,6 +226,8 @@ def step_curvature(loss: str, units: Units, sums: Sums) -> float:
     if loss == "squared":
         return 1.0
     uncertain = sums.loss / (sums.weight * units.target.power) if units.target.power else 1.0
+    # Where all labels are certain up to rounding there is no slope to be divided by it either.
+    uncertain = max(uncertain, float(np.finfo(np.float64).eps))
     return SHARE_OF_CURVATURE * min(1.0, uncertain) * usual_curvature(loss, units)
 
 

@@ -190,7 +190,9 @@ def _check_state(state: StreamState, d: int) -> None:
         _require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
     for each in states:
         options = state.options if each is fitted or state.chosen is None else state.chosen
-        _require(options.rank == each.model.s.shape[0] <= d, "the rank")
+        rank = each.model.s.shape[0]
+        # A regression with pairs has an M of the rank that they make.
+        _require((options.rank == rank or each.running is not None) and rank <= d, "the rank")
         _check_fit(each)
 
 
