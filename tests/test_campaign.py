@@ -70,6 +70,8 @@ def test_cases_that_broke_a_promise_once_keep_it(campaign, number, promise):
 BROKEN_FAMILIES = [
     ("minimal", 403128),  # a first step that rows found worse than the constant, and the next kept
     ("classifiers", 601122),  # a given penalty that a search for pairs of labels had rescaled
+    ("classifiers", 2001352),  # a batch of a stream whose labels are all certain
+    ("minimal", 2001469),  # a stream after a fit with pairs of one feature, which was not saved
     ("contents", 602937),  # draws so large that their products overflow
 ]
 
@@ -108,6 +110,8 @@ QUICK = (
     *("counts", "sure", "frames", "ratings", "minimal", "messy", "contents", "journals"),
     *("forms", "copies", "pipelines", "weights", "phase", "sensing", "several outputs"),
     *("odd frames", "odd weights", "changes", "ctrl-c", "ctrl-c streams", "checkpoints"),
+    *("redundant", "rare labels", "rare levels", "odd counts", "tiny folds", "changing forms"),
+    *("refits", "out of proportion"),
 )
 
 

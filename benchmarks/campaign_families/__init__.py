@@ -14,6 +14,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+from campaign_families.attacks import ATTACKS
 from campaign_families.checks import (
     BrokenPromiseError,
     SkippedError,
@@ -302,6 +303,7 @@ FAMILIES = {
     **ODD_INPUT,
     "contents": (0.03, forged_model_files),
     "journals": (0.01, forged_journals),
+    **ATTACKS,
 }
 
 __all__ = ["FAMILIES", "BrokenPromiseError", "SkippedError", "require"]
