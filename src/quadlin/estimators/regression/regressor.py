@@ -39,7 +39,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         a rank above the number of features means no restriction. "auto" chooses the rank of largest
         evidence (marginal likelihood), from a linear model to all products of two features. With
         more than 1,500 parameters, or with an explicit `alpha`, it compares ranks on a fifth of the
-        rows instead (with at most 5,000 rows on each fifth in turn). A stream chooses its rank in its first batch.
+        rows instead (with at most 5,000 rows on each fifth in turn). A stream chooses its rank in
+        its first batch.
     diagonal : {"auto", "free", "zero"} or array of bool, default="auto"
         Whether the squares :math:`x_j^2` are modelled: "auto" wherever they can be distinguished
         from :math:`x_j`, which is impossible for a feature with two values (unless
