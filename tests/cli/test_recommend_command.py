@@ -40,6 +40,24 @@ def folder(tmp_path_factory):
     return folder
 
 
+def test_dates_beside_the_columns_of_the_model_are_only_copied(folder, tmp_path):
+    for name in ("ratings", "films"):
+        table = pd.read_csv(folder / f"{name}.csv", dtype=str)
+        day = pd.Timestamp("2024-06-15") + pd.to_timedelta(np.arange(len(table)) % 28, "D")
+        table.assign(**{f"day of {name}": day}).to_parquet(tmp_path / f"{name}.parquet")
+    line = ["recommend", str(folder / "m.safetensors"), str(folder / "users.csv")]
+    line += [str(tmp_path / "films.parquet"), "-n", "2", "-q"]
+    line += ["-o", str(tmp_path / "top.csv")]
+    assert run(line) == 0
+    assert str(pd.read_csv(tmp_path / "top.csv")["day of films"][0]).startswith("2024-0")
+    rated = pd.read_parquet(tmp_path / "ratings.parquet").astype({"film": str})
+    model, users = load(folder / "m.safetensors"), pd.read_csv(folder / "users.csv", dtype=str)
+    films = pd.read_parquet(tmp_path / "films.parquet")
+    pairs = rated[["user", "film"]].assign(**{"day of films": pd.Timestamp("2030-01-01")})
+    best = model.recommend(users, films, 2, exclude=pairs)  # no film is of that day
+    assert len(best) == 2 * USERS
+
+
 def test_a_file_of_ratings_is_fitted_as_the_frame_is(folder):
     model = load(folder / "m.safetensors")
     rows = pd.read_csv(folder / "ratings.csv", dtype={"user": str, "film": str})

@@ -8,9 +8,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from quadlin import SecondOrderRegressor
+from quadlin.cli.printing import message_text
 from quadlin.data import SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
 
@@ -159,6 +161,53 @@ def test_dates_that_the_reader_recognises_are_refused(tmp_path):
         SourceError, match=r"'when' holds dates or times \(Date\).*days since a start"
     ):
         open_source(path, target="y")
+
+
+def test_an_error_about_dates_names_the_options_that_avoid_it(tmp_path):
+    days = [f"2024-06-{day}" for day in (15, 16, 17)] * 4
+    iso = written(tmp_path, "when,y\n" + "".join(f"{day},1\n" for day in days))
+    frame = pd.DataFrame({"when": pd.to_datetime(days), "y": 1.0})
+    for rows in (iso, frame, frame.astype({"when": str})):
+        with pytest.raises(SourceError) as refused:
+            open_source(rows, target="y")
+        assert "or drop the column" in str(refused.value)
+        assert "give categorical_features=['when']" in str(refused.value)
+        told = message_text(refused.value)
+        assert "give --exclude when." in told
+        assert "give --categorical when." in told
+    for labels in (None, "learn"):  # a target cannot be a category, nor be left out
+        with pytest.raises(SourceError, match="target 'when' has dtype Date, but must be numbers"):
+            open_source(iso, target="when", labels=labels)
+
+
+@pytest.mark.parametrize("kind", ["csv", "date", "datetime", "nanoseconds", "polars", "arrow"])
+def test_dates_that_are_declared_as_categories_are_the_same_levels_in_every_form(tmp_path, kind):
+    days = [f"2024-06-{day}" for day in (15, 16, 17)] * 4
+    y = np.arange(12.0)
+    text = pd.DataFrame({"when": days, "a": y % 5, "y": y})
+    stamps = text.assign(when=pd.to_datetime(text.when))
+    rows = {
+        "csv": lambda: written(tmp_path, text.to_csv(index=False)),
+        "date": lambda: stamps.assign(when=stamps.when.dt.date),
+        "datetime": lambda: stamps,
+        "nanoseconds": lambda: stamps.astype({"when": "datetime64[ns]"}),
+        "polars": lambda: pl.from_pandas(stamps).with_columns(pl.col("when").cast(pl.Date)),
+        "arrow": lambda: pa.Table.from_pandas(stamps),
+    }[kind]()
+    declared = {"categorical_features": ["when"]}
+    source = open_source(rows, target="y", **declared)
+    assert list(source.encoder.levels[0]) == days[:3]
+    again = open_source(rows, target="y", encoder=source.encoder)  # as rows to predict are opened
+    np.testing.assert_array_equal(rows_of(again)[0], rows_of(source)[0])
+    if kind == "csv":
+        return
+    X = rows.select(["when", "a"]) if kind == "arrow" else rows[["when", "a"]]
+    model = SecondOrderRegressor(0, random_state=0, **declared).fit(X, y)
+    letters = pd.DataFrame({"when": list("abc") * 4, "a": y % 5})
+    oracle = SecondOrderRegressor(0, random_state=0).fit(letters, y)
+    np.testing.assert_allclose(model.predict(X), oracle.predict(letters))
+    with pytest.raises(ValueError, match=r"dates or times|neither only numbers nor only text"):
+        SecondOrderRegressor(0).fit(X, y)
 
 
 def test_codes_that_only_resemble_dates_are_levels():

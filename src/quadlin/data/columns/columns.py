@@ -1,7 +1,7 @@
 """Columns of frames and arrays: whether they are numbers or text, and rows that cannot be used."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.errors import ColumnError
 
 Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
@@ -22,6 +22,9 @@ MARKERS = (
     *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
 )
 TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
+DATES_AS_NUMBERS = (
+    "Turn them into numbers, such as the days since a start, the month or the weekday"
+)
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
 
@@ -30,10 +33,11 @@ def is_dask(given: Any) -> bool:
     return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
 
 
-def check_frame(rows: Any) -> None:
+def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) -> None:
     """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
 
     Dates are refused in arrays, too: as numbers they would be nanoseconds, or whatever their unit.
+    `may_be_dates` tells by its name whether a column is no feature, or one whose values are levels.
     """
     if isinstance(rows, np.ndarray):
         if rows.dtype.kind in "mM":
@@ -52,18 +56,34 @@ def check_frame(rows: Any) -> None:
         )
     if isinstance(table, nw.DataFrame):
         for name, dtype in table.schema.items():
-            if dtype in TIMES:
-                raise ColumnError(str(name), dates_in(f"Column {name!r}", str(dtype)))
+            if dtype in TIMES and not (may_be_dates and may_be_dates(name)):
+                raise _column_of_dates(name, dtype)
 
 
 def dates_in(what: str, dtype: str) -> str:
-    """Say what to do with dates."""
+    """Say that values are dates, and what to turn them into."""
     kind = dtype.partition("(")[0]
     return (
         f"{what} holds dates or times ({kind}), which mean nothing as the numbers that they are "
-        "stored as. Turn them into numbers, such as the days since a start, the month or the "
-        "weekday, or drop them."
+        f"stored as. {DATES_AS_NUMBERS}."
     )
+
+
+def refused_dates(name: Any, reason: str) -> ColumnError:
+    """Return an error about a column of dates that says what can be done with it."""
+    told = Message(
+        "{reason}, or {drop}. If each date is a category, give {categorical}.",
+        reason=reason.removesuffix("."),
+        drop=Phrase(
+            "drop the column", Message("give {exclude}", exclude=Option("exclude", [str(name)]))
+        ),
+        categorical=Option("categorical_features", [str(name)]),
+    )
+    return ColumnError(str(name), told)
+
+
+def _column_of_dates(name: Any, dtype: Any) -> ColumnError:
+    return refused_dates(name, dates_in(f"Column {name!r}", str(dtype)))
 
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
@@ -84,7 +104,7 @@ def is_text(column: nw.Series[Any]) -> bool:
         if all(issubclass(t, Real | np.bool_ | Decimal) for t in types):
             return False
     if dtype in TIMES:
-        raise ColumnError(str(column.name), dates_in(f"Column {column.name!r}", str(dtype)))
+        raise _column_of_dates(column.name, dtype)
     raise ColumnError(
         str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
@@ -92,8 +112,18 @@ def is_text(column: nw.Series[Any]) -> bool:
     )
 
 
+def is_category(column: nw.Series[Any], has_levels: bool) -> bool:
+    """Return whether a column is text, or holds dates or objects where it is known to have levels.
+
+    These were declared as categories.
+    """
+    return (has_levels and column.dtype in (*TIMES, nw.Object, nw.Unknown)) or is_text(column)
+
+
 def values_of(column: nw.Series[Any]) -> Values:
-    """Return the values of a column: text as it is, everything else as numpy's."""
+    """Return the values of a column: text as it is, dates as objects, all others as numpy's."""
+    if column.dtype in TIMES:  # numpy's would be whole numbers where they are nanoseconds
+        return np.array(column.to_list(), dtype=object)
     return column if column.dtype in TEXT else np.asarray(column.to_numpy())
 
 

@@ -17,7 +17,7 @@ from quadlin.data.columns.columns import (
     array_table,
     fill_for,
     filled_numbers,
-    is_text,
+    is_category,
     missing_in,
     refuse_missing_rows,
     values_of,
@@ -248,7 +248,7 @@ class TableEncoder:
         for column, name, levels in zip(
             table.iter_columns(), self.input_names, self.levels, strict=True
         ):
-            text = is_text(column)
+            text = is_category(column, has_levels=levels is not None)
             if text if levels is None else not (text or may_be_numbers(levels)):
                 raise ValueError(_held(name, f"dtype {column.dtype}", levels))
             yield values_of(column)

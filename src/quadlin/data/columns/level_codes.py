@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from numbers import Integral
 from typing import Any
 
@@ -32,6 +33,8 @@ def label_of(value: Any) -> str:
     --------
     >>> label_of("Oslo"), label_of(3), label_of(3.0), label_of(2.5), label_of(True)
     ('Oslo', '3', '3', '2.5', 'True')
+    >>> label_of(datetime(2024, 6, 15)), label_of(datetime(2024, 6, 15, 8, 30))
+    ('2024-06-15', '2024-06-15 08:30:00')
     """
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
@@ -39,6 +42,8 @@ def label_of(value: Any) -> str:
         return str(int(value))
     if isinstance(value, float | np.floating):
         return str(int(value)) if float(value).is_integer() else repr(float(value))
+    if isinstance(value, datetime) and value == datetime(value.year, value.month, value.day):
+        return str(value.date())  # as a date is written; one with a time zone equals none of these
     return str(value)
 
 

@@ -8,12 +8,14 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import (
+    DATES_AS_NUMBERS,
     MARKERS,
     Values,
     is_text,
     missing_in,
     number_dtype,
     refuse_missing_rows,
+    refused_dates,
     values_of,
 )
 from quadlin.data.columns.errors import ColumnError, IdentifierWarning
@@ -140,17 +142,8 @@ class LevelLearner:
         )
         told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
         if told and all(DATE.fullmatch(label.strip()) for label in told):
-            raise ColumnError(
-                str(name),
-                Message(
-                    "Column {name!r} holds dates as text, such as {label!r}. Turn them into "
-                    "numbers, such as the days since a start, the month or the weekday, or drop "
-                    "the column.{text}",
-                    name=str(name),
-                    label=told[0],
-                    text=is_category,
-                ),
-            )
+            reason = f"Column {str(name)!r} holds dates as text, such as {told[0]!r}."
+            raise refused_dates(name, f"{reason} {DATES_AS_NUMBERS}")
         example = written_numbers(told)
         if example is not None:
             raise ColumnError(

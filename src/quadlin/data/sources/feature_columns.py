@@ -6,8 +6,8 @@ from typing import Any
 import narwhals as nw
 
 from quadlin.core.messages import Message, Option
-from quadlin.data.columns.columns import is_text
-from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.columns import is_category, is_text
+from quadlin.data.columns.errors import ColumnError, SourceError
 from quadlin.data.columns.levels import may_be_numbers
 from quadlin.data.columns.names import did_you_mean, shortened
 from quadlin.data.sources.options import FileOptions
@@ -146,13 +146,18 @@ def text_columns(
     """Return the features that are categories: those that an encoder has levels of, if given."""
     given = {*options.categorical_features, *options.multi_hot}
     declared = {name for name in columns if name in given}
+    encoder = options.encoder
+    encoded = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
+
+    def is_level(name: Any) -> bool:
+        return is_category(sample.get_column(name), encoded.get(name) is not None)
+
     try:
-        text = {name for name in columns if name in declared or is_text(sample.get_column(name))}
+        text = {name for name in columns if name in declared or is_level(name)}
     except ValueError as error:
         raise SourceError.about(title, error) from None
-    if options.encoder is None:
+    if encoder is None:
         return text
-    encoded = dict(zip(options.encoder.input_names, options.encoder.levels, strict=True))
     for name in columns:
         levels = encoded[name]
         if name in text if levels is None else not (name in text or may_be_numbers(levels)):
@@ -163,11 +168,19 @@ def text_columns(
     return {name for name in columns if encoded[name] is not None}
 
 
+def is_label(column: nw.Series[Any]) -> bool:
+    """Return whether a target is text, which can be classified."""
+    try:
+        return is_text(column)
+    except ColumnError:
+        return False
+
+
 def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
     """Refuse a target or a weight that is not numeric."""
     try:
         text = is_text(column)
-    except ValueError:
+    except ColumnError:
         text = True
     if text:
         raise SourceError(

@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.core.messages import Message, Option, Phrase
-from quadlin.data.columns.columns import is_text, number_dtype
+from quadlin.data.columns.columns import number_dtype
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
 from quadlin.data.columns.level_codes import written_numbers
@@ -18,6 +18,7 @@ from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feature_columns import (
     columns_to_keep,
     feature_columns,
+    is_label,
     refuse_commas,
     refuse_text,
     text_columns,
@@ -69,7 +70,11 @@ def table_reader(
     text = text_columns(sample, columns, options, title)
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None:
-            if role == "target" and options.labels is not None and is_text(sample.get_column(name)):
+            if (
+                role == "target"
+                and options.labels is not None
+                and is_label(sample.get_column(name))
+            ):
                 continue
             refuse_text(sample.get_column(name), role, title)
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
@@ -99,7 +104,7 @@ def _labels(
     """Return the labels of a target that is text: as given, or found by a walk over it."""
     if options.labels is None or options.target is None:
         return None
-    if not is_text(sample.get_column(options.target)):
+    if not is_label(sample.get_column(options.target)):
         return None
     if not isinstance(options.labels, str):
         return tuple(options.labels)

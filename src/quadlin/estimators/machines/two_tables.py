@@ -29,7 +29,7 @@ class TwoTables:
         self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any, told: set[Any]
     ) -> None:
         self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
-        users, items = (_frame_or_none(rows) for rows in (user_rows, item_rows))
+        users, items = (self._frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
         if users is not None and items is not None:
             self.frames = users, items
@@ -45,6 +45,12 @@ class TwoTables:
         for half, side in zip(self.halves, SIDES, strict=True):
             if not half.X.shape[0]:
                 raise ValueError(f"{side} has no rows. Give at least one.")
+
+    def _frame_or_none(self, rows: Any) -> Frame | None:
+        numbers = set(self.fitted.columns.number_names)
+        check_frame(rows, lambda name: str(name) not in numbers)  # other columns are only copied
+        frame = nw.from_native(rows, eager_only=True, pass_through=True)
+        return frame if isinstance(frame, nw.DataFrame) else None
 
     def _of_frames(self, frames: tuple[Frame, Frame]) -> tuple[Half, Half]:
         inputs = _inputs(self.fitted.columns)
@@ -134,7 +140,7 @@ class TwoTables:
         if pairs is None:
             return None
         shape = (self.halves[0].X.shape[0], self.halves[1].X.shape[0])
-        frame = _frame_or_none(pairs)
+        frame = self._frame_or_none(pairs)
         if frame is None:
             users, items = _positions(pairs, shape)
         else:
@@ -201,12 +207,6 @@ class TwoTables:
             [parts[0], nw.maybe_reset_index(added[0].to_frame()), parts[1], added[1].to_frame()],
             how="horizontal",
         ).to_native()
-
-
-def _frame_or_none(rows: Any) -> Frame | None:
-    check_frame(rows)
-    frame = nw.from_native(rows, eager_only=True, pass_through=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
 
 
 def _inputs(columns: Columns) -> list[str]:

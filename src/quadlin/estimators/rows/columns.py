@@ -1,6 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from os import PathLike
@@ -17,7 +17,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns.columns import check_frame
-from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.encoder import TableEncoder, text_columns
 from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.means import array_fill, filled
 from quadlin.estimators.rows.categories import (
@@ -178,7 +178,7 @@ def checked(
     estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None, least: int = 1
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
-    check_frame(X)
+    check_frame(X, _categories(estimator, X, columns).__contains__)
     refuse_unusable(X, y, weight)
     first, fills = columns is None, estimator.missing == "mean"
     encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
@@ -215,6 +215,13 @@ def checked(
     return chunk, columns
 
 
+def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:
+    """Return the columns that have levels: those that are declared, or that the fit has learned."""
+    if columns is None:
+        return declared_columns(estimator.categorical_features, X) or ()
+    return text_columns(columns.encoder)
+
+
 def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
     """Yield rows to predict, checked and encoded, a block at a time."""
     if isinstance(X, Source) or is_dask(X):
@@ -225,7 +232,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
         if source.unseen:
             warn_unseen(source.unseen)
         return
-    check_frame(X)
+    check_frame(X, _categories(estimator, X, columns).__contains__)
     refuse_no_table(X)
     refuse_masked(X, "X")
     fill = estimator.fitted_.fill if estimator.missing == "mean" else None
