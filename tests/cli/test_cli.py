@@ -766,6 +766,64 @@ def test_text_and_means_of_the_standard_input_are_those_of_a_file(folder, tmp_pa
     assert b"Save them to a file first" in done.stderr
 
 
+def test_check_pairs_and_inspect_read_the_standard_input_as_a_file(folder, tmp_path):
+    rows, model = folder / "houses.csv", str(tmp_path / "m.st")
+    line = ["--target", "price", "--format", "csv", "--exclude", "id"]
+    for command, *more in (["check", *line], ["pairs", *line]):
+        piped = shell(command, "-", *more, "--json", input=rows.read_bytes())
+        assert piped.returncode == 0, piped.stderr
+        named = shell(command, str(rows), *more, "--json")
+        answers = [json.loads(done.stdout) for done in (piped, named)]
+        if command == "check":
+            assert answers[0].pop("data") == "-"
+            assert answers[0].pop("command").startswith("quadlin fit - --target price --format csv")
+            assert [answers[1].pop(name) for name in ("data", "command")]
+        assert answers[0] == answers[1]
+    told = shell("check", "-", *line, input=rows.read_bytes())
+    assert told.stdout.startswith(b"The standard input, 1,200 rows")
+    assert b"kept in a temporary file" in told.stderr
+    assert main(["fit", str(rows), *line, "-q", "-o", model]) == 0
+    piped = shell("inspect", model, "-", "--format", "csv", input=rows.read_bytes())
+    named = shell("inspect", model, str(rows))
+    assert piped.returncode == named.returncode == 0, piped.stderr
+    assert piped.stdout == named.stdout
+    done = shell("check", "-", "--target", "price", input=b"a,price\n1,2\n")
+    assert done.returncode == 2
+    assert b"needs --format" in done.stderr
+
+
+def test_inspect_says_the_score_that_fit_has_printed(folder, tmp_path):
+    rng = np.random.default_rng(0)  # counts, too, whose D² has a penalty
+    numbers = pd.DataFrame(rng.normal(size=(300, 3)), columns=["a", "b", "c"])
+    numbers["y"] = rng.poisson(np.exp(0.5 * numbers.a * numbers.b))
+    numbers.to_csv(tmp_path / "t.csv", index=False)
+    houses, model = f"{folder / 'houses.csv'} --target price --exclude id", str(tmp_path / "m.st")
+    plain = f"{tmp_path / 't.csv'} --target y"
+    for line in (
+        houses,
+        f"{houses} --rank 1 --alpha 3 --pairs none",
+        f"{houses} --uncertainty",
+        f"{plain} --cv",
+        f"{houses} --one-pass",
+        plain,
+        f"{plain} --loss poisson",
+        f"{plain} --loss huber",
+    ):
+        done = shell("fit", *line.split(), "-o", model)
+        assert done.returncode == 0, done.stderr
+        words = done.stdout.decode()
+        kind = "cross-validation" if "--cv" in line else r"training|last batch"
+        printed = re.search(rf"([RD]²) \((?:{kind})\) +(\S+)", words).groups()
+        shown = shell("inspect", model).stdout.decode().splitlines()[1]
+        assert shown.startswith(" ".join(printed) + " "), (line, words, shown)
+        if (
+            "poisson" in line
+        ):  # of the standard input, too, whose rows `evaluate` needs twice for it
+            rows = (tmp_path / "t.csv").read_bytes()
+            done = shell("evaluate", model, "-", "--format", "csv", input=rows)
+            assert re.search(r"D² +(\S+)", done.stdout.decode())[1] == printed[1]
+
+
 def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
     rows = b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i, i * i % 7, i) for i in range(40))
     line = ["fit", "-", "--format", "csv", "--target", "y", "-o", str(tmp_path / "m.st")]
@@ -845,7 +903,7 @@ def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
         ("fit F/houses.csv --target price --cv --pairs 2", "combined with --pairs", 2),
         ("fit F/houses.csv --target price --hierarchy some", "--hierarchy", 2),
         ("pairs F/houses.csv --target city", "city", 1),
-        ("pairs - --format csv --target price", "several times", 2),
+        ("pairs - --target price", "The standard input needs --format", 2),
         ("fit F/houses.csv --targt price", "Did you mean --target?", 2),
         ("fit - --target price", "needs --format", 2),
         ("fit", "requires an argument", 2),
@@ -871,7 +929,7 @@ def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
         ("fit F/bare.csv --target price", "Give --no-header if there is no header", 1),
         ("inspect F/houses.parquet", "is a table of rows, not a model file", 2),
         ("export F/model.safetensors -o model.txt", "must end in .onnx", 2),
-        ("check - --format csv --target y", "several times", 2),
+        ("check - --target y", "The standard input needs --format", 2),
         ("fit a.csv b.csv --target y", "Unexpected argument 'b.csv': quote patterns of files", 2),
         ("fit F/houses.csv --target price -o -", "writes to a file", 2),
         ("inspect F/model.safetensors --html -", "writes to a file", 2),

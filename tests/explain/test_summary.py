@@ -162,9 +162,21 @@ def test_r2_of_the_fit_is_that_of_its_rows(alpha):
     assert not quality.bound
     unsure = fitted(alpha=alpha, uncertainty=False)
     told = quality_of(unsure)
-    assert told.bound == any(unsure.alpha_)
-    assert told.value <= unsure.score(X, Y) + 1e-9
-    assert told.value > unsure.score(X, Y) - 0.1
+    assert not told.bound
+    assert told.value == pytest.approx(unsure.score(X, Y), rel=1e-6)
+
+
+def test_r2_of_a_fit_with_pairs_or_levels_is_a_bound_where_the_penalty_is_not_known():
+    target = 3 * X[:, 0] * X[:, 1] + Y
+    for options in ({"pairs": [(0, 1)], "alpha": 2.0}, {"rank": 1, "alpha": 2.0}):
+        level = np.arange(len(X)) % 3 == np.arange(3)[:, None]
+        rows = X if "pairs" in options else np.hstack([X, level.T])
+        model = SecondOrderRegressor(uncertainty=False, random_state=0, **options)
+        model.fit(rows, target)
+        told = quality_of(model)
+        assert told.bound
+        assert told.value <= model.score(rows, target) + 1e-9
+        assert told.value > model.score(rows, target) - 0.1
 
 
 def test_r2_of_weighted_rows_and_without_an_intercept():

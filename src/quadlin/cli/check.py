@@ -7,7 +7,6 @@ from typing import Any
 
 from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
-    ColumnScan,
     SuspectColumns,
     columns_of_codes,
     scan_columns,
@@ -18,13 +17,13 @@ from quadlin.cli.options import (
     STANDARD,
     OutputOptions,
     TableOptions,
-    UsageError,
     join_names,
     names_in,
 )
 from quadlin.cli.printing import aligned, message_text, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import input_columns, open_rows
+from quadlin.cli.standard_input import stored_rows
 from quadlin.data import Source, SourceError
 from quadlin.data.columns.errors import IdentifierWarning
 
@@ -54,10 +53,9 @@ def check(
     Parameters
     ----------
     data
-        Rows: a file, a folder or a quoted pattern.
+        Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     """
-    if data == STANDARD:
-        raise UsageError("check reads the rows several times: save the stream to a file first.")
+    name, data = "-" if data == STANDARD else data, stored_rows(data, read, answer)
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
@@ -87,9 +85,9 @@ def check(
             summary = TableSummary.of(rows)
     told = columns._replace(useless=[name for name in useless if name not in unusable])
     lines = [*remarks, *findings(source, scan, summary, told)]
-    command = _command(data, read, recommended(source, scan, summary, columns, read))
+    command = _command(name, read, recommended(source, scan, summary, columns, read))
     content = {
-        "data": data,
+        "data": name,
         "rows": scan.rows,
         "complete_rows": scan.complete,
         "features": source.width,
@@ -100,7 +98,9 @@ def check(
         "useless_columns": useless,
         "code_columns": columns.codes,
     }
-    print_answer(content, _text(source, scan, lines, command), answer.json)
+    title = "The standard input" if name == "-" else source.feed.title
+    head = f"{title}, {scan.rows:,} rows × {source.width:,} features"
+    print_answer(content, _text(head, lines, command), answer.json)
 
 
 def _opened(data: str, read: TableOptions, answer: OutputOptions) -> tuple[Source, dict[str, str]]:
@@ -142,7 +142,6 @@ def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> s
     return shlex.join([*parts, "-o", "model.safetensors"])
 
 
-def _text(source: Source, scan: ColumnScan, lines: list[Finding], command: str) -> list[str]:
+def _text(head: str, lines: list[Finding], command: str) -> list[str]:
     table = [[MARKS[line.kind], line.topic, line.text] for line in lines]
-    head = f"{source.feed.title}, {scan.rows:,} rows × {source.width:,} features"
     return [head, "", *aligned(table, ""), "", "Try:", f"  {command}"]

@@ -11,6 +11,7 @@ from quadlin.cli.options import LabelledRowOptions, OutputOptions
 from quadlin.cli.printing import aligned, number, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
+from quadlin.cli.standard_input import stored_rows
 from quadlin.core.moments import Moments
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.predicting import NO_WEIGHT
@@ -44,6 +45,8 @@ def evaluate(
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     """
     fitted = load_model(model)
+    if fitted.loss == "poisson":  # D² needs another pass
+        data = stored_rows(data, read, answer)
     source = open_rows_for(fitted, data, read, answer, need_target=True)
     if isinstance(fitted, LogisticModel):
         with watched(source, "evaluating", answer.silent) as rows:
@@ -63,7 +66,7 @@ def evaluate(
         ["MAE", number(content["mae"]), ""],
         ["RMSE, constant", number(content["rmse_constant"]), "for the mean of the fitted rows"],
     ]
-    if fitted.loss == "poisson" and source.again:
+    if fitted.loss == "poisson":
         content["d2"] = fitted.score(source)
         table.insert(1, ["D²", number(content["d2"]), "the share of Poisson's deviance"])
     if with_std:

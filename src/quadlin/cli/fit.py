@@ -122,6 +122,7 @@ def fit(
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
                     if not classify and (model.loss != "squared" or any(estimator.alpha_)):
                         r2 = estimator.score(rows)  # one more pass: the objective is not the error
+                        estimator.adopt(replace(estimator.fitted_, train_score=r2))
     except KeyboardInterrupt:
         _remember(estimator, read)
         left = _what_is_left(estimator, output, checkpoint, source.again, cv)

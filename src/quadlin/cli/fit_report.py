@@ -9,6 +9,7 @@ import numpy as np
 from quadlin.cli.options import OutputOptions
 from quadlin.cli.printing import aligned, message_text, number, print_answer
 from quadlin.data import Source
+from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs
 
 CONSTANT = "none: not defined for a constant target"
@@ -56,11 +57,15 @@ def report_fit(
         "seconds": round(seconds, 3),
     }
     fit_text = number(r2) if varies else CONSTANT
+    scores = [[f"{score} ({'last batch' if streamed else 'training'})", fit_text]]
+    if varies and hasattr(model, "best_score_"):  # which `inspect` shows
+        content["r2_cv"] = quality_of(model).value
+        scores.append(["R² (cross-validation)", number(content["r2_cv"])])
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_eigenvalues(model)}"],
-        [f"{score} ({'last batch' if streamed else 'training'})", fit_text],
+        *scores,
         ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
     ]

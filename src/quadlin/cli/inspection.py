@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from quadlin.cli.classification import one_of
-from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions, UsageError
+from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
 from quadlin.cli.reading import check_output, load_model, open_rows_for
+from quadlin.cli.standard_input import stored_rows
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
@@ -47,7 +48,8 @@ def inspect(
         A model file written by quadlin fit.
     data
         Rows with a target to compute R² and the strengths of columns from, preferably rows that
-        the model has not seen. Without them, R² is that of the fitted rows.
+        the model has not seen, or - for the standard input (with --format). Without rows, R² is
+        that of the fitted rows.
     top
         Number of interactions and linear terms to show.
     html
@@ -59,9 +61,8 @@ def inspect(
         check_output(html, model, *([] if data is None else [data]))
     fitted, rows = load_model(model), None
     if data is not None:
+        data = stored_rows(data, read, answer)
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
-        if not rows.again:
-            raise UsageError("inspect reads its rows several times: give a file.")
     target = read.target or fitted.fitted_.columns.target
     fitted = one_of(fitted, label)
     content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}

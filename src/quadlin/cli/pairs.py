@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from quadlin.cli.options import (
-    STANDARD,
     WHOLE,
     Hierarchy,
     OutputOptions,
@@ -18,6 +17,7 @@ from quadlin.cli.options import (
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import open_rows
+from quadlin.cli.standard_input import stored_rows
 from quadlin.data.columns.names import shortened
 from quadlin.explain.pairs import find_pairs
 from quadlin.explain.tables import product_name
@@ -47,7 +47,7 @@ def pairs(
     Parameters
     ----------
     data
-        Rows: a file, a folder, or a quoted pattern.
+        Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     max_pairs
         Maximum number of pairs; auto is one per ten residual degrees of freedom, up to 32.
     hierarchy
@@ -57,9 +57,7 @@ def pairs(
     test_on
         Test the pairs on all rows, or on the half of the rows that the search did not see.
     """
-    if data == STANDARD:
-        raise UsageError("pairs reads the rows several times: save the stream to a file first.")
-    source = open_rows(data, read, answer, classes=None)
+    source = open_rows(stored_rows(data, read, answer), read, answer, classes=None)
     with watched(source, "searching", answer.silent, again=True) as rows:
         report = find_pairs(
             rows,

@@ -20,7 +20,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.printing import print_note
 from quadlin.cli.progress import waiting
-from quadlin.cli.standard_input import Recorded
+from quadlin.cli.standard_input import KEPT, Recorded, check_format
 from quadlin.data import Source, SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError
@@ -33,10 +33,6 @@ CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
 TABS = {"tab": "\t", "\\t": "\t"}  # a shell hardly lets one type the character
 MODEL_SUFFIX = ".safetensors"
-KEPT = (
-    "The rows of the standard input are kept in a temporary file, because they are read more than "
-    "once."
-)
 Options = TypeVar("Options", bound=RowOptions)
 
 
@@ -119,8 +115,8 @@ def _opened_stream(
 
 
 def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> None:
-    if data == STANDARD and read.format is None:
-        raise UsageError("The standard input needs --format, such as --format csv.")
+    if data == STANDARD:
+        check_format(read)
     if read.format is None and data.endswith(MODEL_SUFFIX):
         raise UsageError(
             f"{data} is a model, not a table of rows. The model comes before the data."

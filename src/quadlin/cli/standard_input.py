@@ -7,6 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from quadlin.cli.options import STANDARD, OutputOptions, RowOptions, UsageError
+from quadlin.cli.printing import print_note
+
+KEPT = (
+    "The rows of the standard input are kept in a temporary file, because they are read more than "
+    "once."
+)
+
 
 class Recorded:
     """The standard input, and what was read of it before it was clear whether once is enough."""
@@ -51,3 +59,18 @@ class Recorded:
 
     def close(self) -> None:
         """Do nothing: the standard input stays open."""
+
+
+def check_format(read: RowOptions) -> None:
+    """Refuse the standard input without --format: no name tells the format."""
+    if read.format is None:
+        raise UsageError("The standard input needs --format, such as --format csv.")
+
+
+def stored_rows(data: str, read: RowOptions, output: OutputOptions) -> str:
+    """Return where rows are that a command opens again: of the standard input, a temporary file."""
+    if data != STANDARD:
+        return data
+    check_format(read)
+    print_note(KEPT, output.silent)
+    return str(Recorded().stored(str(read.format)))

@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import is_classifier
 
+from quadlin.core.arrays import to_numpy, unflagged
 from quadlin.core.messages import Message, Phrase
 from quadlin.data import Source
+from quadlin.solve.lowrank.types import Status
+
+TRAINING = "on the fitted rows (training)"
 
 
 class Quality(NamedTuple):
@@ -40,29 +44,55 @@ def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = No
 
 def _of_the_fit(model: Any) -> Quality | None:
     variance = float(model.target_moments_.var[0])
-    law, history = model.fitted_.law, model.history_
+    fitted, history = model.fitted_, model.history_
+    law = fitted.law
     if hasattr(model, "best_score_") and model.scoring is None:  # minus the mean squared error
         folds = sum(name.startswith("split") for name in model.cv_results_)
         value = 1 + float(model.best_score_) / variance
         return Quality("R²", value, f"by cross-validation with {folds} folds")
+    if fitted.train_score is not None:
+        return Quality("D²" if model.loss == "poisson" else "R²", fitted.train_score, TRAINING)
     if model.loss == "poisson":  # half the deviance, and the penalty
         value = 1 - float(history[-1].loss) / float(history[0].loss)
-        return Quality("D²", value, "on the fitted rows (training)", bound=any(model.alpha_))
+        return Quality("D²", value, TRAINING, bound=any(model.alpha_))
     if model.loss != "squared":
         return None
     if law is not None and np.isfinite(law.noise):
         weight = float(model.moments_.weight)
-        noise = law.noise * model.fitted_.state.units.target.scale
+        noise = law.noise * fitted.state.units.target.scale
         value = 1 - noise**2 * law.left / (weight * variance)
-        return Quality("R²", value, "on the fitted rows (training)")
+        return Quality("R²", value, TRAINING)
     value = 1 - float(history[-1].loss) / variance
     if not np.isfinite(value):
         return None
     if len(history) > 1 and history[-1].passes == history[-2].passes:
         return Quality("R²", value, "on the last batch, before the model learned from it")
-    if any(model.alpha_):  # the objective is the mean squared error and the penalty
-        return Quality("R²", value, "on the fitted rows (training)", bound=True)
-    return Quality("R²", value, "on the fitted rows (training)")
+    penalty = _penalty(model)
+    if penalty is None:
+        return Quality("R²", value, TRAINING, bound=True)
+    return Quality("R²", value + penalty / variance, TRAINING)
+
+
+@unflagged
+def _penalty(model: Any) -> float | None:
+    """Return the part of the objective that is no squared error; None where it is not known.
+
+    Of one-hot fields it is not: constants have moved between their levels after the fit. Nor is it
+    of pairs, which may have a penalty of their own.
+    """
+    fitted = model.fitted_
+    if not any(model.alpha_):
+        return 0.0
+    if len(fitted.fields) or fitted.state.parts or fitted.status is Status.interrupted:
+        return None
+    low_rank, units = fitted.state.low_rank, fitted.state.units
+    arrays = (units.penalty_scale, low_rank.w, low_rank.U, low_rank.s)
+    rho, w, U, s = (to_numpy(a).astype(np.float64) for a in arrays)
+    E = rho[:, None] * U
+    squares = model.alpha_[0] * np.sum((rho * w) ** 2) if model.fit_linear else 0.0
+    squares += 2 * model.alpha_[1] * np.sum(((E.T @ E) * s) * ((E.T @ E) * s).T)
+    penalty = float(units.target.scale**2 * squares / float(model.moments_.weight))
+    return penalty if np.isfinite(penalty) else None
 
 
 def _unknown() -> str:

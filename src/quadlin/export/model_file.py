@@ -22,12 +22,10 @@ from quadlin.estimators.machines.factorization import FactorizationMachineRegres
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.columns import Columns
 from quadlin.export.checks import (
     check_draws,
     check_pairs,
     check_uncertainty,
-    distinct,
     fields_of,
     fill_of,
     require,
@@ -162,7 +160,7 @@ def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[s
     record = _record(estimator, fitted, numbers)
     content = serialise(record, "", arrays)
     assert isinstance(content, dict)
-    for added in ("draws", "target", "pairs", "na", "noise"):
+    for added in ("draws", "target", "pairs", "na", "noise", "train_score"):
         if getattr(record, added) is None:  # as in files of version 0.1.0
             del content[added]
     return arrays, content
@@ -190,6 +188,7 @@ def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelR
         pairs=PairsRecord.of(fitted.pairs),
         na=columns.na,
         noise=fitted.noise,
+        train_score=fitted.train_score,
     )
 
 
@@ -264,7 +263,7 @@ def _fitted(
     require(not reader.unused, "an array that no part of the model uses")
 
     set_params(estimator, record.params)
-    columns = _columns(record, len(coef))
+    columns = record.columns(len(coef))
     require(len(columns.names) == len(coef), "the number of encoded features")
     fields = fields_of(record.fields, len(coef))
     stream = stream_of(record.state, columns.names, fields)
@@ -281,20 +280,8 @@ def _fitted(
     require((made.labels, made.counts) == (logistic, counts), "the units of the target")
     pairs = None if record.pairs is None else record.pairs.report(columns.names)
     require(record.noise is None or record.noise >= 0, "the level of the noise")
-    fitted = Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs, record.noise)
+    require(record.train_score is None or record.train_score <= 1, "the score of the fitted rows")
+    levels = (record.noise, record.train_score)
+    fitted = Fitted(stream, columns, fields, record.uncertainty, record.draws, pairs, *levels)
     check_pairs(fitted.pair_report)
     return record, fitted
-
-
-def _columns(record: ModelRecord, n_features: int) -> Columns:
-    """Return the columns that the model was fitted to."""
-    encoder = None if record.encoder is None else record.encoder.encoder()
-    width = n_features if encoder is None else len(encoder.input_names)
-    require(record.n_features_in == width, "the number of features")
-    names = record.feature_names_in
-    if names is not None:
-        require(distinct(names) and len(names) == width, "the names of the features")
-        # scikit-learn keeps only names that are text; an encoder has all of them, as text.
-        require(record.encoder is None or names == record.encoder.columns, "the names of columns")
-    names_in = None if names is None else np.asarray(names, dtype=object)
-    return Columns(width, names_in, encoder, target=record.target, na=record.na)

@@ -10,6 +10,7 @@ import numpy as np
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import LabelSets
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.pair_blocks import PairBlock
 from quadlin.explain.pair_report import (
     DEVIANCE,
@@ -220,3 +221,17 @@ class ModelRecord:
     pairs: PairsRecord | None = None
     na: tuple[str, ...] | None = None
     noise: float | None = None
+    train_score: float | None = None
+
+    def columns(self, n_features: int) -> Columns:
+        """Return the columns that the model was fitted to."""
+        encoder = None if self.encoder is None else self.encoder.encoder()
+        width = n_features if encoder is None else len(encoder.input_names)
+        require(self.n_features_in == width, "the number of features")
+        names = self.feature_names_in
+        if names is not None:
+            require(distinct(names) and len(names) == width, "the names of the features")
+            # scikit-learn keeps only names that are text; an encoder has all of them, as text.
+            require(self.encoder is None or names == self.encoder.columns, "the names of columns")
+        names_in = None if names is None else np.asarray(names, dtype=object)
+        return Columns(width, names_in, encoder, target=self.target, na=self.na)

@@ -46,6 +46,7 @@ class Fitted:
     draws: Draws | None = None  # from the posterior, whose means are then the predictions
     pairs: PairReport | None = None  # what a search for pairs found, where there was one
     noise: float | None = None  # in the user's units, of a posterior that has no law of its own
+    train_score: float | None = None  # of the fitted rows, where it was measured
 
     @property
     def state(self) -> FitState:
@@ -115,7 +116,7 @@ class Fitted:
 
     def with_state(self, state: FitState) -> "Fitted":
         """Return the same with another state."""
-        return replace(self, stream=self.stream.with_state(state))
+        return replace(self, stream=self.stream.with_state(state), train_score=None)
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that make an estimator a fitted one."""
@@ -212,8 +213,7 @@ class Fitted:
     def predict_std(self, X: Array, filled: bool = False, bounded: bool = True) -> Array:
         """Return the standard deviations of new observations at these rows.
 
-        `filled` says that missing values of theirs were replaced by `fill`; `bounded` is that of
-        `predict_mean`.
+        `filled`: missing values were replaced by `fill`; `bounded` is that of `predict_mean`.
         """
         filled = filled or self.columns.fill is not None
         xp, gap = namespace(X), self._missing_variance(X) if filled else None
