@@ -6,7 +6,7 @@
     python benchmarks/classification.py --real     # public tables, five splits each
     python benchmarks/classification.py --classes  # three to ten classes, fitted together
 
-`--truth` prints, for log-odds of four sizes: AUC and log-loss on 50,000 new rows of the truth, of
+`--truth` prints, for log-odds of six sizes: AUC and log-loss on 50,000 new rows of the truth, of
 the default classifier, and of the maximum-likelihood fit of rank 3 started *at the truth*, which
 no method that has to find it can be expected to beat by much; and the AUC that Cramér and Rao leave
 to an unbiased estimate: that of the truth with errors drawn from the inverse of its information.
@@ -57,7 +57,7 @@ def quadratic(X, k, rng):
 
 def truth(d=50, k=3):
     n = 40 * k * d
-    for scale in (1, 2, 4, 8):
+    for scale in (1, 2, 4, 8, 16, 32):
         rng = np.random.default_rng(scale)
         X = rng.standard_normal((n + NEW_ROWS, d))
         f, (U, s, w) = quadratic(X, k, rng)
