@@ -365,6 +365,8 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     content["diagnosis"] = []
     page = model_page("a model", content, pictures_of(model))
     assert "Pairs of features" in page
+    table = page[page.index("<h2>Pairs of features") :]  # on a telephone a name has its own line
+    assert table[table.index("<table") :].startswith('<table class="terms">')
     assert "The path to the pairs" in page
     assert "coefficient of the pair alone" in page
 

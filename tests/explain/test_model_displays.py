@@ -218,3 +218,39 @@ def test_a_part_that_adds_next_to_nothing_has_no_sign_of_its_own():
     values = np.array([2.0, -1e-9, 1e-9])
     display = drawn(ContributionDisplay(["a", "b", "c"], values, 0.0, 2.0, "the mean"))
     assert [text.get_text() for text in display.ax_.texts] == ["+2.00", "+0.00", "+0.00"]
+
+
+def _boxes(texts, figure):
+    renderer = figure.canvas.get_renderer()
+    return [text.get_window_extent(renderer) for text in texts if text.get_text()]
+
+
+@pytest.mark.parametrize("size", [3e-5, 0.02, 1.0, 4e3, 6e4, 2.5e6, 1e12])
+def test_numbers_fit_into_the_cells_of_heat_maps_whatever_their_units(size):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 8))
+    y = size * (X[:, 0] * X[:, 1] - X[:, 2] * X[:, 3] + X[:, 4] * X[:, 5] + X[:, 6] + 0.3 * X[:, 7])
+    model = SecondOrderRegressor(random_state=0, rank=6, pairs=None).fit(X, y)
+    display = InteractionDisplay.from_estimator(model).plot()
+    levels = ["a", "b", "c", "d", "e", "f", "g", "h"]
+    table = PairDisplay(
+        ("film", "user"), levels, levels, size * rng.standard_normal((8, 8)), np.empty((0, 2)), "0"
+    ).plot()
+    for shown in (display, table):
+        shown.figure_.canvas.draw()
+        width = shown.ax_.transData.transform((1, 0))[0] - shown.ax_.transData.transform((0, 0))[0]
+        cells = [text for text in shown.ax_.texts if not text.get_text().startswith("in 1e")]
+        assert max(box.width for box in _boxes(cells, shown.figure_)) < width
+
+
+@pytest.mark.parametrize("size", [3e-5, 1.0, 6e4, 2.5e6])
+def test_the_numbers_of_one_prediction_stand_clear_of_names_and_edges(size):
+    names = [f"a rather long name, no. {i}" for i in range(6)]
+    values = size * np.array([-5.8, 4.9, -2.7, 1.2, 0.4, -0.1])
+    display = ContributionDisplay(names, values, 0.0, float(values.sum()), "the mean").plot()
+    display.figure_.canvas.draw()
+    inside = display.ax_.get_window_extent()
+    for box in _boxes(display.ax_.texts, display.figure_):
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+    unit = display.ax_.get_xlabel()
+    assert ("in 1e" in unit) == (size != 1.0)

@@ -6,11 +6,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import COLOURS, Display, decimals, finish, legend_above, plain
+from quadlin.explain.drawing import (
+    COLOURS,
+    Display,
+    decimals,
+    finish,
+    legend_above,
+    plain,
+    power_of,
+)
 from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import column_values
 
 LETTERS = 28  # of a name: two columns, or a column and its value
+USUAL = 1e-2, 1e4  # numbers beyond are written in a power of ten, to fit beside the bars
 ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
 
 
@@ -101,18 +110,20 @@ class ContributionDisplay(Display):
 
     def _draw(self, ax: Any) -> None:
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
-        places = np.arange(len(self.names))
+        places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
+        power = power_of(largest, *USUAL)
+        values = self.values / 10.0**power
         labels = ("raises", "lowers")
         for sign, colour, hatch, label in (
             (1, COLOURS[0], "", labels[0]),
             (-1, COLOURS[1], "//", labels[1]),
         ):
-            mine = np.sign(self.values) == sign
+            mine = np.sign(values) == sign
             style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
             if mine.any():
-                ax.barh(places[mine], self.values[mine], **style)
-        digits = decimals(float(np.max(np.abs(self.values), initial=0.0)), digits=3)
-        for place, value in zip(places, self.values, strict=True):
+                ax.barh(places[mine], values[mine], **style)
+        digits = decimals(largest / 10.0**power, digits=3)
+        for place, value in zip(places, values, strict=True):
             side = "left" if value >= 0 else "right"
             ax.annotate(
                 f"{value:+z.{digits}f}",  # z: no negative zero
@@ -130,7 +141,8 @@ class ContributionDisplay(Display):
         ax.tick_params(axis="y", labelsize="small")
         unit = plain(self.target)
         words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"
-        finish(ax, f"added to the {unit}", "", None, legend=False)
+        scale = f" (in 1e{power})" if power else ""
+        finish(ax, f"added to the {unit}{scale}", "", None, legend=False)
         legend_above(ax)
         ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
 

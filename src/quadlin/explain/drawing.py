@@ -202,13 +202,13 @@ def decimals(largest: float, digits: int = 2) -> int:
     return max(0, digits - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0
 
 
-def power_of(largest: float) -> int:
+def power_of(largest: float, low: float = 1e-3, high: float = 1e5) -> int:
     """Return the power of ten, a multiple of three, in which large or small numbers are written.
 
     Examples
     --------
-    >>> power_of(76.0), power_of(1.27e6), power_of(3e-5), power_of(0.0)
-    (0, 6, -6, 0)
+    >>> power_of(76.0), power_of(1.27e6), power_of(3e-5), power_of(0.0), power_of(5e4, high=1e4)
+    (0, 6, -6, 0, 3)
     """
-    usual = not 0 < largest < np.inf or 1e-3 <= largest < 1e5
+    usual = not 0 < largest < np.inf or low <= largest < high
     return 0 if usual else 3 * int(np.floor(np.log10(largest) / 3))

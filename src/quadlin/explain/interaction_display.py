@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import Display, decimals, finish, plain
+from quadlin.explain.drawing import Display, decimals, finish, plain, power_of
 from quadlin.explain.effects import Effects
 
 INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
-WIDE = 1e5  # numbers from there on do not fit into a cell
+USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
+WIDE = 5  # letters of a number that fit into a cell
 LETTERS = 20  # of a name
 
 
@@ -95,16 +96,19 @@ class InteractionDisplay(Display):
         """Draw the pairs as a heat map; the diagonal is written but not coloured."""
         count = len(self.names)
         alone = np.eye(count, dtype=bool)
-        pairs = np.ma.masked_array(self.strength, alone)
         largest = float(np.max(self.strength[~alone], initial=0.0))
+        power = power_of(largest, *USUAL)
+        shown, largest = self.strength / 10.0**power, largest / 10.0**power
+        pairs = np.ma.masked_array(shown, alone)
         image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0)
         ax.set_facecolor("#eeeeee")
         digits = decimals(largest)
-        for (i, j), strength in np.ndenumerate(self.strength):
+        for (i, j), strength in np.ndenumerate(shown):
             dark = i != j and largest and strength > INK_ABOVE * largest
             sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
             ink = "white" if dark else "#666666" if i == j else "black"
-            size = f"{strength:.{digits}f}" if largest < WIDE else f"{strength:.1g}"
+            size = f"{strength:.{digits}f}"
+            size = size if len(size) <= WIDE else f"{strength:.0e}"  # far larger than any pair
             text = f"{sign if float(size) else ''}{size}"
             ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=8)
         labels = [plain(name, LETTERS) for name in self.names]
@@ -112,7 +116,8 @@ class InteractionDisplay(Display):
         ax.set_yticks(range(count), labels)
         ax.tick_params(labelsize="small")
         bar = ax.figure.colorbar(image, ax=ax, shrink=0.75)
-        bar.set_label("strength (units of the prediction)", fontsize="small")
+        unit = f"in 1e{power} units" if power else "units"
+        bar.set_label(f"strength ({unit} of the prediction)", fontsize="small")
         bar.ax.tick_params(labelsize="small")
         finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
         ax.title.set_fontsize("medium")

@@ -173,12 +173,12 @@ the fitted rows that have it.</p>
 {% if found_pairs %}
 <h2>Pairs of features</h2>
 <p class="note">{{ words.found_pairs }}</p>
-<table>
-<thead><tr><th class="number index"></th><th>product</th><th class="number">coefficient</th>
+<table class="terms">
+<thead><tr><th>product</th><th class="number">coefficient</th>
 <th class="number">std error</th><th class="number">t</th><th class="number">share</th></tr></thead>
 <tbody>
 {% for pair in found_pairs %}
-<tr><td class="number">{{ pair.order }}</td><td>{{ pair.name }}</td>
+<tr><td>{{ pair.order }}. {{ pair.name }}</td>
 <td class="number">{{ "%+.4g"|format(pair.coefficient) }}</td>
 <td class="number">{{ "%.2g"|format(pair.std_error) }}</td>
 <td class="number">{{ "%.1f"|format(pair.t) }}</td>

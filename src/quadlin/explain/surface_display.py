@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.data.columns.names import position_of
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.drawing import Display, finish, plain, power_of, style_of
+from quadlin.explain.drawing import Display, decimals, finish, plain, power_of, style_of
 from quadlin.explain.summary import prediction_name
 from quadlin.explain.whole_columns import WholeColumn, column_values
 
@@ -16,6 +16,8 @@ GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
 LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
+FEW = 4  # columns of a table whose cells have room for three digits
+LETTERS = 20  # of the name of a level of a table
 
 
 @dataclass
@@ -144,15 +146,18 @@ class PairDisplay(Display):
     def _table(self, ax: Any) -> None:
         image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
         middle = (self.prediction.min() + self.prediction.max()) / 2
-        power = power_of(float(np.abs(self.prediction).max()))
+        largest = float(np.abs(self.prediction).max())
+        power = power_of(largest)
+        digits = decimals(largest / 10.0**power, digits=2 if len(self.x) > FEW else 3)
         for (i, j), value in np.ndenumerate(self.prediction):
             ink = "black" if value > middle else "white"
-            text = f"{value / 10.0**power:.3g}"
+            text = f"{value / 10.0**power:z.{digits}f}"
             if len(self.points):
                 text += f"\n({np.sum((self.points == (j, i)).all(axis=1))})"
             ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
-        ax.set_xticks(range(len(self.x)), [plain(str(v)) for v in self.x], rotation=30, ha="right")
-        ax.set_yticks(range(len(self.y)), [plain(str(v)) for v in self.y])
+        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor", "fontsize": "small"}
+        ax.set_xticks(range(len(self.x)), [plain(str(v), LETTERS) for v in self.x], **slanted)
+        ax.set_yticks(range(len(self.y)), [plain(str(v), LETTERS) for v in self.y])
         words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
         ax.figure.colorbar(image, ax=ax, label=words)
         if power:
