@@ -11,6 +11,7 @@ ENTRIES = 1 << 22  # numbers of a stack of Jacobians
 # it is rounding: else rows that are summed in another order end elsewhere in the eighth digit.
 GAIN = 1e-16
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e6  # of damping, in units of the mean of the diagonal
+NEAR = 1e-3  # a step that lowers the loss by a smaller share is near the end: Newton's follow
 EASE, WORSEN = 5.0, 4.0  # by what it falls after a step, and grows after a failure
 
 
@@ -43,13 +44,13 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return r
 
 
-def losses(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return bounds (m,) of |R β(M) − t|², which allow for rounding, of m factors (m, d, k).
+def losses(loss: Quadratic, L: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """Return bounds (m,) of |r|², which allow for rounding, of m factors (m, d, k).
 
     Without them M would grow for ever in directions in which the rows do not vary: there, R is
     nothing but rounding, which M could be fitted to.
     """
-    size = np.linalg.norm(residuals(loss, L, signs), axis=1)
+    size = np.linalg.norm(r, axis=1)
     bounds: np.ndarray = (size + np.sum(L**2, axis=2) @ loss.rounding) ** 2
     return bounds
 
@@ -74,21 +75,25 @@ def _descended(
 ) -> list[SignedFactors]:
     L, signs = np.stack([f.L for f in starts]), np.stack([f.signs for f in starts])
     value, damping = np.array([f.loss for f in starts]), np.full(len(starts), FIRST)
-    taken = np.zeros(len(starts), dtype=np.int64)
+    taken, near = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=bool)
+    r = residuals(loss, L, signs)
     moving = np.flatnonzero(taken < steps)
     while len(moving):
         at, scale = L[moving], damping[moving]
-        r = residuals(loss, at, signs[moving])
-        H, g = _equations(loss, at * signs[moving, None, :], r)
+        H, g = _equations(loss, at * signs[moving, None, :], r[moving])
+        H += _bend(loss, r[moving], signs[moving] * near[moving, None])
         size = np.trace(H, axis1=1, axis2=2) / max(1, H.shape[1])
         still = ~(size > 0)  # there is nothing to learn in any direction
         H += np.where(still, 1.0, scale * size)[:, None, None] * np.eye(H.shape[1])
         tried = at - np.linalg.solve(H, g[:, :, None]).reshape(at.shape)
-        after, before = losses(loss, tried, signs[moving]), value[moving]
+        left = residuals(loss, tried, signs[moving])
+        after, before = losses(loss, tried, left), value[moving]
         better = (after < before) & ~still
         L[moving[better]], value[moving[better]] = tried[better], after[better]
+        r[moving[better]] = left[better]
         damping[moving] = np.where(better, np.maximum(scale / EASE, LEAST), WORSEN * scale)
         taken[moving] += better
+        near[moving] = np.where(better, before - after <= NEAR * (after + loss.unexplained), False)
         ended = better & (before - after <= gain * (after + loss.unexplained))
         ended |= still | (taken[moving] >= steps) | (~better & (damping[moving] >= MOST))
         moving = moving[~ended]
@@ -101,3 +106,14 @@ def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.n
     J = 2 * (loss.slope.reshape(p * d, d) @ signed).reshape(m, p, d * k)
     Jt = J.transpose(0, 2, 1)
     return Jt @ J, (Jt @ r[:, :, None])[:, :, 0]
+
+
+def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return Σ_p r_p ∂²(Rβ)_p (m, dk, dk), which makes Newton's matrix of that of Gauss.
+
+    Residuals stay large where M explains little, and without it steps only become shorter by a
+    factor each.
+    """
+    (p, d, _), (m, k) = loss.slope.shape, signs.shape
+    S = (r @ loss.slope.reshape(p, d * d)).reshape(m, d, 1, d, 1)
+    return (2 * S * signs[:, None, :, None, None] * np.eye(k)[:, None, :]).reshape(m, d * k, d * k)

@@ -111,7 +111,8 @@ class Landscape:
 
     def factors(self, L: np.ndarray, signs: np.ndarray) -> SignedFactors:
         """Return factors with their loss."""
-        return SignedFactors(L, signs, float(losses(self, L[None], signs[None])[0]))
+        loss = losses(self, L[None], self.residual(L, signs)[None])
+        return SignedFactors(L, signs, float(loss[0]))
 
     def again(self, optima: Sequence[SignedFactors]) -> list[SignedFactors]:
         """Return factors of another landscape with their losses in this one."""
