@@ -53,7 +53,7 @@ class Version:
         for name in [name for name in sys.modules if name.split(".")[0] == "quadlin"]:
             del sys.modules[name]
         sys.path.insert(0, source)
-        names = "chunks engine rows model steps sums survey units"
+        names = "chunks engine rows model sums survey units"
         for name in names.split():
             setattr(self, name, importlib.import_module(f"quadlin.core.{name}"))
         self.step_length = importlib.import_module("quadlin.solve.lowrank.step_length")
@@ -81,7 +81,7 @@ class Version:
         model = self.model.constant_model(units, k)
         model = replace(model, U=factor(), s=like(draw(k)), w=like(draw(d)))
         other = replace(model, U=factor())
-        steps = self.steps.Steps(
+        steps = self.model.Steps(
             model.U, like(draw(d, 1, k)), like(draw(d, 1)), like(np.zeros(1, dtype))
         )
         step = (like(draw(d, k)), like(draw(d)))

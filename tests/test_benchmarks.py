@@ -1,6 +1,8 @@
 """The scripts of what was measured: slow to run, but whatever they import must be there."""
 
 import importlib.util
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,15 @@ def test_a_benchmark_can_be_started(script, monkeypatch):
     spec.loader.exec_module(module)
     assert callable(module.main)
     assert f"python benchmarks/{script.name}" in module.__doc__  # how to run it
+
+
+def test_the_costs_of_passes_are_measured_on_few_rows():
+    """It imports the package anew, so it runs in a process of its own."""
+    script = SCRIPTS[0].parent / "passes.py"
+    options = ["--entries", "20000", "--repeat", "1", "--cases", "f32-C", "csr"]
+    command = [sys.executable, str(script), *options, "--engines", "serial"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert [line.split()[0] for line in table[2:6]] == ["f32-C", "f32-C", "csr", "csr"]
 
 
 def test_every_peer_says_how_it_runs_and_a_run_of_few_rows_prints_a_table(monkeypatch, capsys):
