@@ -110,6 +110,34 @@ def test_the_compiled_kernel_says_what_the_reference_says(
 
 
 @needs_kernel
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 1000),
+    columns=st.integers(1, 100),
+    n=st.sampled_from([1, 7, 8, 17]),
+    form=st.sampled_from(["csr", "csr of long indices", "one value"]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    level=st.sampled_from([0, 1, 2]),
+)
+def test_sparse_rows_are_multiplied_by_any_number_of_columns(seed, columns, n, form, dtype, level):
+    rng = np.random.default_rng(seed)
+    entries = rng.standard_normal((n, 40)) * (rng.uniform(size=(n, 40)) < 0.3)
+    X = FORMS[form](entries.astype(dtype))
+    units = units_of(Moments.of(rng.standard_normal((50, 40))), np.full(40, True), TARGET, dtype)
+    Z = Block(X, units).toarray()
+    Q, R = (rng.standard_normal((size, columns)).astype(dtype) for size in (40, n))
+    with pytest.MonkeyPatch.context() as patch:
+        with_instructions(patch, level)
+        forward, back = Block(X, units).matmul(Q), Block(X, units).rmatmul(R)
+        squares = squares_rmatmul(Block(X, units), R)
+    # Sums of up to 40 numbers, each up to about 10 in size: some hundred roundings.
+    atol = 1000 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(forward, Z @ Q, atol=atol)
+    np.testing.assert_allclose(back, Z.T @ R, atol=atol)
+    np.testing.assert_allclose(squares, (Z * Z).T @ R, atol=10 * atol)
+
+
+@needs_kernel
 def test_rows_without_any_say_nothing():
     X = np.random.default_rng(0).standard_normal((20, 3))
     units = units_of(Moments.of(X), np.ones(3, bool), TARGET, np.float64)

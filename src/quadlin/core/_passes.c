@@ -48,7 +48,7 @@ typedef struct {
     const void *pointers, *indices; /* (n + 1,), (entries,), of `index_bytes` */
     int64_t index_bytes;
     const void *data; /* (entries,) */
-    int64_t width, square_width; /* of the next three, of whole lines of the cache */
+    int64_t width, square_width; /* of the next three: one, or whole vectors of 16 bytes */
     const void *weights; /* (d, width): D Q, and beside it what S needs of the entries */
     const void *square_weights; /* (d, square_width): what S needs of the squares of the entries */
     const void *constant; /* (width,): what is subtracted from the products */
@@ -144,6 +144,9 @@ static inline void add_power(line *c, double v, double w)
     c->fourth += weighted * square;
 }
 
+/* The columns of sparse rows in whole groups, in which they are turned. */
+static inline int64_t whole(int64_t columns) { return (columns + GROUP - 1) / GROUP * GROUP; }
+
 /* Rows are padded with zeros to whole vectors of any kind. */
 static inline int64_t padded_width(int64_t d) { return (d + 31) / 32 * 32; }
 
@@ -175,6 +178,11 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (INDEX){__VA_ARGS__})
+#endif
+#if defined(__clang__)
+#define ZIPPED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define ZIPPED(a, b, ...) __builtin_shuffle(a, b, (NAME(lanes)){__VA_ARGS__})
 #endif
 #define EACH_OF_2(f, x) f(0, x), f(1, x)
 #define EACH_OF_4(f, x) EACH_OF_2(f, x), f(2, x), f(3, x)
@@ -241,8 +249,9 @@ int64_t memory_needed(const pass *p, int bytes)
 
 int64_t sparse_memory_needed(const pass *p, const sparse *x, int bytes)
 {
-    const int64_t products = (p->n + GROUP - 1) * (p->q + p->s), response = p->columns * GROUP;
-    return (products + response + x->width + x->square_width + x->back_width) * bytes + 6 * 64;
+    const int64_t products = (p->n + GROUP - 1) * (p->q + p->s);
+    const int64_t wide = whole(x->width) + whole(x->square_width) + 2 * whole(x->back_width);
+    return (products + wide * GROUP) * bytes + p->columns * GROUP * 8 + 7 * 64;
 }
 
 int64_t moments_memory_needed(const moments *t)

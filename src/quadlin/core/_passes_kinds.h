@@ -13,7 +13,6 @@
 #undef WHOLE
 #undef SIZE
 #undef EACH
-#undef QUARTER
 #undef INDEX
 #undef LIST
 #undef LANES
@@ -31,7 +30,6 @@
 #undef WHOLE
 #undef SIZE
 #undef EACH
-#undef QUARTER
 #undef INDEX
 #undef LIST
 #undef LANES

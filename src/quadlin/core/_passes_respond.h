@@ -4,7 +4,6 @@
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define INDEX NAME(index)
 #define LIST NAME(list)
-#define QUARTER NAME(quarter)
 #if BYTES / SIZE == 16
 #define EACH EACH_OF_16
 #elif BYTES / SIZE == 8
@@ -15,7 +14,6 @@
 #define EACH EACH_OF_2
 #endif
 typedef REAL VEC __attribute__((vector_size(BYTES)));
-typedef REAL QUARTER __attribute__((vector_size(16)));
 typedef WHOLE INDEX __attribute__((vector_size(BYTES)));
 
 /* A number per row of a group, wherever it lies. */

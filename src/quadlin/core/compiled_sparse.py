@@ -13,7 +13,7 @@ from quadlin.core.numpy_kernel import scratch
 from quadlin.core.pieces import Pieces
 
 LINE = 64  # bytes of a line of the cache
-UNIT = 16  # bytes of the narrowest vector: rows of the weights and of the sums are whole ones
+UNIT = 16  # bytes of the narrowest vector: rows of several weights or sums are whole ones
 
 
 class SparseKernel(Kernel):
@@ -107,8 +107,9 @@ class SparseKernel(Kernel):
         return weights, square_weights, constant
 
     def _lines(self, rows: int, columns: int) -> np.ndarray:
-        """Return zeros that begin with a line of the cache, in rows of whole vectors."""
-        width = -(-columns * self.dtype.itemsize // UNIT) * UNIT
+        """Return zeros that begin with a line of the cache, in rows of whole vectors, or of one."""
+        size = self.dtype.itemsize
+        width = size if columns == 1 else -(-columns * size // UNIT) * UNIT
         memory = np.zeros(rows * width + LINE, np.uint8)
         start = -address(memory) % LINE
         lines = memory[start : start + rows * width].view(self.dtype)

@@ -22,6 +22,7 @@ from quadlin.core.units import Units
 # with |ν_j| > 1 has more entries than zeros, so that centring it at most doubles it.
 FAR = {4: 1.0, 8: 100.0}  # |ν_j|, by the bytes of a number
 FAR_TOGETHER = {4: 8.0, 8: 1e4}  # ‖ν‖
+FIRST = 64  # entries of sparse rows, of which most differ where any do
 FEW = 8  # far columns are held apart if they are less than one in so many, else all are centred
 
 
@@ -249,8 +250,11 @@ def with_data(X: csr_array, data: np.ndarray) -> csr_array:
 
 def _level(X: Array, dtype: np.dtype) -> Array:
     """Return the value of all entries that sparse rows store, or None where they differ."""
-    if not issparse(X) or not X.nnz or X.data.min() != X.data.max():
+    if not issparse(X) or not X.nnz:
         return None
+    for entries in (X.data[:FIRST], X.data):  # where they differ, the first ones tell
+        if entries.min() != entries.max():
+            return None
     return X.data[:1].astype(dtype)
 
 

@@ -120,30 +120,66 @@ def _family(
     return Family(span, cores, xp.stack(ws, axis=1), cs, free)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a family asks of the rows: most of its directions move only one of M, w and c."""
+
+    cores: list[Array]  # those that are not zero
+    w: Array  # (d, q), the columns that are not zero
+    assembly: Assembly  # of the cores
+    bent: list[int | None]  # p + 1, the core of each member among these, None if it is zero
+    sloped: list[int | None]  # p + 1, its column of w
+
+
 @remembered
-def _assembly(f: Family) -> tuple[list[Array | None], Array, Assembly]:
-    """Return the cores, None for those of zeros, the constants, and how predictions are made."""
+def _terms(f: Family) -> Terms:
+    """Return what is not zero in a family."""
     xp = namespace(f.span)
-    # Directions that move w or c alone have a core of zeros.
-    cores = [C if bool(xp.any(C != 0)) else None for C in f.cores]
-    c = xp.asarray(f.c, dtype=f.span.dtype, device=f.span.device)
-    return cores, c, Assembly.of(c, quadratic_forms(f.span, cores), f.free)
+    some_M = [bool(xp.any(C != 0)) for C in f.cores]
+    some_w = [bool(xp.any(f.w[:, i] != 0)) for i in range(f.w.shape[1])]
+    cores = [C for C, some in zip(f.cores, some_M, strict=True) if some]
+    sloping = [f.w[:, i] for i, some in enumerate(some_w) if some]
+    w = xp.stack(sloping, axis=1) if sloping else f.w[:, :0]
+    assembly = Assembly.of(0.0, quadratic_forms(f.span, cores), f.free)
+    return Terms(cores, w, assembly, _places(some_M), _places(some_w))
+
+
+def _places(some: list[bool]) -> list[int | None]:
+    """Return the place of each among those that there are, None for the others."""
+    return [sum(some[:i]) if there else None for i, there in enumerate(some)]
 
 
 @in_wide_blocks
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
-    xp, (cores, c, assembly) = namespace(f.span), _assembly(f)
-    block = Block(chunk.X, units)
-    linear, quadratic, squares = block.forms(f.span, cores, f.w, assembly.left_out)
-    F = assembly.assembled(linear, quadratic, squares)
-    r = F[:, 0] - standardised_target(chunk, units)
-    F = xp.astype(xp.concat([F[:, 1:], r[:, None]], axis=1), xp.float64)
-    terms = xp.astype(quadratic**2 + linear**2 + c**2, xp.float64)[:, 1:]
-    if chunk.weight is None:
-        return Gram(float(r.shape[0]), F.T @ F, xp.sum(terms, axis=0))
-    omega = xp.astype(chunk.weight, xp.float64)
-    return Gram(float(xp.sum(omega)), (F * omega[:, None]).T @ F, omega @ terms)
+    xp, terms, y = namespace(f.span), _terms(f), standardised_target(chunk, units)
+    forms = (f.span, terms.cores, terms.w, terms.assembly.left_out)
+    linear, quadratic, squares = Block(chunk.X, units).forms(*forms)
+    bent = terms.assembly.assembled(0.0, quadratic, squares)
+    omega = None if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
+    weight = float(y.shape[0]) if omega is None else float(xp.sum(omega))
+    bent_sizes, sloped_sizes = _sizes(quadratic, omega), _sizes(linear, omega)
+    members, sizes = [], []  # members are rows here: what is summed lies one after the other
+    for c, core, slope in zip(f.c, terms.bent, terms.sloped, strict=True):
+        member, size = None if core is None else bent[:, core] + c, weight * c**2
+        if slope is not None:
+            member = linear[:, slope] + (c if member is None else member)
+        members.append(xp.full_like(y, c) if member is None else member)
+        size += 0.0 if core is None else bent_sizes[core]
+        sizes.append(size + (0.0 if slope is None else sloped_sizes[slope]))
+    F = xp.astype(xp.stack([*members[1:], members[0] - y]), xp.float64)
+    tells = xp.asarray(sizes[1:], dtype=xp.float64, device=F.device)
+    return Gram(weight, (F if omega is None else F * omega) @ F.T, tells)
+
+
+def _sizes(terms: Array, omega: Array | None) -> list[float]:
+    """Return Σω of the squares of each column."""
+    xp = namespace(terms)
+    if omega is None:
+        sums = xp.sum(terms * terms, axis=0, dtype=xp.float64)
+    else:
+        sums = omega @ xp.astype(terms * terms, xp.float64)
+    return [float(sums[i]) for i in range(sums.shape[0])]
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:
