@@ -2,10 +2,10 @@
 
 A line per case: d features, true and fitted rank k, n = 30kd or 100kd rows of Gaussian features,
 M of both signs, without noise and with noise of standard deviation 1. "passes" is
-`history_[-1].passes`, full walks and shares of them, rounded up, with two for one-hot fields and
-for moments; "from scratch" is the same without samples, and without the walk for fields. "excess"
-is the error on new rows, without their noise, over that of the optimum of all rows (`tol=1e-10`),
-less 1. "reads" is the CPU time of the fit over that of one `X @ v`.
+`history_[-1].passes`, full walks and shares of them, rounded up, with one for moments; "from
+scratch" is the same without samples. "excess" is the error on new rows, without their noise, over
+that of the optimum of all rows (`tol=1e-10`), less 1. "reads" is the CPU time of the fit over that
+of one `X @ v`.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/fit_cost.py [--d 200] [--k 8] [--seeds 2] [--float64]
 """

@@ -453,6 +453,23 @@ def test_fields_are_found_by_sums_that_an_engine_carries_out(workers):
         assert sets(among) == set(groups)
 
 
+def test_first_rows_that_rule_every_field_out_save_the_walk():
+    for seed in range(10):
+        X, groups = assorted(seed)
+        rows = Rows.of(MemorySource(X))
+        assert sets(fields_among(rows.reduce, X.shape[1], Chunk(X, None, None))) == set(groups)
+    numbers = np.random.default_rng(0).standard_normal((200, 4))
+    numbers[:, 0] = numbers[:, 0] > 0  # one column alone makes no field
+    rows = Rows.of(MemorySource(numbers))
+    assert fields_among(rows.reduce, 4, Chunk(numbers, None, None)) == ()
+    assert rows.walks == 0
+    # Rows of weight zero say nothing: the others are a field.
+    pair = np.eye(2)[np.arange(200) % 2]
+    pair[:64], weight = 0.5, np.repeat([0.0, 1.0], [64, 136])
+    rows = Rows.of(MemorySource(pair, None, weight))
+    assert len(fields_among(rows.reduce, 2, Chunk(pair, None, weight))) == 1
+
+
 def test_given_fields_are_checked_by_one_sum_that_names_the_broken_one():
     X = np.eye(4)[[0, 1, 2, 3, 0, 1]]
     X[5, 3] = 1.0  # the last row has two ones in the second group

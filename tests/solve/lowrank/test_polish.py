@@ -22,6 +22,7 @@ from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.lowrank import polish
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
+from quadlin.solve.lowrank.krylov import conjugate_gradients
 from quadlin.solve.lowrank.polish import turned
 from quadlin.solve.lowrank.tangent import Tangent
 from quadlin.solve.lowrank.types import Options, Problem
@@ -281,3 +282,28 @@ def test_a_component_is_turned_only_where_that_can_help():
             np.testing.assert_allclose(N[0, 1:], M[0, 1:])
             assert other.s[0] < 0
     assert turned(task, task.point(0.0, np.zeros(5), np.eye(5)[:, :1], np.array([50.0]))) is None
+
+
+def test_conjugate_gradients_stop_at_the_first_iterate_that_gains_enough():
+    rng = np.random.default_rng(0)
+    J, b = rng.standard_normal((60, 20)), rng.standard_normal(20)
+    A, products = J.T @ J, []
+
+    def solved(cap, goal=np.inf):
+        products.clear()
+        return conjugate_gradients(
+            lambda x: products.append(1) or A @ x,
+            b,
+            lambda u, v: float(u @ v),
+            1e-8,
+            cap,
+            goal=goal,
+        )
+
+    gains = [2 * b @ x - x @ A @ x for x, _ in map(solved, range(1, 8))]
+    assert gains == sorted(gains)
+    for count, gain in enumerate(gains, 1):
+        x, met = solved(20, goal=gain * (1 - 1e-9))
+        assert met
+        assert len(products) == count
+        assert 2 * b @ x - x @ A @ x == pytest.approx(gain)

@@ -60,8 +60,7 @@ def field_counts(chunk: Chunk) -> FieldCounts:
     """Count the ones of the 0/1 columns of a chunk, and which of them occur together."""
     d = int(chunk.X.shape[1])
     eligible, after = np.zeros(d, dtype=bool), np.full(d, d)
-    first = rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
-    columns = np.flatnonzero(_zero_or_one(first))
+    columns = np.flatnonzero(_zero_or_one(_first_rows(chunk)))
     if 0 < len(columns) <= SCATTERED and not issparse(chunk.X):
         some = slice(0, min(TELLING_ROWS, int(chunk.X.shape[0])))
         columns = columns[_may_have_partners(rows_that_count(chunk, columns, some))]
@@ -82,6 +81,10 @@ def field_counts(chunk: Chunk) -> FieldCounts:
     return FieldCounts(int(B.shape[0]), eligible, np.bincount(at, minlength=d), after)
 
 
+def _first_rows(chunk: Chunk) -> Any:
+    return rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
+
+
 def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
     """Tell which of m 0/1 columns are 1 in the same row, pair by pair (m²,)."""
     B = rows_that_count(chunk, columns).astype(np.float32)
@@ -89,7 +92,7 @@ def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
     return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0).reshape(-1))
 
 
-def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
+def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.ndarray, ...]:
     """Find the groups of 0/1 columns of which each row has exactly one: full one-hot groups.
 
     All groups of adjacent columns are found, and encoders write groups that way. Among at most
@@ -102,6 +105,8 @@ def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
         ``reduce(fn, *params)`` returns the sum of ``fn(chunk, *params)`` over all rows.
     d : int
         Number of columns.
+    some : Chunk or None
+        Rows in memory: if their first ones rule every group out, no pass is taken.
 
     Returns
     -------
@@ -110,9 +115,9 @@ def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
 
     Notes
     -----
-    One pass, and another one where columns that are not adjacent may still form a group. Memory:
-    O(d), a block of rows, and in the second pass one boolean for each pair of at most `SCATTERED`
-    columns.
+    At most one pass, and another one where columns that are not adjacent may still form a group.
+    Memory: O(d), a block of rows, and in the second pass one boolean for each pair of at most
+    `SCATTERED` columns.
 
     Examples
     --------
@@ -123,7 +128,7 @@ def fields_among(reduce: Reduce, d: int) -> tuple[np.ndarray, ...]:
     >>> fields_among(Rows.of(MemorySource(X)).reduce, 5)
     (array([0, 1, 2]),)
     """
-    if d < 2:
+    if d < 2 or (some is not None and np.sum(_zero_or_one(_first_rows(some))) < 2):
         return ()
     counts: FieldCounts = reduce(field_counts)
     n, ones = counts.rows, counts.ones.copy()

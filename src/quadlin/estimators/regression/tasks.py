@@ -202,7 +202,8 @@ def fields_of(
         # The first rows of a stream prove nothing.
         if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
             return ()
-        return fields_among(rows.reduce, source.width)
+        some = source.between(0, source.rows) if isinstance(source, MemorySource) else None
+        return fields_among(rows.reduce, source.width, some)
     given = given_fields(fields, columns.names)
     if rows is not None and given:
         check_one_hot(rows.reduce, given, columns.names)

@@ -9,6 +9,7 @@ whitened Gaussian features, one pass over the rows per iteration; then M ← ran
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.model import Model, in_dtype
@@ -79,9 +80,17 @@ class GaussNewton:
         return self.coordinates.preconditioned(p.U, h, p.sums.weight)
 
     def direction(
-        self, p: Point, g: Tangent, tol: float, cap: int, damping: float = 0.0
+        self,
+        p: Point,
+        g: Tangent,
+        tol: float,
+        cap: int,
+        damping: float = 0.0,
+        goal: float = inf,
     ) -> tuple[Tangent, bool]:
         """Solve (JᵀJ + ridge + damping·P⁻¹) t = −g; tell whether `tol` was met in `cap` passes.
+
+        A step that promises to lower the objective by `goal` is precise enough.
 
         A damping by rounding is always there: it keeps the step still in directions no row sees.
         """
@@ -93,6 +102,7 @@ class GaussNewton:
             cap,
             lambda h: self.preconditioned(p, h),
             max(self.unit * damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
+            goal=goal,
         )
 
     def separates(self, p: Point) -> bool:
@@ -107,10 +117,16 @@ class GaussNewton:
         return self.point(p.c + size * float(t.c[0]), p.v + size * t.v[:, 0], U, s)
 
     def descended(
-        self, p: Point, g: Tangent, tol: float, cap: int, damping: float = 0.0
+        self,
+        p: Point,
+        g: Tangent,
+        tol: float,
+        cap: int,
+        damping: float = 0.0,
+        goal: float = inf,
     ) -> tuple[Point | None, bool]:
         """Take one Gauss–Newton step that lowers the objective; None if there is none."""
-        t, met = self.direction(p, g, tol, cap, damping)
+        t, met = self.direction(p, g, tol, cap, damping, goal)
         for size in BACKTRACKS:
             reached = self.moved(p, t, size, p.s.shape[0])
             if reached.objective < p.objective:

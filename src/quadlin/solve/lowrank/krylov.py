@@ -1,6 +1,7 @@
 """Krylov methods: linear systems by conjugate gradients, leading eigenpairs by block Krylov."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, TypeVar
 
 from quadlin.core.arrays import Array, namespace, orthonormal, symmetric
@@ -17,20 +18,22 @@ def conjugate_gradients(
     precondition: Callable[[V], V] | None = None,
     damping: float = 0.0,
     least: float = 0.0,
+    goal: float = inf,
 ) -> tuple[V, bool]:
     """Solve (A + damping·P⁻¹) x = b; tell whether `tol` was met within `cap` products with A.
 
     A is positive semi-definite in the inner product, P the preconditioner. The residual is measured
-    in the norm of P. Stops at a direction x in which A does not grow, or xᵀAx ≤ `least`·xᵀx.
+    in the norm of P. Stops at a direction x in which A does not grow, or xᵀAx ≤ `least`·xᵀx. Also
+    stops, as if `tol` were met, once 2bᵀx − xᵀAx reaches `goal`.
     """
     x: Any = 0.0 * b
     h = b
     z = h if precondition is None else precondition(h)
     direction, undone = z, h  # undone: P⁻¹ · direction, for the damping
     size = inner(h, z)
-    goal = tol**2 * size
+    small, gained = tol**2 * size, 0.0
     for _ in range(cap):
-        if not size > goal:
+        if not size > small or gained >= goal:
             break
         product = apply(direction)
         if damping:
@@ -39,11 +42,12 @@ def conjugate_gradients(
         if not growth > (least * inner(direction, direction) if least else 0.0):
             return x, False
         x, h = x + (size / growth) * direction, h - (size / growth) * product
+        gained += size**2 / growth
         z = h if precondition is None else precondition(h)
         size, before = inner(h, z), size
         direction = z + (size / before) * direction
         undone = h + (size / before) * undone
-    return x, size <= goal
+    return x, size <= small or gained >= goal
 
 
 def block_krylov(apply: Callable[[Array], Array], start: Array, blocks: int) -> tuple[Array, Array]:

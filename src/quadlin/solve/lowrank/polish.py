@@ -5,7 +5,7 @@ With few features the start is the best of many optima (`restarts`), else one of
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from math import isfinite, sqrt
+from math import inf, isfinite, log10, sqrt
 
 import numpy as np
 
@@ -28,6 +28,10 @@ OnStep = Callable[[Solution], bool] | None
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
 LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
 TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient at most
+# Where steps promise more than this share of the objective, there is hardly any noise. They then
+# solve their equations to these at most, by the bytes of a number, in so many iterations per digit,
+# and aim at this part of the smallest loss.
+PROMISING, TIGHTEST_TOL, PER_DIGIT, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 5, 0.5
 GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
@@ -104,6 +108,26 @@ def iterate(p: Point) -> Iterate:
     return Iterate(p.model, p.objective, orthonormal=False)
 
 
+def precision(
+    task: GaussNewton, objective: float, promised: float, tol: float, ends: tuple[float, float]
+) -> tuple[float, float]:
+    """Return how precisely a step solves its equations, and the gain beyond which it need not.
+
+    `tol` is what the last steps suggest, `promised` about the gain of this one. A fit ends at a
+    gain of the first of `ends`, as a fraction of the objective, or at an objective of the second.
+    """
+    least, rounding = ends
+    if promised > PROMISING * objective and task.options.loss == "squared":
+        # Without noise the error of a step is its size squared, and the fit ends by rounding.
+        size = sqrt(objective / max(task.units.target.power, 1e-300))
+        scale = task.units.scale
+        tightest = TIGHTEST_TOL[int(namespace(scale).finfo(scale.dtype).bits) // 8]
+        return min(LOOSE_TOL, max(size, tightest)), objective - AIM * rounding
+    # What is left of the gain after this step need not be less than what ends the fit.
+    enough = 0.5 * sqrt(max(least * objective, rounding) / promised)
+    return min(LOOSE_TOL, max(tol, enough, TIGHT_TOL)), inf
+
+
 def refined(
     task: GaussNewton, p: Point, budget: float, near: bool = False
 ) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
@@ -129,12 +153,11 @@ def refined(
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True
-        # What is left of the gain after this step need not be less than what ends the fit.
-        enough = 0.5 * sqrt(max(least * p.objective, rounding) / promised)
         if len(seen) > 1:
             tol = 0.9 * promised / seen[-2]
-        tol = min(LOOSE_TOL, max(tol, enough, TIGHT_TOL))
-        reached, met = task.descended(p, g, tol, cap, damping)
+        tol, goal = precision(task, p.objective, promised, tol, (least, rounding))
+        cap = max(cap, min(LAST_CAP, int(PER_DIGIT * log10(1 / tol))))
+        reached, met = task.descended(p, g, tol, cap, damping, goal)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
         if not met:  # the preconditioner is weak here, which is not the fault of the place
             seen.clear()
