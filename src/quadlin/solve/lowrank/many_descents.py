@@ -116,4 +116,5 @@ def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
     """
     (p, d, _), (m, k) = loss.slope.shape, signs.shape
     S = (r @ loss.slope.reshape(p, d * d)).reshape(m, d, 1, d, 1)
-    return (2 * S * signs[:, None, :, None, None] * np.eye(k)[:, None, :]).reshape(m, d * k, d * k)
+    bend: np.ndarray = 2 * S * signs[:, None, :, None, None] * np.eye(k)[:, None, :]
+    return bend.reshape(m, d * k, d * k)
