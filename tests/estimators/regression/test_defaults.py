@@ -410,3 +410,24 @@ def test_the_rank_with_a_given_penalty_depends_neither_on_the_seed_nor_on_units(
         for seed, X in [(0, data.X), (1, data.X), (0, data.X * units)]
     ]
     assert ranks == [3, 3, 3]
+
+
+def test_rounding_of_few_rows_does_not_decide_between_a_line_and_the_mean():
+    # Errors of rows left out are the same for all small penalties but the smallest, whose errors
+    # are rounding: a walk across that plain ended there for five of twelve changes in the last bit.
+    X = np.array(
+        [
+            [2.83421555e-01, 1.41841274e00, 1.0, 9.99902708e03],
+            [1.34539778e01, -1.29132703e00, 1.0, 9.99983137e03],
+            [1.01810055e01, -9.46240841e-01, 0.0, 1.00012037e04],
+            [9.63439009e-01, 1.68364323e00, 1.0, 9.99895537e03],
+        ]
+    )
+    y = np.array([1.11517476, 1.45898812, 1.01415539, 1.10661437])
+    weight = np.array([4.53061808, 1.21848166, 1.0, 2.44731627])
+    model = SecondOrderRegressor(rank=0, random_state=0)
+    spreads = []
+    for seed in range(12):
+        last_bit = 1 + 1e-15 * np.random.default_rng(seed).standard_normal(X.shape)
+        spreads.append(np.ptp(model.fit(X * last_bit, y, sample_weight=weight).predict(X)))
+    assert max(spreads) < 1e-6

@@ -19,6 +19,7 @@ MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
 AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
 SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
 WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
+SLOPE = 1e-4  # a smaller share of the error that a step saves may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
 WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
 WALKED_ROWS = 200_000  # beyond, a few gross errors do not matter, and errors of all rows take space
@@ -64,7 +65,7 @@ class LinearChoice(LeftOutErrors):
         """
         if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > WALKED_ROWS):
             return ridge
-        mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight), noise=1.0)
         squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
         sure = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
         return ridge if sure else mean
@@ -72,11 +73,15 @@ class LinearChoice(LeftOutErrors):
     def given(self, k: int) -> Candidate | None:
         """Return a rank that is given, with the penalties that it would be chosen with."""
         candidate = self.candidate(k)
-        if candidate is None or candidate.noise <= NO_NOISE:
+        if candidate is None or self.is_exact(candidate):
             return candidate
         if k in (0, self.d) and not self.many_rows(candidate):
             candidate = self.sized(candidate)
         return self.or_mean(candidate) if k == 0 else candidate
+
+    def is_exact(self, candidate: Candidate) -> bool:
+        """Tell whether nothing is left, which as many parameters as rows would always achieve."""
+        return candidate.noise <= NO_NOISE and self.n_rows > candidate.parameters
 
     def many_rows(self, candidate: Candidate) -> bool:
         """Tell whether so many rows say how much to fit that the evidence needs no check."""
@@ -119,11 +124,15 @@ def size_of(squares: np.ndarray, evidence: int) -> int:
 def downhill(values: np.ndarray, start: int) -> int:
     """Return where a walk ends that begins somewhere and goes on to smaller values next to it.
 
+    It does not cross a plain, on which rounding alone would lead it.
+
     Examples
     --------
     >>> downhill(np.array([0.0, 5.0, 2.0, 3.0, 4.0]), 3)
     2
+    >>> downhill(np.array([0.0, 4.99999999, 5.0, 6.0]), 2)
+    2
     """
     near = range(max(start - 1, 0), min(start + 2, len(values)))
     best = min(near, key=lambda i: (values[i], i != start))
-    return start if best == start else downhill(values, best)
+    return downhill(values, best) if values[best] < (1 - SLOPE) * values[start] else start
