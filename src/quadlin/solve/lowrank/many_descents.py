@@ -81,10 +81,12 @@ def _descended(
     while len(moving):
         at, scale = L[moving], damping[moving]
         H, g = _equations(loss, at * signs[moving, None, :], r[moving])
-        H += _bend(loss, r[moving], signs[moving] * near[moving, None])
-        size = np.trace(H, axis1=1, axis2=2) / max(1, H.shape[1])
+        if near[moving].any():
+            H[near[moving]] += _bend(loss, r[moving[near[moving]]], signs[moving[near[moving]]])
+        diagonal = np.einsum("mii->mi", H)  # a view
+        size = diagonal.sum(axis=1) / max(1, H.shape[1])
         still = ~(size > 0)  # there is nothing to learn in any direction
-        H += np.where(still, 1.0, scale * size)[:, None, None] * np.eye(H.shape[1])
+        diagonal += np.where(still, 1.0, scale * size)[:, None]
         tried = at - np.linalg.solve(H, g[:, :, None]).reshape(at.shape)
         left = residuals(loss, tried, signs[moving])
         after, before = losses(loss, tried, left), value[moving]
