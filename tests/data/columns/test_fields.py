@@ -24,6 +24,7 @@ from quadlin.data.columns.fields import (
     field_counts,
     fields_among,
     given_fields,
+    groups_not_one_hot,
 )
 
 MAKERS = {
@@ -483,3 +484,28 @@ def test_given_fields_are_checked_by_one_sum_that_names_the_broken_one():
     with pytest.raises(ValueError, match="The field of b, d is not one-hot"):
         check_one_hot(summed, given_fields([["a", "c"], ["b", "d"]], names), names)
     assert len(walks) == 2
+
+
+def test_given_fields_of_sparse_rows_are_checked_as_those_of_dense_rows_are():
+    good = np.eye(4)[[0, 1, 2, 3, 0, 1]]
+    twice, half, unknown = good.copy(), good.copy(), good.copy()
+    twice[3, 0], half[2, 1], unknown[4, 3] = 1.0, 0.5, np.nan
+    for X, broken in ((good, False), (twice, True), (half, True), (unknown, True)):
+        for rows in (X, sparse.csr_array(X)):
+            flags = groups_not_one_hot(Chunk(rows, None, None), [np.arange(4)])
+            assert flags.seen.tolist() == [broken]
+    weight = np.array([1.0, 1.0, 1.0, 0.0, 1.0, 1.0])  # the row with two ones does not count
+    chunk = Chunk(sparse.csr_array(twice), None, weight)
+    assert not groups_not_one_hot(chunk, [np.arange(4)]).seen.any()
+
+
+def test_the_check_of_given_fields_takes_no_memory_for_the_zeros_of_sparse_rows():
+    n, levels = 4000, 1000  # 32 MB with zeros, 48 kB without
+    level = np.random.default_rng(0).integers(levels, size=n)
+    X = sparse.csr_array((np.ones(n), level, np.arange(n + 1)), shape=(n, levels))
+    tracemalloc.start()
+    flags = groups_not_one_hot(Chunk(X, None, None), [np.arange(levels)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not flags.seen.any()
+    assert peak < 1e6

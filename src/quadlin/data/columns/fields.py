@@ -196,8 +196,7 @@ def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> Flags:
     broken = []
     for group in groups:
         B = rows_that_count(chunk, group)
-        B = B.toarray() if issparse(B) else B
-        broken.append(np.any((B != 0) & (B != 1)) or np.any(B.sum(axis=1) > 1))
+        broken.append(not _zero_or_one(B).all() or np.any(B.sum(axis=1) > 1))
     return Flags(np.array(broken, dtype=bool))
 
 
