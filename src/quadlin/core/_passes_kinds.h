@@ -25,6 +25,7 @@
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
 #include "_passes_columns.h"
+#include "_passes_levels.h"
 #undef REAL
 #undef VEC
 #undef WHOLE

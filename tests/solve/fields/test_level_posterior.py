@@ -13,8 +13,8 @@ from quadlin.solve.fields.level_posterior import (
     at_patterns,
     conditional,
     evidence,
-    inverse_cholesky,
 )
+from quadlin.solve.fields.level_systems import inverse_cholesky
 
 
 def machine_of(kind, sampled=True, rank=3, sweeps=3):
@@ -92,7 +92,7 @@ def test_the_posterior_of_a_level_is_a_ridge_regression_on_the_rows(kind):
         assert squared_error(stats, machine.state[e]) == pytest.approx(error)
         for member, levels in zip(entity.members, machine.levels[e], strict=True):
             rest = machine.state[e].mean[:, member.where] - at_patterns(member, levels).mean
-            A, r = evidence(stats.at(member.where), rest, member)
+            A, r = evidence(stats, rest, member)
             posterior = conditional(A, r, 2.0, np.full(4, 0.7), np.full(4, 0.1))
             for level, column in enumerate(member.columns):
                 J = derivatives(X, table, rows, signs, column)

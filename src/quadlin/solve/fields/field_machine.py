@@ -84,8 +84,8 @@ class FieldMachine:
             stats = statistics(self.rows, e, self.state, self.signs, self.b)
             self._update_entity(e, entity, stats)
             self.error = squared_error(stats, self.state[e])
-            theta = self.state[e].mean
-            self._update_intercept(float(np.sum(stats.h[0] - np.sum(stats.G[0] * theta, axis=0))))
+            along = float(np.vdot(stats.G[0], self.state[e].mean))
+            self._update_intercept(float(stats.h[0].sum()) - along)
         for group in range(self.rows.n_groups):
             levels, square = self._spread(group)
             self.precisions[group] = self._or_draw(
@@ -122,7 +122,7 @@ class FieldMachine:
             mean = None if member.is_field else self.means[group]
             levels = conditional(A, r, 1.0, self.precisions[group].mean, mean, rng)
             if not self.sampled:  # means are those of both, covariances of each given the other
-                A, r = evidence(stats.at(where), rest, member)
+                A, r = evidence(stats, rest, member)
                 given = conditional(A, r, noise, self.precisions[group].mean, levels.group_mean)
                 levels = levels._replace(factor=given.factor)
             self.levels[e][i] = self._settled(levels, int(member.columns[0]))

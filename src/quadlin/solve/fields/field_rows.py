@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from quadlin.core.compiled_levels import Meetings
 from quadlin.solve.fields.field_patterns import (
     FIRST_ROWS,
     NEARLY,
@@ -67,14 +68,22 @@ class Entity(NamedTuple):
         """The levels of the key without rows."""
         key = self.members[-1]
         seen = self.of_row if key.level is None else key.level
-        return np.setdiff1d(np.arange(len(key.columns)), seen)
+        return np.flatnonzero(np.bincount(seen, minlength=len(key.columns)) == 0)
+
+
+class PatternTotals(NamedTuple):
+    """Sums over the rows that have a pattern of an entity."""
+
+    counts: np.ndarray  # (p,), Σ weight
+    targets: np.ndarray  # (p,), Σ weight·y
 
 
 class PatternPairs(NamedTuple):
     """Sums over the rows that have a pattern of the one entity and one of the other."""
 
-    counts: csr_matrix  # (p₀, p₁), Σ weight
-    targets: csr_matrix  # (p₀, p₁), Σ weight·y
+    by: tuple[Meetings, Meetings]  # by the patterns of each entity
+    total: tuple[PatternTotals, PatternTotals]
+    square: float  # Σ weight·y²
 
 
 @dataclass(frozen=True)
@@ -148,10 +157,7 @@ def field_rows(
     loose = np.flatnonzero(free)
     pairs = None
     if len(entities) == 2 and not len(loose):
-        at, shape = tuple(e.of_row for e in entities), tuple(e.size for e in entities)
-        pairs = PatternPairs(
-            csr_matrix((weight, at), shape=shape), csr_matrix((weight * y, at), shape=shape)
-        )
+        pairs = _pairs(entities, y, weight)
     return FieldRows(
         tuple(entities),
         tuple(int(j) for j in loose),
@@ -163,6 +169,20 @@ def field_rows(
         shift,
         scale,
     )
+
+
+def _pairs(entities: Sequence[Entity], y: np.ndarray, weight: np.ndarray) -> PatternPairs:
+    """Return the sums over the rows of each pair of patterns of two entities."""
+    at, shape = tuple(e.of_row for e in entities), tuple(e.size for e in entities)
+    counts, targets = (csr_matrix((values, at), shape=shape) for values in (weight, weight * y))
+
+    def by_rows(counts: csr_matrix, targets: csr_matrix) -> tuple[Meetings, PatternTotals]:
+        starts, places = counts.indptr.astype(np.int64), counts.indices.astype(np.int32)
+        totals = [np.asarray(sums.sum(axis=1)).ravel() for sums in (counts, targets)]
+        return Meetings(starts, places, counts.data, targets.data), PatternTotals(*totals)
+
+    first, second = by_rows(counts, targets), by_rows(counts.T.tocsr(), targets.T.tocsr())
+    return PatternPairs((first[0], second[0]), (first[1], second[1]), float(weight @ y**2))
 
 
 def _entity(

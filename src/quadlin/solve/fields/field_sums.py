@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from quadlin.core.compiled_levels import Meetings, meet, takes_levels
 from quadlin.solve.fields.field_rows import FieldRows
+from quadlin.solve.fields.level_systems import remainder
 
 BLOCK = 8192  # rows of a block where there are more than two entities
 
@@ -29,10 +31,6 @@ class Statistics(NamedTuple):
     G: np.ndarray  # (K, K, p), K = rank + 1
     h: np.ndarray  # (K, p)
     rest: float  # Σ weight (y − o)²
-
-    def at(self, where: Any) -> "Statistics":
-        """Return those of some patterns."""
-        return Statistics(self.G[:, :, where], self.h[:, where], self.rest)
 
 
 class LevelMoments(NamedTuple):
@@ -54,24 +52,34 @@ def statistics(
     """Return what the rows say about entity e, given the moments of the others."""
     if rows.pairs is None:
         return _of_rows(rows, e, state, signs, b)
-    (counts, targets), other = rows.pairs, state[1 - e]
-    if e == 1:
-        counts, targets = counts.T, targets.T
-    K = len(signs) + 1
-    o = other.mean[0] + b
-    q = np.concatenate([np.ones((1, o.size)), signs[:, None] * other.mean[1:]])
-    i, j = np.triu_indices(K)
-    products, offsets, square = q[i] * q[j], o * q, o * o
+    other, meetings, total = state[1 - e], rows.pairs.by[e], rows.pairs.total[1 - e]
+    o, square = other.mean[0] + b, (other.mean[0] + b) ** 2
     if other.cov is not None:
+        square += other.cov[0, 0]
+    rest = rows.pairs.square - 2 * total.targets @ o + total.counts @ square
+    of_pairs = meet if takes_levels(len(signs) + 1) else _of_pairs
+    return Statistics(*of_pairs(meetings, other.mean, other.cov, signs, b), float(rest))
+
+
+def _of_pairs(
+    meetings: Meetings, mean: np.ndarray, cov: np.ndarray | None, signs: np.ndarray, b: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return G and h of an entity, given the moments of the other one."""
+    (K, others), p = mean.shape, len(meetings.starts) - 1
+    counts, targets = (
+        csr_matrix((values, meetings.at, meetings.starts), shape=(p, others))
+        for values in (meetings.counts, meetings.targets)
+    )
+    q = np.concatenate([np.ones((1, others)), signs[:, None] * mean[1:]])
+    i, j = np.triu_indices(K)
+    products, offsets = q[i] * q[j], (mean[0] + b) * q
+    if cov is not None:
         signed = np.concatenate([[0.0], signs])
-        products += (signed[i] * signed[j])[:, None] * other.cov[i, j]
-        offsets += signed[:, None] * other.cov[0]
-        square = square + other.cov[0, 0]
+        products += (signed[i] * signed[j])[:, None] * cov[i, j]
+        offsets += signed[:, None] * cov[0]
     sums = np.asarray(counts @ np.concatenate([products, offsets]).T).T
     h = np.asarray(targets @ q.T).T - sums[len(i) :]
-    totals = np.asarray(counts.sum(axis=0)).ravel(), np.asarray(targets.sum(axis=0)).ravel()
-    rest = rows.weight @ rows.y**2 - 2 * totals[1] @ o + totals[0] @ square
-    return Statistics(_square(sums[: len(i)], K), h, float(rest))
+    return _square(sums[: len(i)], K), h
 
 
 def _of_rows(
@@ -143,10 +151,10 @@ def _joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray,
 
 def squared_error(stats: Statistics, theta: LevelMoments) -> float:
     """Return Σ weight E(y − f)²."""
-    product = np.einsum("abp,bp->ap", stats.G, theta.mean)
-    error = stats.rest + float(np.sum(theta.mean * (product - 2 * stats.h)))
+    left = remainder(stats.G, stats.h, theta.mean)
+    error = stats.rest - float(np.vdot(theta.mean, left + stats.h))
     if theta.cov is not None:
-        error += float(np.sum(stats.G * theta.cov))
+        error += float(np.vdot(stats.G, theta.cov))
     return error
 
 

@@ -17,8 +17,17 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.special import digamma, gammaln
 
+from quadlin.core.compiled_levels import gathered, takes_levels
 from quadlin.solve.fields.field_rows import Member
 from quadlin.solve.fields.field_sums import LevelMoments, Statistics
+from quadlin.solve.fields.level_systems import (
+    covariances,
+    factorised,
+    inverse_cholesky,
+    remainder,
+    solved,
+    spread_out,
+)
 
 MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
@@ -40,23 +49,26 @@ class Levels(NamedTuple):
     @property
     def cov(self) -> np.ndarray:
         """The covariance of each level (K, K, L)."""
-        cov: np.ndarray = np.einsum("cal,cbl->abl", self.factor, self.factor)
-        return cov
+        return covariances(self.factor)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of every level (K, L)."""
-        z = rng.standard_normal(self.mean.shape)
-        return np.asarray(self.mean + np.einsum("cal,cl->al", self.factor, z))
+        return self.mean + spread_out(self.factor, rng.standard_normal(self.mean.shape))
 
 
 def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.ndarray, np.ndarray]:
     """Return A (K, K, L) and r (K, L) of the levels; `rest` (K, m) is the entity without them.
 
-    All are of the patterns that have the member: θ = rest + x φ, so that A = Σ x²G and
-    r = Σ x(h − G rest) over the patterns of a level.
+    Over the patterns that have a level, θ = rest + x φ, so that A = Σ x²G and r = Σ x(h − G rest).
     """
-    r = stats.h - np.einsum("abp,bp->ap", stats.G, rest)
-    return member.total(member.x**2 * stats.G), member.total(member.x * r)
+    if member.level is None:  # one pattern per level
+        return stats.G, remainder(stats.G, stats.h, rest)
+    if takes_levels(len(stats.G)):
+        where = np.arange(stats.h.shape[1])[member.where]
+        x = np.broadcast_to(member.x, where.shape)
+        return gathered(stats.G, stats.h, where, member.level, x, rest, len(member.columns))
+    G, h = stats.G[:, :, member.where], stats.h[:, member.where]
+    return member.total(member.x**2 * G), member.total(member.x * remainder(G, h, rest))
 
 
 def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statistics:
@@ -65,14 +77,12 @@ def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statisti
     A key's level takes up most of what the other members of its pattern could say. Given it, they
     would hardly move; without it, G becomes Λ − ΛP⁻¹Λ and h becomes αΛP⁻¹h, at noise one.
     """
-    P = noise * stats.G
-    P[np.arange(len(P)), np.arange(len(P))] += precision[:, None]
-    factor = inverse_cholesky(P)
-    scaled = factor * precision[:, None]
-    G = -np.einsum("cal,cbl->abl", scaled, scaled)
-    G[np.arange(len(P)), np.arange(len(P))] += precision[:, None]
-    half = np.einsum("abl,bl->al", factor, noise * stats.h)
-    return Statistics(G, np.einsum("cal,cl->al", scaled, half), stats.rest)
+    factors = factorised(stats.G, stats.h, noise, precision)
+    G = covariances(factors.factor)
+    G *= -(precision[:, None] * precision)[:, :, None]
+    G[np.arange(len(G)), np.arange(len(G))] += precision[:, None]
+    h = precision[:, None] * solved(factors.factor, noise * stats.h)
+    return Statistics(G, h, stats.rest)
 
 
 class MarginalEvidence:
@@ -93,7 +103,7 @@ class MarginalEvidence:
         if self._marginal is None:
             self._marginal = marginal(self.stats, self.noise, self.precision)
         rest = rest[:, member.where] + self.mean[:, None]
-        return evidence(self._marginal.at(member.where), rest, member)
+        return evidence(self._marginal, rest, member)
 
 
 def shared_evidence(
@@ -125,7 +135,7 @@ def shared_evidence(
     B = _summed(noise * member.x * stats.G[:, :, where], of_level.ravel(), len(levels))
     factor = inverse_cholesky(P)
     half = np.einsum("abl,bcl->acl", factor, B)  # L⁻¹B, so that BP⁻¹B is its square
-    A, r = evidence(stats.at(where), rest[:, where], member)
+    A, r = evidence(stats, rest[:, where], member)
     lost = np.einsum("bal,bcl->acl", half, half)
     lost_r = np.einsum("bal,bl->al", half, np.einsum("abl,bl->al", factor, D))
     if member.is_field:
@@ -166,42 +176,18 @@ def conditional(
     Where no mean of the group is given, it is drawn with the levels integrated out, or without
     `rng` the most probable one is taken.
     """
-    K, L = r.shape
-    P = noise * A
-    P[np.arange(K), np.arange(K)] += precision[:, None]
-    factor = inverse_cholesky(P)
-    half = np.einsum("abl,bl->al", factor, noise * r)
+    L = r.shape[1]
+    factors = factorised(A, r, noise, precision)
     if group_mean is None:
-        flat = factor.transpose(1, 0, 2).reshape(K, -1)
         spread = np.diag(precision * (L + MEAN_WEIGHT))
-        spread -= precision[:, None] * (flat @ flat.T) * precision
-        rhs = precision * (flat @ half.ravel())
+        spread -= precision[:, None] * factors.spread * precision
         root = np.linalg.cholesky(spread)
-        half_mean = np.linalg.solve(root, rhs)
+        half_mean = np.linalg.solve(root, precision * factors.pull)
         if rng is not None:
-            half_mean += rng.standard_normal(K)
+            half_mean += rng.standard_normal(len(half_mean))
         group_mean = np.linalg.solve(root.T, half_mean)
-    half += np.einsum("abl,b->al", factor, precision * group_mean)
-    return Levels(np.einsum("cal,cl->al", factor, half), factor, group_mean)
-
-
-def inverse_cholesky(P: np.ndarray) -> np.ndarray:
-    """Return inverses of the Cholesky factors of positive definite matrices (K, K, L)."""
-    K = len(P)
-    factor = P.copy()
-    inverse = np.zeros_like(P)
-    for j in range(K):
-        column = factor[j:, j]
-        column /= np.sqrt(column[0])
-        for i in range(j + 1, K):
-            factor[i, j + 1 : i + 1] -= column[i - j] * column[1 : i - j + 1]
-    for j in range(K):
-        row = inverse[j, : j + 1]
-        row[j] = 1
-        for i in range(j):
-            row[: i + 1] -= factor[j, i] * inverse[i, : i + 1]
-        row /= factor[j, j]
-    return inverse
+    mean = solved(factors.factor, noise * r + (precision * group_mean)[:, None])
+    return Levels(mean, factors.factor, group_mean)
 
 
 class Gamma(NamedTuple):
