@@ -32,6 +32,7 @@ from quadlin.solve.fields.level_posterior import (
     noise_given,
     precision_given,
 )
+from quadlin.solve.fields.level_systems import solved
 
 START = 0.1  # standard deviation of the factors at the start
 LOG_2PI = float(np.log(2 * np.pi))
@@ -100,10 +101,12 @@ class FieldMachine:
         draw = self.rng.gamma(gamma.shape, 1 / np.asarray(gamma.rate))
         return Gamma(gamma.shape, gamma.shape / draw)
 
-    def _settled(self, levels: Levels, first: int) -> LevelMoments:
+    def _settled(
+        self, levels: Levels, first: int, deviation: np.ndarray | None = None
+    ) -> LevelMoments:
         """Return the distribution of the levels, or a draw."""
         if self.sampled:
-            return LevelMoments(levels.draw(self.rng))
+            return LevelMoments(levels.draw(self.rng, deviation))
         self.entropy[first] = (levels.log_determinant + levels.mean.size * (1 + LOG_2PI)) / 2
         return LevelMoments(levels.mean, levels.cov)
 
@@ -113,6 +116,8 @@ class FieldMachine:
         precision = self.precisions[key.group].mean
         rng = self.rng if self.sampled else None
         theta, single = self._patterns(e, entity.members[:-1]), None
+        A, r = evidence(stats, theta.mean, key)
+        r_before = r  # beside the other members as they were
         without_key = MarginalEvidence(stats, key, noise, precision, self.means[key.group])
         for i, member in enumerate(entity.members[:-1]):
             group, where = member.group, member.where
@@ -131,9 +136,13 @@ class FieldMachine:
             single = single if member.is_field else group
         if single is not None:
             self._update_mean(single)
-        A, r = evidence(stats, theta.mean, key)
-        levels = conditional(A, r, noise, precision, None, rng)
-        self.levels[e][-1] = self._settled(levels, int(key.columns[0]))
+        if len(entity.members) > 1:
+            A, r = evidence(stats, theta.mean, key)
+        levels, deviation = conditional(A, r, noise, precision, None, rng), None
+        if self.sampled:  # from the mean given what has just been drawn anew: independent of that
+            pull = noise * r_before + (precision * self.means[key.group])[:, None]
+            deviation = self.levels[e][-1].mean - solved(levels.factor, pull)
+        self.levels[e][-1] = self._settled(levels, int(key.columns[0]), deviation)
         self.means[key.group] = levels.group_mean
         self.centre = levels.mean
         self.state[e] = self._patterns(e, entity.members)

@@ -32,6 +32,7 @@ from quadlin.solve.fields.level_systems import (
 MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
 NOISE_SHAPE, NOISE_RATE = 1e-3, 1e-9
+REFLECTED = 0.7  # minus the correlation of a draw of the levels with the last one
 
 
 class Levels(NamedTuple):
@@ -51,9 +52,17 @@ class Levels(NamedTuple):
         """The covariance of each level (K, K, L)."""
         return covariances(self.factor)
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a draw of every level (K, L)."""
-        return self.mean + spread_out(self.factor, rng.standard_normal(self.mean.shape))
+    def draw(self, rng: np.random.Generator, deviation: np.ndarray | None = None) -> np.ndarray:
+        """Return a draw of every level (K, L).
+
+        `deviation` (K, L), from its mean, of a draw from the same conditional puts the new one
+        on the other side of the mean, so that averages over draws vary less.
+        """
+        z = rng.standard_normal(self.mean.shape)
+        spread = spread_out(self.factor, z)
+        if deviation is not None:
+            spread = np.sqrt(1 - REFLECTED**2) * spread - REFLECTED * deviation
+        return np.asarray(self.mean + spread)
 
 
 def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.ndarray, np.ndarray]:
