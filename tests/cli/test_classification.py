@@ -148,3 +148,43 @@ def test_counts_are_fitted_and_evaluated_by_their_deviance(quadlin):
     )
     assert scores["d2"] == pytest.approx(fitted["d2_train"])
     assert 0 < scores["d2"] < 1
+
+
+def test_a_stray_word_among_the_numbers_of_a_target_is_refused_by_its_row(quadlin):
+    ratings = RNG.integers(1, 10, 500).astype(str)
+    ratings[123] = "four"
+    many = RNG.normal(size=1500).round(6).astype(str)
+    many[777] = "oops"
+    pd.DataFrame({"a": RNG.normal(size=500), "y": ratings}).to_csv("r.csv", index=False)
+    pd.DataFrame({"a": RNG.normal(size=1500), "y": many}).to_csv("p.csv", index=False)
+    words = "'y' holds numbers in 499 of 500 rows, but 'four' in row 123 of r.csv"
+    for command in ("fit", "check"):
+        err = quadlin(f"{command} r.csv --target y", 1)
+        assert words in err
+        assert "give --classify" in err
+    err = quadlin("fit p.csv --target y", 1)
+    assert "numbers in 1,499 of 1,500 rows, but 'oops' in row 777 of p.csv" in err
+    assert "--classify" not in err  # nobody has that many classes
+    line = "fit r.csv --target y --classify --rank 0 --alpha 1 --json"
+    assert json.loads(quadlin(line))["classes"] == [*"123456789", "four"]
+
+
+def test_a_text_target_with_a_value_for_every_other_row_is_refused(quadlin):
+    frame = pd.DataFrame({"a": RNG.normal(size=60), "y": [f"name {i}" for i in range(60)]})
+    frame.to_csv("n.csv", index=False)
+    assert "'y' is text, with 60 different values in 60 rows" in quadlin("fit n.csv --target y", 1)
+    frame.iloc[:20].to_csv("n.csv", index=False)
+    assert "with 20 different values in 20 rows" in quadlin("check n.csv --target y", 1)
+    frame.assign(y=[f"{v:.3f}" for v in frame.a]).to_parquet("n.parquet")
+    err = quadlin("fit n.parquet --target y", 1)
+    assert "'y' is numbers as text, with" in err
+    assert "Convert it to numbers" in err
+
+
+def test_fit_says_that_it_classifies_where_nobody_has_asked_for_it(quadlin):
+    line = "fit t.csv --target text --columns a,b --rank 0 --alpha 1"
+    quadlin.capsys.readouterr()
+    for extra, told in (("", True), ("--classify", False), ("-q", False)):
+        assert main([*line.split(), *extra.split()]) == 0
+        err = quadlin.capsys.readouterr().err
+        assert ("The target 'text' is text: classifying 2 classes (no, yes)." in err) == told

@@ -15,6 +15,7 @@ from quadlin.data import Source, SourceError
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.predicting import NO_WEIGHT
+from quadlin.explain.diagnosis import listed
 
 NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 SMALLEST_SHARE = 1e-12  # of a class that was never seen
@@ -41,6 +42,15 @@ def is_zero_or_one(target: Moments) -> bool:
     """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
     mean, var = float(target.mean[0]), float(target.var[0])
     return bool(target.two_valued[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
+
+
+def text_classes(source: Source) -> str:
+    """Say that a target is classified because it is text."""
+    labels = source.labels or ()
+    return (
+        f"The target {source.target!r} is text: classifying {len(labels)} classes "
+        f"({listed(labels)})."
+    )
 
 
 def refuse_several(model: Any) -> None:

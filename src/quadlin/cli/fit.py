@@ -13,7 +13,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one
+from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, text_classes
 from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
 from quadlin.cli.fit_report import report_classes, report_fit
@@ -94,14 +94,18 @@ def fit(
     if checkpoint is not None:
         check_output(checkpoint, data, output)
     check_combination(one_pass, cv, engine, checkpoint, machine)
-    source = open_rows(data, read, answer, classes=None if classify is False else "learn")
+    labels = {None: "auto", True: "learn", False: None}[classify]
+    source = open_rows(data, read, answer, classes=labels)
     if checkpoint is not None and data == STANDARD and source.again:
         raise UsageError(
             "The fit reads the rows of the standard input more than once, and --checkpoint cannot "
             "recognise them when they are read again. Save them to a file first."
         )
     streamed = one_pass or not source.again
-    classify = source.labels is not None if classify is None else classify
+    if classify is None:
+        classify = source.labels is not None
+        if classify:
+            print_note(text_classes(source), answer.silent)
     estimator = make_estimator(model, machine, source, cv, streamed, classify)
     start, r2 = time.perf_counter(), None
     try:

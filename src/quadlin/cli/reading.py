@@ -47,7 +47,7 @@ def open_rows(
     columns: list[str] | None = None,
     fill: Mapping[str, float] | None = None,
     keep: Sequence[str] = (),
-    classes: str | Sequence[str] | None = "learn",
+    classes: str | Sequence[str] | None = "auto",
 ) -> Source:
     """Open rows as the options say; `classes` are the labels of a target that is text."""
     delimiter = TABS.get(read.delimiter or "", read.delimiter)

@@ -106,10 +106,11 @@ def open_source(
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
-    labels : "learn", sequence of str or None
+    labels : "learn", "auto", sequence of str or None
         For classifiers, the labels of a target of tables that is text; the target of a row is then
         the position of its label. "learn" finds them by a scan and sorts them; a numeric target
-        stays as it is.
+        stays as it is. "auto" does the same, but refuses text that is hardly a label: numbers with
+        a stray word among them, more than 50 different values, or one for every other row.
 
     Returns
     -------
@@ -144,7 +145,7 @@ def open_source(
     means = None
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
-    label_names = None if labels is None or labels == "learn" else tuple(map(str, labels))
+    label_names = None if labels in (None, "learn", "auto") else tuple(map(str, labels))
     table = FileOptions(
         None,
         None,

@@ -26,7 +26,7 @@ class FileOptions:
     categorical_features: Sequence[Any] = ()  # beside text
     multi_hot: Mapping[Any, str] = field(default_factory=dict)  # columns of lists, separators
     exclude: Sequence[Any] = ()  # columns that are not features
-    labels: str | Sequence[str] | None = None  # of a target that is text; "learn" finds them
+    labels: str | Sequence[str] | None = None  # of a target that is text; "learn", "auto" find them
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import number_dtype
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
-from quadlin.data.columns.level_codes import written_numbers
 from quadlin.data.columns.levels import LevelLearner
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feature_columns import (
@@ -30,8 +29,7 @@ from quadlin.data.sources.options import FileOptions
 from quadlin.data.sources.piece_reader import Counts
 from quadlin.data.sources.readers import TableReader
 from quadlin.data.sources.source import default_rows
-
-MANY_LABELS = 1000  # a text with more values is no label
+from quadlin.data.sources.target_labels import learned_labels
 
 
 class TableFeed(Feed, Protocol):
@@ -117,22 +115,7 @@ def _labels(
                 python=Phrase("Give them as labels=[...], or s", "S"),
             )
         )
-    labels: set[str] = set()
-    for piece in feed.only([options.target]).pieces(default_rows(1, 0, sparse=False)):
-        column = nw.from_native(piece.X, eager_only=True).get_column(options.target)
-        labels.update(column.drop_nulls().cast(nw.String()).unique().to_list())
-        if len(labels) > MANY_LABELS:
-            raise SourceError(
-                f"{title}: the target {options.target!r} is text with more than {MANY_LABELS} "
-                "different values. Choose a column of fewer labels, or of numbers."
-            )
-    example = written_numbers(sorted(labels))
-    if example is not None:
-        raise SourceError(
-            f"{title}: the target {options.target!r} holds numbers with a currency, a percent "
-            f"sign, brackets or a unit, such as {example!r}. Remove these signs."
-        )
-    return tuple(sorted(labels))
+    return learned_labels(feed, options.target, title, asked=options.labels == "learn")
 
 
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
