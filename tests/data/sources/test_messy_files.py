@@ -103,6 +103,34 @@ def test_marks_of_missing_values_are_noticed(tmp_path, marker, space):
     np.testing.assert_allclose(rows_of(source)[0], [[1, 2.5], [3, 3.25], [5, 4]], rtol=1e-14)
 
 
+@pytest.mark.parametrize("space", [" ", "   ", "\t"])
+@pytest.mark.parametrize("na", [None, ["?", "NA"]])
+def test_missing_values_are_noticed_whatever_spaces_are_around_them(tmp_path, space, na):
+    rows = ["a,b,s,y", "?,NA,x,1", "1.5,2,?,2", "3,4,NA,3", "5,6,x,4", ",8,x,5", "6,9,z,6"]
+    lines = [f"{space},{space}".join(row.split(",")) for row in rows]
+    path = written(tmp_path, "".join(f"{space}{line}{space}\n" for line in lines))
+    for given in (path, io.BytesIO(path.read_bytes())):
+        options = {"target": "y", "missing": "mean", "format": "csv", "na": na}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "File|Csv|The csv")
+            if given is path:
+                source = open_source(path, **options)
+                assert source.names == ("a", "b", "s=missing", "s=x", "s=z")
+            else:  # which is read once: its levels and means are given
+                fill, levels = {"a": 3.875, "b": 5.8}, {"s": ["missing", "x", "z"]}
+                source = open_source(given, fill=fill, levels=levels, **options)
+        X = rows_of(source)[0]
+        np.testing.assert_allclose(X[:, 0], [3.875, 1.5, 3, 5, 3.875, 6], rtol=1e-14)
+        np.testing.assert_allclose(X[:, 1], [5.8, 2, 4, 6, 8, 9], rtol=1e-14)
+        np.testing.assert_array_equal(X[:, 2], [0, 1, 1, 0, 0, 0])
+
+
+def test_text_with_spaces_that_is_missing_in_a_later_block_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", 20)
+    path = written(tmp_path, "s,y\n" + "x,2\n" * 9 + "z,1\n" * 9 + "   NA  ,2\n")
+    assert open_source(path, target="y", missing="drop").names == ("s=x", "s=z")
+
+
 def test_a_question_mark_is_missing_in_text_too_and_a_dash_is_a_level(tmp_path):
     path = written(tmp_path, "s,t,y\nx,-,1\n?,q,2\nx,-,3\nz,q,4\nx,-,5\nz,q,6\n")
     with pytest.warns(UserWarning, match=r"'\?' in column 's'"):

@@ -70,7 +70,8 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
 
     def opened(columns: Sequence[Any]) -> Any:
         replay = pa.PythonFile(_Replay(head, stream), "r")
-        return map(trimmed, open_csv(replay, look.dialect, columns, types, what))
+        batches = open_csv(replay, look.dialect, columns, types, what)
+        return (trimmed(batch, look.dialect.missing) for batch in batches)
 
     return schema, opened, look.commas
 

@@ -50,12 +50,15 @@ def look_at_csv(
     schema, first = _first_block(opened, what, dialect)
     if dialect.header is None:
         _refuse_missing_header(schema, first, what)
+    given = dialect
     if dialect.na is None:
-        markers = _markers(first, text)
+        markers = _markers(first, text, set(dialect.missing))
         dialect = replace(dialect, na=tuple(markers))
         if markers:
             _warn_of_markers(markers, what)
-            schema, first = _first_block(opened, what, dialect)
+    dialect = replace(dialect, padded=_padded(first, dialect))
+    if dialect.null_values != given.null_values:
+        schema, first = _first_block(opened, what, dialect)
     pa = arrow()
     fields = [
         # Arrow reads text that is not UTF-8 as bytes; as text it is refused where it is used.
@@ -125,7 +128,17 @@ def _count_up(names: list[str]) -> bool:
     return rising and (numbers[0] == 0 or len(numbers) > 2)
 
 
-def _markers(first: Any, text: Sequence[Any]) -> dict[str, str]:
+def _padded(first: Any, dialect: Dialect) -> tuple[str, ...]:
+    """Return the cells that stand for missing values, with the spaces around them."""
+    pa, padded = arrow(), dict[str, None]()
+    for column in () if first is None else first.columns:
+        if pa.types.is_string(column.type):
+            cells = column.unique().drop_null().to_pylist()
+            padded.update(dict.fromkeys(cell for cell in cells if cell.strip() in dialect.missing))
+    return tuple(padded)
+
+
+def _markers(first: Any, text: Sequence[Any], missing: set[str]) -> dict[str, str]:
     """Return what stands for missing values, each with a column that has it.
 
     A question mark does so in any column; other markers do where nothing else keeps a column from
@@ -136,7 +149,7 @@ def _markers(first: Any, text: Sequence[Any]) -> dict[str, str]:
     for field, column in zip(first.schema, first.columns, strict=True) if first is not None else ():
         if field.name in text or not pa.types.is_string(field.type):
             continue
-        labels = _distinct(column)
+        labels = _distinct(column) - missing
         odd = {label for label in labels if not NUMBER.fullmatch(label)}
         if odd and odd <= set(MARKERS) and len(odd) < len(labels):
             markers.update(dict.fromkeys(sorted(odd), field.name))

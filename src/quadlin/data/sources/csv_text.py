@@ -38,6 +38,7 @@ class Dialect:
     na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
     names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
     blank_lines: int = 0  # before the header
+    padded: tuple[str, ...] = ()  # missing values as the first block has them, with their spaces
 
     @classmethod
     def of(
@@ -95,12 +96,19 @@ class Dialect:
         return replace(dialect, names=names, blank_lines=blank_lines)
 
     @property
-    def null_values(self) -> list[str]:
-        """Return what stands for a missing value, also after a space."""
+    def missing(self) -> list[str]:
+        """Return what stands for a missing value, without spaces around it."""
         from pyarrow.csv import ConvertOptions
 
-        markers = [*ConvertOptions().null_values, *(self.na or ())]
-        return [*markers, *(f" {marker}" for marker in markers)]
+        return [*ConvertOptions().null_values, *(self.na or ())]
+
+    @property
+    def null_values(self) -> list[str]:
+        """Return what stands for a missing value, also with a space on either side."""
+        spaced = [
+            f"{a}{marker}{b}" for marker in self.missing for a in ("", " ") for b in ("", " ")
+        ]
+        return [*dict.fromkeys([*spaced, *self.padded])]
 
 
 def delimiter_of(head: bytes) -> str:
@@ -190,16 +198,26 @@ def open_csv(
         ) from None
 
 
-def trimmed(batch: Any) -> Any:
-    """Return a batch whose texts have no spaces around them."""
-    from pyarrow import compute
-
+def trimmed(batch: Any, missing: Sequence[str]) -> Any:
+    """Return a batch whose texts have no spaces around them; some then are missing values."""
     pa = arrow()
     columns = [
-        compute.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+        _trimmed(column, missing) if pa.types.is_string(column.type) else column
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _trimmed(column: Any, missing: Sequence[str]) -> Any:
+    from pyarrow import compute
+
+    pa = arrow()
+    cells = compute.utf8_trim_whitespace(column)
+    changed = compute.not_equal(cells, column)
+    if not compute.any(changed).as_py():
+        return cells
+    absent = compute.and_(changed, compute.is_in(cells, pa.array(missing, cells.type)))
+    return compute.if_else(absent, pa.scalar(None, cells.type), cells)
 
 
 def csv_types(schema: Any) -> tuple[Any, dict[str, Any]]:

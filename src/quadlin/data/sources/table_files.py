@@ -51,9 +51,7 @@ class FileFeed(BaseFeed):
     title: str
     columns: tuple[str, ...]
     types: dict[str, Any] | None = None  # of CSV columns
-    dialect: Dialect = field(
-        default_factory=Dialect
-    )  # of CSV files; each may have its own delimiter
+    dialect: Dialect = field(default_factory=Dialect)  # of CSV files, but for their delimiters
     commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
     again = ahead = True
 
@@ -127,6 +125,7 @@ def open_files(
     units: list[Unit] = []
     commas: dict[str, str] = {}
     markers: dict[str, None] = {}  # of missing values, in any of the files
+    padded: dict[str, None] = {}  # the same, with the spaces around them
     schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
     for file in files.files:
         with explained(f"File {file.path}", ADVICE[files.format]):
@@ -137,6 +136,7 @@ def open_files(
                 look = look_at_csv(opened, f"file {file.path}", dialect, text)
                 schema, groups, commas = look.schema, [(None, None)], look.commas | commas
                 markers.update(dict.fromkeys(look.dialect.na or ()))
+                padded.update(dict.fromkeys(look.dialect.padded))
             else:
                 schema, groups = LOOKS[files.format](file)
             schemas.append(schema)
@@ -151,7 +151,7 @@ def open_files(
     types = None
     if files.format in CSV:
         schema, types = csv_types(schema)
-        dialect = replace(dialect, na=tuple(markers))
+        dialect = replace(dialect, na=tuple(markers), padded=tuple(padded))
     names = tuple(schema.names)
     feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect, commas)
     if feed.rows == 0:
@@ -279,7 +279,7 @@ def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     path, dialect = unit.file.path, feed.dialect
     try:
         with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
-            yield from map(trimmed, opened)
+            yield from (trimmed(batch, dialect.missing) for batch in opened)
     except arrow().ArrowInvalid as error:
         with open_csv_file(path, dialect, None, None) as opened:
             names = opened.schema.names
