@@ -43,3 +43,13 @@ def test_the_command_that_check_suggests_suits_the_target(tmp_path, capsys):
         command = json.loads(capsys.readouterr().out)["command"]
         for option in ("--classify", "--loss huber", "--rank", "--cv"):
             assert (option in command) == (option == expected[target]), (target, command)
+
+
+def test_check_leaves_out_no_column_of_numbers_that_one_word_makes_text(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    lines = [f"{a:.3f},{2 * a:.3f}\n" for a in rng.normal(size=200)]
+    (tmp_path / "t.csv").write_text("a,y\n" + "".join(lines) + "Total,\n")
+    assert run(["check", str(tmp_path / "t.csv"), "--target", "y", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["useless_columns"] == []
+    assert any("'Total' in row 200" in finding["text"] for finding in content["findings"])

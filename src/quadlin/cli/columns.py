@@ -11,11 +11,12 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.cli.options import TableOptions, join_names, names_in
-from quadlin.cli.reading import input_columns
+from quadlin.cli.reading import CSV, input_columns
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.id_columns import code_columns
+from quadlin.data.columns.numbers_as_text import are_numbers, strays
 from quadlin.data.sources.feeds import Piece
 from quadlin.explain.diagnosis import listed
 
@@ -49,9 +50,13 @@ def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
     useless = [name for name, count in scan.missing.items() if count == scan.rows]
     useless += scan.row_numbers
     encoder = source.encoder
+    written = getattr(source.feed, "format", None) in CSV  # where codes of digits are not text
     if encoder is not None:
         for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
-            if levels is not None and 2 * len(levels) > scan.complete > 0:
+            labels = list(levels or ())
+            if levels is None or are_numbers(labels, written) or strays(labels):
+                continue  # numbers that are text by mistake, of which opening them has warned
+            if 2 * len(levels) > scan.complete > 0:
                 useless.append(name)
     inputs = input_columns(source)
     return [name for name in inputs if name in useless] if set(inputs) - set(useless) else []

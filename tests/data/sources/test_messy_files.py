@@ -317,3 +317,41 @@ def test_dates_with_missing_ones_among_them_are_refused_too(tmp_path):
     path.write_text("d,y\n" + "".join(f"{i % 3 + 1:02d}/06/2024,{i}\n,{i}\n" for i in range(20)))
     with pytest.raises(SourceError, match="'d' holds dates as text, such as '01/06/2024'"):
         open_source(path, target="y", missing="mean")
+
+
+def test_a_word_in_a_row_that_is_left_out_is_named_where_it_makes_numbers_levels(tmp_path):
+    text = "a,y\n" + "".join(f"{i}.5,{i}\n" for i in range(40)) + "Total,\n"
+    path = written(tmp_path, text)
+    words = r"'a' is treated as text.*'Total' in row 40 of .*t\.csv.*left out"
+    with pytest.warns(UserWarning, match=words):
+        assert open_source(path, target="y", missing="drop").width == 40
+
+
+@pytest.mark.parametrize(
+    "cells", [["1.234", "12.500,25", "7"], ["1.5", "2.5", "3.25"], ["71.742", "52.237", "42.277"]]
+)
+@pytest.mark.parametrize("target", ["a", "y"])
+def test_points_are_refused_where_the_comma_is_the_decimal_point(tmp_path, cells, target):
+    rows = "".join(f"{cell};{i},5\n" for i, cell in enumerate(cells))
+    path = written(tmp_path, "a;y\n" + rows)
+    words = rf"column 'a' holds numbers with points, such as '{cells[0]}', but decimal=\",\" says"
+    with pytest.raises(SourceError, match=words):
+        open_source(path, target=target, decimal=",", labels="auto")
+    source = open_source(path, target="y", decimal=",", categorical_features=["a"])
+    assert source.width == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "advice"), [("{:,}", "after removing the separators of thousands"), ("{:.1f}", "")]
+)
+def test_numbers_that_are_text_in_a_frame_are_told_to_be_converted(form, advice):
+    cells = [form.format(1000 + 7 * i) for i in range(50)]
+    words = rf"50 levels, but these look like numbers, such as '{cells[0]}'.*to_numeric.*{advice}"
+    for table in (pl.DataFrame({"a": cells}), pd.DataFrame({"a": cells})):
+        with pytest.warns(UserWarning, match=words):
+            TableEncoder.learn(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder.learn(table, declared=["a"])
+        TableEncoder.learn(pd.DataFrame({"a": cells * 3}, dtype="category"))
+        TableEncoder.learn(pd.DataFrame({"a": ["1", "2", "3"] * 20}))

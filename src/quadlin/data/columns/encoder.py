@@ -286,7 +286,9 @@ def _held(name: str, now: str, levels: Levels | None) -> str:
     return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
 
 
-def _first_row(table: nw.DataFrame[Any], name: Any, label: str) -> str:
+def _first_row(table: nw.DataFrame[Any], name: Any, label: str | None) -> str:
+    if label is None:
+        return ""  # rows of a frame are never left out
     labels = table.get_column(name).cast(nw.String()).to_list()
     return f"row {labels.index(label)} (counted from 0)"
 

@@ -9,7 +9,6 @@ import numpy as np
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import (
     DATES_AS_NUMBERS,
-    MARKERS,
     Values,
     is_text,
     missing_in,
@@ -30,9 +29,17 @@ from quadlin.data.columns.level_codes import (
     written_numbers,
 )
 from quadlin.data.columns.names import shortened
+from quadlin.data.columns.numbers_as_text import (
+    are_numbers,
+    described,
+    marks_in,
+    strays,
+    warn_of_marks,
+)
 
-Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
-MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
+# A column and one of its labels → the first row that has it. None instead of a label → the first
+# cell that is not a number, and its row; "" where there is none.
+Where = Callable[[Any, str | None], str]
 MOST_LEVELS = 10_000  # of a column that is a number or an identifier rather than a category
 
 
@@ -65,6 +72,7 @@ class LevelLearner:
         self.missing = missing  # "mean": a missing value is a level of its own
         self.separators = dict(separators or {})  # of the columns whose cells list several labels
         self.lists: set[Any] = set()  # those of them that have a list
+        self.plain: set[Any] = set()  # those that nobody has declared to be categories
         self.notices_marks = True  # such as "?", unless the reader of the rows has looked for them
 
     @classmethod
@@ -102,6 +110,8 @@ class LevelLearner:
             self.seen[name] |= {(label, label) for label in labels}
             self.lists |= {name} if listed else set()
             return
+        if isinstance(values, np.ndarray) or values.dtype == nw.String:
+            self.plain.add(name)
         absent = missing_in(values)
         if absent.any():
             if self.missing != "mean":
@@ -157,16 +167,16 @@ class LevelLearner:
                     text=is_category,
                 ),
             )
-        marks = _marks(told) if self.notices_marks else []
+        marks = marks_in(told) if self.notices_marks else []
         if marks:
-            _warn_of_marks(name, told, marks)
+            warn_of_marks(name, told, marks)
             return
-        strays = _strays(labels)
-        if strays:
-            place = "" if where is None else f", first in {where(name, strays[0])}"
+        odd = strays(labels)
+        if odd:
+            place = "" if where is None else f", first in {where(name, odd[0])}"
             reason = Message(
                 "{strays} among its {count} values cannot be read as a number{place}",
-                strays=shortened(strays, 5),
+                strays=shortened(odd, 5),
                 count=len(labels),
                 place=place,
             )
@@ -190,6 +200,10 @@ class LevelLearner:
                     reason=reason,
                 )
             )
+        elif (text := self._numbers(name, told, where)) is not None:
+            if len(labels) > MOST_LEVELS:
+                raise ColumnError(str(name), text)
+            warn(text)
         elif 2 * len(labels) > self.rows:
             advice = Message(
                 "Column {name!r} has {count} levels in {rows} rows and looks like an identifier: "
@@ -203,52 +217,15 @@ class LevelLearner:
                 parts = [advice, Message("{text}", text=is_category)]
                 raise ColumnError(str(name), Message.joined(parts, ""))
             warn(advice, IdentifierWarning)
-        if not strays:
+        if not odd:
             warn_of_lists(name, labels)
 
-
-def _marks(labels: Sequence[str]) -> list[str]:
-    """Return the labels that usually stand for missing values; see `csv_preview` for the rule."""
-    odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
-    if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
-        return odd
-    return [label for label in odd if label.strip() == "?"]
-
-
-def _warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
-    """Say that a mark of missing values makes a column of numbers text, or is a level of text."""
-    numbers = len(marks) < len(labels) and all(
-        label in marks or NUMBER.fullmatch(label) for label in labels
-    )
-    if numbers:
-        rest = Message(
-            "all its other values are numbers, each of which becomes a level. Turn the column into "
-            "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
-            "cast(pl.Float64, strict=False), and give {mean}.",
-            mean=Option("missing", "mean"),
-        )
-    else:
-        rest = Message(
-            "it is treated as a level. Replace it by None if it stands for a missing value, and "
-            "give {mean}.",
-            mean=Option("missing", "mean"),
-        )
-    warn(
-        Message(
-            "Column {name!r} has {marks}, which usually stands for a missing value: {rest}",
-            name=str(name),
-            marks=shortened(marks),
-            rest=rest,
-        )
-    )
-
-
-def _strays(labels: Sequence[str]) -> list[str]:
-    """Return the labels that are not numbers, where nearly all of many are."""
-    if len(labels) < MANY:
-        return []
-    strays = [label for label in labels if not NUMBER.fullmatch(label)]
-    return strays if len(strays) <= FEW * len(labels) else []
+    def _numbers(self, name: Any, labels: list[str], where: Where | None) -> Message | None:
+        """Say that labels are numbers, unless they may be codes that are text on purpose."""
+        if name not in self.plain or not are_numbers(labels):
+            return None
+        cell = "" if where is None else where(name, None)
+        return described(str(name), labels, cell) if cell or are_numbers(labels, False) else None
 
 
 def may_be_numbers(levels: Levels) -> bool:

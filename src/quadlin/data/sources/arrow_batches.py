@@ -46,7 +46,7 @@ class BatchFeed(BaseFeed):
     key: Any
     again: bool = True
     rows: int | None = None
-    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", and what to do
     ahead = True
 
     def only(self, columns: Sequence[Any]) -> "BatchFeed":
@@ -62,7 +62,7 @@ class BatchFeed(BaseFeed):
                 start += len(table)
 
     def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return the columns of text that look like numbers with commas, each with an example."""
+        """Return columns of text that look like numbers with commas, and what to do about them."""
         return self.commas
 
     def parts(self, count: int) -> list["BatchFeed"]:

@@ -24,7 +24,7 @@ class Look:
 
     schema: Any
     dialect: Dialect  # with the markers of missing values that were noticed
-    commas: dict[str, str]  # columns of numbers such as "1,5", each with an example
+    commas: dict[str, str]  # columns of numbers such as "1,5", each with what to do about them
 
 
 def look_at_csv(
@@ -67,7 +67,7 @@ def look_at_csv(
         else field
         for field in schema
     ]
-    commas = {} if dialect.decimal == "." else _commas(first, text)
+    commas = {} if dialect.decimal == "." else _commas(first, text, dialect)
     return Look(pa.schema(fields), dialect, commas)
 
 
@@ -183,20 +183,42 @@ def _distinct(column: Any) -> set[str]:
     return set(compute.utf8_trim_whitespace(column.unique().drop_null()).to_pylist())
 
 
-def _commas(first: Any, text: Sequence[Any]) -> dict[str, str]:
-    """Return columns of text that are numbers with commas, each with one of them."""
+def _commas(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
+    """Return columns of text that are numbers with commas or points, and what to do about them."""
     from pyarrow import compute
 
     pa = arrow()
-    examples: dict[str, str] = {}
+    columns: dict[str, str] = {}
     if first is None:
-        return examples
+        return columns
+    sign = "," if dialect.decimal is None else "."  # that a number of the dialect cannot have
     for field, column in zip(first.schema, first.slice(0, SHOWN_ROWS).columns, strict=True):
         if field.name in text or not pa.types.is_string(field.type):
             continue
         values = compute.utf8_trim_whitespace(column.drop_null())
-        with_comma = values.filter(compute.match_substring(values, ","))
+        with_sign = values.filter(compute.match_substring(values, sign))
         numeric = compute.match_substring_regex(values, COMMA_NUMBER)
-        if len(with_comma) and compute.all(numeric).as_py():
-            examples[field.name] = with_comma[0].as_py()
-    return examples
+        if len(with_sign) and compute.all(numeric).as_py():
+            columns[field.name] = _odd_sign(field.name, with_sign[0].as_py(), dialect)
+    return columns
+
+
+def _odd_sign(name: str, example: str, dialect: Dialect) -> Message:
+    """Say what to do about numbers whose sign the dialect does not know."""
+    if dialect.decimal is None:
+        return Message(
+            "holds numbers with commas, such as {example!r}. Give {comma} if the comma is the "
+            "decimal point, or {point} to read them as text; remove separators of thousands.",
+            example=example,
+            comma=Option("decimal", ","),
+            point=Option("decimal", "."),
+        )
+    return Message(
+        "holds numbers with points, such as {example!r}, but {comma} says that the comma is the "
+        "decimal point. Remove the points if they separate thousands, leave out {decimal} if they "
+        "are decimal points, or give {categorical} if these are codes.",
+        example=example,
+        comma=Option("decimal", ","),
+        decimal=Option("decimal"),
+        categorical=Option("categorical_features", [name]),
+    )

@@ -126,18 +126,10 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
     """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
     for name in wanted:
         if name in commas:
-            raise SourceError(
-                Message(
-                    "{title}: column {name!r} holds numbers with commas, such as {example!r}. Give "
-                    "{comma} if the comma is the decimal point, or {point} to read them as text; "
-                    "remove separators of thousands.",
-                    title=title,
-                    name=name,
-                    example=commas[name],
-                    comma=Option("decimal", ","),
-                    point=Option("decimal", "."),
-                )
+            told = Message(
+                "{title}: column {name!r} {reason}", title=title, name=name, reason=commas[name]
             )
+            raise SourceError(told)
 
 
 def text_columns(

@@ -90,7 +90,7 @@ class Feed(Protocol):
         ...
 
     def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return the columns of text that look like numbers with commas, each with an example."""
+        """Return columns of text that look like numbers with commas, and what to do about them."""
         ...
 
     def client(self) -> Any:

@@ -14,6 +14,7 @@ from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
 from quadlin.data.columns.levels import LevelLearner
 from quadlin.data.columns.names import shortened
+from quadlin.data.columns.numbers_as_text import is_number
 from quadlin.data.sources.feature_columns import (
     columns_to_keep,
     feature_columns,
@@ -178,14 +179,20 @@ def _scanned(
     return feed, reader, learner.rows if needs_levels else None
 
 
-def _first_row(walk: TableFeed, name: Any, label: str) -> str:
-    """Name the first row whose column has some label, by another walk."""
+def _first_row(walk: TableFeed, name: Any, label: str | None) -> str:
+    """Name the first row whose column has some label, or that is no number, by another walk."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
-        rows = np.flatnonzero((labels == label).fill_null(value=False).to_numpy())
+        wanted = [label]
+        if label is None:
+            wanted = [each for each in labels.drop_nulls().unique() if not is_number(each)]
+        if not wanted:
+            continue
+        rows = np.flatnonzero(labels.is_in(wanted).fill_null(value=False).to_numpy())
         if len(rows):
-            return piece.where(int(rows[0]))
-    return "a row that is gone"  # pragma: no cover
+            where = piece.where(int(rows[0]))
+            return where if label is not None else f"{labels[int(rows[0])]!r} in {where}"
+    return ""  # of a label: the row is gone
 
 
 def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:

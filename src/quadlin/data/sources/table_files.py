@@ -52,7 +52,7 @@ class FileFeed(BaseFeed):
     columns: tuple[str, ...]
     types: dict[str, Any] | None = None  # of CSV columns
     dialect: Dialect = field(default_factory=Dialect)  # of CSV files, but for their delimiters
-    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", with an example
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", and what to do
     again = ahead = True
 
     @property
@@ -81,7 +81,7 @@ class FileFeed(BaseFeed):
             unit.file.check()
 
     def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return the columns of text that look like numbers with commas, each with an example."""
+        """Return columns of text that look like numbers with commas, and what to do about them."""
         return self.commas
 
     def parts(self, count: int) -> list["FileFeed"]:

@@ -1,6 +1,5 @@
 """The labels of a target that is text, and targets that are numbers or names of rows instead."""
 
-import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,13 +8,13 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.level_codes import NUMBER, written_numbers
+from quadlin.data.columns.level_codes import written_numbers
+from quadlin.data.columns.numbers_as_text import is_number
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.source import default_rows
 
 MANY_LABELS = 1000  # a text with more values is no label, whatever the user says
 MOST_UNASKED, FEW = 50, 10  # labels of a target that nobody has called one, and always accepted
-COMMA_NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)+\s*")
 AS_CLASSES = Phrase('labels="learn"', Option("classify", True))
 
 
@@ -43,7 +42,7 @@ def learned_labels(feed: _Feed, target: Any, title: str, asked: bool) -> tuple[s
     for piece in feed.only([target]).pieces(default_rows(1, 0, sparse=False)):
         column = nw.from_native(piece.X, eager_only=True).get_column(target).cast(nw.String())
         distinct = column.drop_nulls().unique().to_list()
-        cells.count(column, [label for label in distinct if not _is_number(label)], piece)
+        cells.count(column, [label for label in distinct if not is_number(label)], piece)
         if len(labels) <= MANY_LABELS:
             labels.update(distinct)
         elif 2 * cells.numbers <= cells.rows:
@@ -83,10 +82,6 @@ class _Cells:
             self.odd = str(column[int(places[0])]), piece.where(int(places[0]))
 
 
-def _is_number(label: str) -> bool:
-    return bool(NUMBER.fullmatch(label) or COMMA_NUMBER.fullmatch(label))
-
-
 def _mostly_numbers(title: str, target: Any, cells: _Cells, classes: Phrase | None) -> str:
     cell, where = cells.odd or ("", "")
     return Message(
@@ -112,7 +107,7 @@ def _as_classes(classes: Phrase | None) -> str:
 def _too_many(title: str, target: Any, labels: set[str], rows: int | None) -> str:
     count = f"more than {MANY_LABELS:,}" if rows is None else f"{len(labels):,}"
     first = min(labels)
-    if all(map(_is_number, labels)):
+    if all(map(is_number, labels)):
         kind, advice = "numbers as text", "Convert it to numbers"
     else:
         kind, advice = "text", "Choose a column of fewer labels, or of numbers"

@@ -1,0 +1,102 @@
+"""Columns of numbers that are text, whose values would each become a level."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.data.columns.columns import MARKERS
+from quadlin.data.columns.level_codes import NUMBER
+from quadlin.data.columns.names import shortened
+
+MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
+THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}((,\d{3})+(\.\d*)?|(\.\d{3})+(,\d*)?)\s*")
+COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
+
+
+def strays(labels: Sequence[str]) -> list[str]:
+    """Return the labels that are not numbers, where nearly all of many are."""
+    if len(labels) < MANY:
+        return []
+    odd = [label for label in labels if not NUMBER.fullmatch(label)]
+    return odd if len(odd) <= FEW * len(labels) else []
+
+
+def is_number(label: str) -> bool:
+    """Tell whether a label is a number, perhaps with separators of thousands or a decimal comma.
+
+    Examples
+    --------
+    >>> [is_number(label) for label in ("0.53", "98,475", "1.234,5", "12,5", "1,2,3", "A7")]
+    [True, True, True, True, False, False]
+    """
+    return any(form.fullmatch(label) for form in (NUMBER, THOUSANDS, COMMA))
+
+
+def are_numbers(labels: Sequence[str], codes: bool = True) -> bool:
+    """Tell whether labels are numbers, and too many to be sizes; digits only may be `codes`."""
+    several = len(labels) >= MANY and (codes or not all(map(str.isdecimal, labels)))
+    return several and all(map(is_number, labels))
+
+
+def described(name: str, labels: Sequence[str], cell: str) -> Message:
+    """Say that numbers are text, and what to do: correct a cell, or convert the column."""
+    if cell:
+        return Message(
+            "Column {name!r} is treated as text, with one level per value, because {cell} cannot "
+            "be read as a number, even though that row is left out. If the column should hold "
+            "numbers, correct or delete that row.",
+            name=name,
+            cell=cell,
+        )
+    example = next((label for label in labels if not NUMBER.fullmatch(label)), labels[0])
+    plain = NUMBER.fullmatch(example)
+    return Message(
+        "Column {name!r} is treated as text, with {count} levels, but these look like numbers, "
+        "such as {example!r}. {convert}. If they are codes, give {categorical}.",
+        name=name,
+        count=len(labels),
+        example=example,
+        convert=Phrase(
+            "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)"
+            + ("" if plain else ", after removing the separators of thousands"),
+            "Write them as numbers" if plain else "Remove the separators of thousands",
+        ),
+        categorical=Option("categorical_features", [name]),
+    )
+
+
+def marks_in(labels: Sequence[str]) -> list[str]:
+    """Return the labels that usually stand for missing values; see `csv_preview` for the rule."""
+    odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
+    if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
+        return odd
+    return [label for label in odd if label.strip() == "?"]
+
+
+def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
+    """Say that a mark of missing values makes a column of numbers text, or is a level of text."""
+    numbers = len(marks) < len(labels) and all(
+        label in marks or NUMBER.fullmatch(label) for label in labels
+    )
+    if numbers:
+        rest = Message(
+            "all its other values are numbers, each of which becomes a level. Turn the column into "
+            "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
+            "cast(pl.Float64, strict=False), and give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    else:
+        rest = Message(
+            "it is treated as a level. Replace it by None if it stands for a missing value, and "
+            "give {mean}.",
+            mean=Option("missing", "mean"),
+        )
+    warn(
+        Message(
+            "Column {name!r} has {marks}, which usually stands for a missing value: {rest}",
+            name=str(name),
+            marks=shortened(marks),
+            rest=rest,
+        )
+    )
