@@ -53,3 +53,17 @@ def test_check_leaves_out_no_column_of_numbers_that_one_word_makes_text(tmp_path
     content = json.loads(capsys.readouterr().out)
     assert content["useless_columns"] == []
     assert any("'Total' in row 200" in finding["text"] for finding in content["findings"])
+
+
+def test_fit_and_inspect_call_a_full_rank_all_products(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.normal(size=(100, 3)), columns=["a", "b", "c"])
+    table.assign(y=table.a * table.b + rng.normal(size=100)).to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --rank 3 --alpha 20 --pairs none -o m.safetensors"
+    words = "3, all products of the 3 features, shrunk by the penalty"
+    for command in (line, "inspect m.safetensors"):
+        assert run(command.split()) == 0
+        out = capsys.readouterr().out
+        assert words in out
+        assert "low-rank" not in out

@@ -5,6 +5,7 @@ import pytest
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.datasets import make_second_order
+from quadlin.explain.report import report_page
 from quadlin.solve.lowrank.types import Status
 
 
@@ -93,3 +94,16 @@ def test_a_cross_validated_model_is_diagnosed_too():
     X, y = table(n=200)
     model = SecondOrderRegressorCV([0, 1], [1.0], cv=2, random_state=0).fit(X, y)
     assert "error: " in model.diagnose(X, y)
+
+
+def test_a_rank_is_told_in_words_and_only_components_that_stand_out_are_counted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6))
+    y = 3 * X[:, 0] * X[:, 1] + rng.normal(size=300)  # two components, and noise
+    model = SecondOrderRegressor(rank=6, alpha=(0, 300.0), pairs=None).fit(X, y)
+    words = "6, all products of the 6 features, shrunk by the penalty"
+    assert f"rank: {words}; 2 of 6 components stand out from the noise." in model.diagnose()
+    assert model.summary().facts["rank"] == words
+    assert words in report_page(model, X, y, None, 5)
+    low = SecondOrderRegressor(rank=2, alpha=0, pairs=None).fit(X, y)
+    assert "rank: all 2 components stand out from the noise." in low.diagnose()

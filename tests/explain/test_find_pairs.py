@@ -19,7 +19,7 @@ from quadlin.datasets import make_second_order
 from quadlin.explain.page import model_page
 from quadlin.explain.pair_setting import first_half
 from quadlin.explain.pictures import pictures_of
-from quadlin.explain.report import describe
+from quadlin.explain.report import describe, report_page
 from quadlin.solve.lowrank.row_hash import row_hash
 
 
@@ -354,8 +354,18 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     text = str(model.summary())
     assert "'x1 × x2' is that of the product as a whole" in text
     alone = SecondOrderRegressor(rank=0, alpha=0, pairs=[(1, 2)]).fit(X, y)
-    assert "found pairs are those of the search" in str(alone.summary())
-    assert "as a whole" not in str(alone.summary())
+    text = str(alone.summary())
+    assert "Standard errors of named pairs are robust ones (HC3)" in text
+    assert "as a whole" not in text
+    assert "selected because they fit" not in text  # nobody has searched for them
+    assert alone.summary().to_frame()["kind"].tolist()[-1] == "named pair"
+    page = report_page(alone, X, y, None, 5)
+    assert "were named to be in the model" in page
+    assert "a search took" not in page
+    searched = SecondOrderRegressor(rank=0, alpha=0, pairs=3).fit(X, y)
+    assert "selected because they fit" in str(searched.summary())
+    assert "a search took" in report_page(searched, X, y, None, 5)
+    assert searched.summary().to_frame()["kind"].tolist()[-1] == "found pair"
     frame = pd.DataFrame({"x": X[:, 0], "city": np.where(X[:, 1] > 0, "Oslo", "Rome")})
     y = X[:, 0] * (X[:, 1] > 0) + X[:, 2]
     levels = SecondOrderRegressor(rank=0, alpha=0, pairs=[("city=Oslo", "x")]).fit(frame, y)

@@ -10,7 +10,8 @@ from quadlin.cli.options import OutputOptions
 from quadlin.cli.printing import aligned, message_text, number, print_answer
 from quadlin.data import Source
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs
+from quadlin.explain.summary import found_pairs, rank_of
+from quadlin.explain.tables import eigenvalues_name
 
 CONSTANT = "none: not defined for a constant target"
 
@@ -64,7 +65,7 @@ def report_fit(
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
-        ["rank", f"{model.rank_}   eigenvalues of the low-rank part {_eigenvalues(model)}"],
+        ["rank", f"{rank_of(model)}{_eigenvalues(model)}"],
         *scores,
         ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
@@ -123,9 +124,9 @@ def _walks(passes: int) -> str:
 
 
 def _eigenvalues(model: Any) -> str:
-    values, pairs = model.eigenvalues_, len(found_pairs(model))
-    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
-    shown += ", …" if len(values) > 5 else ""
+    values = model.eigenvalues_
     if not len(values):
-        shown = "none" if pairs else "none: a linear model"
-    return shown + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
+        return ""
+    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
+    name = eigenvalues_name(model.rank_, len(model.coef_))
+    return f"   {name} {shown}" + (", …" if len(values) > 5 else "")

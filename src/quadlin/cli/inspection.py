@@ -13,7 +13,7 @@ from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
 from quadlin.explain.summary import LEVELS_ARE
-from quadlin.explain.tables import product_name
+from quadlin.explain.tables import eigenvalues_name, product_name
 from quadlin.storage.atomic import atomic_write
 
 SHOWN = 8  # lines of the history
@@ -86,9 +86,9 @@ def _lines(content: dict[str, Any]) -> list[str]:
     values = ", ".join(number(e, sign=True) for e in c["eigenvalues"][:EIGENVALUES])
     more = f" and {c['rank'] - EIGENVALUES} more" if c["rank"] > EIGENVALUES else ""
     pairs = len(c["found_pairs"])
-    values = values or ("none" if pairs else "none, a linear model")
-    more += f"; {pairs} pair{'s' * (pairs > 1)} of features beside it" if pairs else ""
-    lines += [f"rank {c['rank']}, eigenvalues of the low-rank part: {values}{more}"]
+    lines += [f"rank {c['rank_in_words']}"]
+    if c["rank"]:
+        lines += [f"{eigenvalues_name(c['rank'], c['features'])}: {values}{more}"]
     if c["noise"] is not None:
         lines += [f"standard deviation of the noise {number(c['noise'])}"]
     if pairs:

@@ -8,6 +8,7 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase, printable
 from quadlin.core.moments import mip_report
 from quadlin.explain.row_findings import RowFindings
+from quadlin.explain.tables import rank_words
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options
@@ -222,10 +223,14 @@ def _rank(
                     rank=Option("rank", k + 1),
                 )
             )
-    if not lines and k == 0:
-        beside = f" beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else ""
-        return [f"rank: 0, a linear model{beside}."]
-    return lines or [f"rank: all {k} components stand out from the noise."]
+    if lines:
+        return lines
+    words = rank_words(k, d, pairs, penalised)
+    if k == 0:
+        return [f"rank: {words}."]
+    components = f"{'all' if strong == k else f'{strong} of'} {k} components"
+    start = "" if words == str(k) else f"{words}; "
+    return [f"rank: {start}{components} stand out from the noise."]
 
 
 def listed(names: Sequence[str]) -> str:

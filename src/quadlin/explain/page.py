@@ -6,7 +6,7 @@ from typing import Any
 from quadlin.explain.html import html_page
 from quadlin.explain.pictures import Picture
 from quadlin.explain.summary import LEVELS_ARE
-from quadlin.explain.tables import product_name
+from quadlin.explain.tables import eigenvalues_name, product_name
 
 STYLE = """
 h2 { margin-top: 2rem; }
@@ -109,10 +109,7 @@ TEMPLATE = """
 {{ model.r2_of }}</dd>
 <dt>rows</dt><dd>{{ "{:,}".format(model.rows) }}</dd>
 <dt>features</dt><dd>{{ "{:,}".format(model.features) }}</dd>
-<dt>rank of M</dt><dd>{{ model.rank }}
-{%- set pairs = model.found_pairs|length %}
-{%- if pairs %}, beside {{ pairs }} pair{{ "s" if pairs > 1 }} of features
-{%- else %}{{ ", a linear model" if not model.rank }}{% endif %}</dd>
+<dt>rank of M</dt><dd>{{ model.rank_in_words }}</dd>
 <dt>penalty</dt><dd>
 {%- if model.alpha[0] or model.alpha[1] %}{{ "%.3g for w, %.3g for M"|format(*model.alpha) }}
 {%- else %}none{% endif %}</dd>
@@ -172,7 +169,8 @@ the fitted rows that have it.</p>
 {% endif %}
 {% if found_pairs %}
 <h2>Pairs of features</h2>
-<p class="note">{{ words.found_pairs }}</p>
+<p class="note">{{ words.named_pairs if model.pairs_are_named else words.found_pairs }}
+{{- words.shares }}</p>
 <table class="terms">
 <thead><tr><th>product</th><th class="number">coefficient</th>
 <th class="number">std error</th><th class="number">t</th><th class="number">share</th></tr></thead>
@@ -189,7 +187,7 @@ the fitted rows that have it.</p>
 {% endif %}
 {{ terms("Strongest interactions", "product", interactions, words.pairs) }}
 {{ terms("Strongest linear terms", "feature", linear, words.linear) }}
-<h2>Eigenvalues of the low-rank part of M</h2>
+<h2>{{ eigenvalues }}</h2>
 {% if model.eigenvalues %}
 {{ legend("positive", "negative") }}
 <table>
@@ -237,7 +235,15 @@ WORDS = {
         "Products that a search took into the model beside its low-rank part, in the order of "
         "entry, each with the coefficient of the pair alone; the coefficients of interactions "
         "further down are those of products as wholes. They were chosen because they fit these "
-        "rows, so weak ones look stronger than they are. The share is by how much R² (of labels: "
+        "rows, so weak ones look stronger than they are. "
+    ),
+    "named_pairs": (
+        "Products that were named to be in the model beside its low-rank part, each with the "
+        "coefficient of the pair alone; the coefficients of interactions further down are those "
+        "of products as wholes. "
+    ),
+    "shares": (
+        "The share is by how much R² (of labels: "
         "the explained deviance) would fall without the pair. Standard errors are robust (HC3)."
     ),
     "linear": "A coefficient is the slope where all other features are zero.",
@@ -268,6 +274,7 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
             ),
         ],
         "pictures": pictures,
+        "eigenvalues": eigenvalues_name(content["rank"], content["features"]).capitalize(),
         "words": WORDS,
     }
     return html_page(title, STYLE, TEMPLATE, values)

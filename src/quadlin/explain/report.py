@@ -11,7 +11,7 @@ from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs, left_side
+from quadlin.explain.summary import found_pairs, left_side, pairs_are_named, rank_of
 from quadlin.solve.fits.uncertainty import Uncertainty
 
 REGRESSIONS = ("squared", "huber")
@@ -87,6 +87,7 @@ def describe(
         "rows": model.n_samples_seen_,
         "features": len(names),
         "rank": model.rank_,
+        "rank_in_words": rank_of(model),
         "alpha": list(model.alpha_),
         "intercept": float(model.intercept_),
         "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
@@ -103,6 +104,7 @@ def describe(
         "found_pairs": [
             {name: getattr(pair, name) for name in FOUND_PAIR} for pair in found_pairs(model)
         ],
+        "pairs_are_named": pairs_are_named(model),
         "effects": _effects(model, top, X),
         "history": [
             {"step": r.step, "passes": r.passes, "loss": float(r.loss)} for r in model.history_

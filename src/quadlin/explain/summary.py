@@ -1,5 +1,6 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import isclose, nan
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from quadlin.core.messages import Message, Option, printable
 from quadlin.data.columns.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
-from quadlin.explain.tables import frame_of, p_value, product_name, text_table
+from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
 from quadlin.solve.fits.uncertainty import NORMAL
 
 SHOWN = 25  # linear terms of a printed table
@@ -24,7 +25,7 @@ LEVELS_ARE = (
     "rows."
 )
 ERRORS_OF_PAIRS = (
-    "Standard errors of found pairs are those of the search; for those of all other terms:"
+    "Standard errors of {} pairs are robust ones (HC3), see pairs_; for those of all other terms:"
 )
 SUMS = (
     "The estimate of {product} is that of the product as a whole: the pair, and what the low-rank "
@@ -44,7 +45,7 @@ class Term(NamedTuple):
     """One term of the model; what is not known is NaN."""
 
     term: str
-    kind: str  # "intercept", "linear", "pair" of the low-rank part, or "found pair"
+    kind: str  # "intercept", "linear", "pair" of the low-rank part, "found pair" or "named pair"
     first: str  # the feature, or the first of a pair
     second: str  # the second of a pair
     estimate: float
@@ -158,20 +159,22 @@ def found_pairs(model: Any) -> list[Pair]:
     return [] if report is None else list(report.pairs)
 
 
+def pairs_are_named(model: Any) -> bool:
+    """Tell whether the pairs beside the low-rank part are a list of the user, and no search's."""
+    pairs = model.get_params(deep=False).get("pairs")
+    return isinstance(pairs, Collection) and not isinstance(pairs, str)
+
+
 def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
-    """Return the strongest pairs and all found ones, by the coefficient they have in y."""
+    """Return the strongest pairs and all found or named ones, by their coefficients in y."""
     view, searched = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
     strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
-    terms = []
+    terms, beside = [], "named pair" if pairs_are_named(model) else "found pair"
     for pair in dict.fromkeys([*strongest, *searched]):
         coefficient, error = view[pair], view.std_error(*pair)
-        kind = "found pair" if pair in searched else "pair"
-        if (
-            error is None
-            and kind == "found pair"
-            and isclose(coefficient, searched[pair].coefficient)
-        ):
-            error = searched[pair].std_error  # nothing but the search speaks of this product
+        kind = beside if pair in searched else "pair"
+        if error is None and pair in searched and isclose(coefficient, searched[pair].coefficient):
+            error = searched[pair].std_error  # nothing but the pair speaks of this product
         name = product_name(*pair)
         terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
     return terms
@@ -202,7 +205,7 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
         "rows": f"{model.n_samples_seen_:,}",
         "features": f"{len(model.interactions_.names):,}",
         quality.name: str(quality),
-        "rank": _rank(model),
+        "rank": rank_of(model),
         "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
     }
     if not predicts_through_link(model):
@@ -210,10 +213,10 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
     return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
 
 
-def _rank(model: Any) -> str:
-    pairs = len(found_pairs(model))
-    rank = f"{model.rank_}" if model.rank_ or pairs else "0, a linear model"
-    return rank + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
+def rank_of(model: Any) -> str:
+    """Return the rank of a fitted estimator, in words."""
+    pairs, features = len(found_pairs(model)), len(model.interactions_.names)
+    return rank_words(int(model.rank_), features, pairs, bool(model.alpha_[1]))
 
 
 def left_side(model: Any, target: str | None = None) -> str:
@@ -236,7 +239,7 @@ def predicts_through_link(model: Any) -> bool:
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:
     notes: list[str] = []
-    if any(term.kind in ("pair", "found pair") for term in terms):
+    if any(term.kind.endswith("pair") for term in terms):
         notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else left_side(model)))
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
@@ -246,7 +249,7 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     sums = [
         term.term
         for term in terms
-        if term.kind == "found pair"
+        if (term.first, term.second) in alone
         and not isclose(term.estimate, alone[term.first, term.second], rel_tol=1e-6)
     ]
     if sums:
@@ -263,7 +266,8 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
         if "uncertainty" not in model.get_params(deep=False):
             advice = Message("this estimator does not compute them.")
         tested = any(term.std_error > 0 for term in terms)
-        whose = ERRORS_OF_PAIRS if tested else "Standard errors, t, p and intervals:"
+        kind = "named" if pairs_are_named(model) else "found"
+        whose = ERRORS_OF_PAIRS.format(kind) if tested else "Standard errors, t, p and intervals:"
         return [Message.joined([whose, advice])]
     notes: list[str] = []
     if any(model.alpha_):

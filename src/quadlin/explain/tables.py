@@ -62,3 +62,27 @@ def product_name(first: str, second: str) -> str:
     ('a × b', 'a²')
     """
     return f"{first}²" if first == second else f"{first} × {second}"
+
+
+def rank_words(rank: int, features: int, pairs: int, penalised: bool) -> str:
+    """Return a rank, and what it means: a line, all products, or something between.
+
+    Examples
+    --------
+    >>> rank_words(0, 5, 0, False), rank_words(2, 5, 1, True)
+    ('0, a linear model', '2, beside 1 pair of features')
+    >>> rank_words(22, 22, 0, True)
+    '22, all products of the 22 features, shrunk by the penalty'
+    """
+    words = f"{rank}"
+    if not rank and not pairs:
+        words += ", a linear model"
+    if rank == features > 1:
+        words += f", all products of the {features} features"
+        words += ", shrunk by the penalty" if penalised else ""
+    return words + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
+
+
+def eigenvalues_name(rank: int, features: int) -> str:
+    """Return what to call the eigenvalues of a model, whose rank may be low or full."""
+    return "eigenvalues" if rank == features > 1 else "eigenvalues of the low-rank part"
