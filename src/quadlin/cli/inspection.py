@@ -33,8 +33,8 @@ def inspect(
     """Show what a model has learned.
 
     Prints R², the eigenvalues, columns and pairs of columns by how much they move
-    the prediction, the strongest interactions and linear terms, the history of the
-    fit and a diagnosis. The coefficient of a pair is that of the product of its
+    the prediction, the strongest interactions and slopes, the history of the fit
+    and a diagnosis. The coefficient of a pair is that of the product of its
     two features. A strength is the effect of one standard deviation of each
     feature, so that features of different units can be compared.
 
@@ -51,7 +51,7 @@ def inspect(
         the model has not seen, or - for the standard input (with --format). Without rows, R² is
         that of the fitted rows.
     top
-        Number of interactions and linear terms to show.
+        Number of interactions and slopes to show.
     html
         Also write a self-contained HTML page with pictures, which replaces an existing file.
     label
@@ -98,8 +98,9 @@ def _lines(content: dict[str, Any]) -> list[str]:
     errors = f" ± standard error {c['std_errors']}" if c["std_errors"] else ""
     lines += ["", f"strongest interactions (coefficients of products x_i·x_j{errors})"]
     lines += _terms(c["interactions"], _product) or ["  none"]
-    lines += ["", f"strongest linear terms (of raw features{errors})"]
-    lines += _terms(c["linear"], lambda term: str(term["feature"])) or ["  none"]
+    lines += ["", f"strongest slopes (where all columns have their means{errors})"]
+    slopes = [{**term, "coefficient": term["slope"]} for term in c["linear"]]
+    lines += _terms(slopes, lambda term: str(term["feature"])) or ["  none"]
     if c["effects"] is not None and c["effects"]["levels"]:
         lines += [f"  {LEVELS_ARE}"]
     lines += ["", "history", *_history(c["history"])]

@@ -69,14 +69,14 @@ TEMPLATE = """
 <p class="legend"><span class="key" style="background: #d95f0e"></span>{{ below }}
 <span class="key" style="background: #2c7fb8"></span>{{ above }}</p>
 {% endmacro %}
-{% macro terms(heading, head, rows, about) %}
+{% macro terms(heading, head, rows, about, value="coefficient") %}
 <h2>{{ heading }}</h2>
 {% if rows %}
 <p class="note">{{ about }}{{ words.levels if effects and effects.levels }}
 {%- if model.std_errors %} Standard errors are {{ model.std_errors }}.{% endif %}</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 <table class="terms">
-<thead><tr><th>{{ head }}</th><th class="number">coefficient</th>
+<thead><tr><th>{{ head }}</th><th class="number">{{ value }}</th>
 {% if rows[0].std_error is not none %}
 <th class="number">standard error</th>
 {% endif %}
@@ -186,7 +186,7 @@ the fitted rows that have it.</p>
 </table>
 {% endif %}
 {{ terms("Strongest interactions", "product", interactions, words.pairs) }}
-{{ terms("Strongest linear terms", "feature", linear, words.linear) }}
+{{ terms("Strongest slopes", "feature", linear, words.linear, "slope") }}
 <h2>{{ eigenvalues }}</h2>
 {% if model.eigenvalues %}
 {{ legend("positive", "negative") }}
@@ -246,7 +246,10 @@ WORDS = {
         "The share is by how much R² (of labels: "
         "the explained deviance) would fall without the pair. Standard errors are robust (HC3)."
     ),
-    "linear": "A coefficient is the slope where all other features are zero.",
+    "linear": (
+        "A slope is by how much the prediction rises with a feature where all columns have the "
+        "means of the fitted rows. Its strength is the same for one standard deviation."
+    ),
     "levels": f" {LEVELS_ARE}",
 }
 
@@ -264,7 +267,10 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
             {**pair, "name": product_name(pair["first"], pair["second"])}
             for pair in content["found_pairs"]
         ],
-        "linear": [{**term, "name": term["feature"]} for term in content["linear"]],
+        "linear": [
+            {**term, "name": term["feature"], "coefficient": term["slope"]}
+            for term in content["linear"]
+        ],
         "effects": content["effects"],
         "wholes": [
             ("column alone", [{**e, "name": e["column"]} for e in effects["columns"]]),

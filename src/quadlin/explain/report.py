@@ -11,6 +11,7 @@ from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
+from quadlin.explain.slopes import mean_slope_errors, mean_slopes
 from quadlin.explain.summary import found_pairs, left_side, pairs_are_named, rank_of
 from quadlin.solve.fits.uncertainty import Uncertainty
 
@@ -52,19 +53,20 @@ def describe(
     """
     law, view = model.fitted_.law, model.interactions_
     names, sd = view.names, np.sqrt(to_numpy(model.moments_.var))
-    coef = to_numpy(model.coef_).astype(float)
-    errors = None if law is None or math.isnan(law.noise) else to_numpy(model.coef_std_)
-    strength = coef * sd
+    coef, slopes = to_numpy(model.coef_).astype(float), mean_slopes(model)
+    errors = None if law is None or math.isnan(law.noise) else mean_slope_errors(model)
+    strength = slopes * sd
     order = np.argsort(-np.abs(strength), kind="stable")[:top]
     linear = [
         {
             "feature": names[j],
-            "coefficient": float(coef[j]),
+            "slope": float(slopes[j]),
             "strength": float(strength[j]),
             "std_error": None if errors is None else float(errors[j]),
+            "coefficient": float(coef[j]),
         }
         for j in order.tolist()
-        if coef[j] != 0
+        if slopes[j] != 0
     ]
     interactions = [
         {

@@ -30,7 +30,7 @@ from math import inf, nan, sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, symmetric, unflagged
+from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import Model, Steps, changes
 from quadlin.core.rows import Rows
@@ -113,6 +113,21 @@ class Uncertainty:
         along = t.times(nu, free)
         b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
         return self._spread(D[:, None] * (t.w - 2 * along)), float(self._spread(b))
+
+    @unflagged
+    def slope_std(self, x: np.ndarray, fields: Fields) -> np.ndarray:
+        """Return the standard errors of the slopes in a row x, (d,): of D(w + 2Mz − 2M_F Dx).
+
+        M_F are the blocks of M within one-hot fields, whose products are zero in every row.
+        """
+        s, units = self.steps, self.units
+        t = Steps(*(to_numpy(a).astype(np.float64) for a in (s.E, s.H, s.w, s.c)))
+        D, nu, free = (to_numpy(a).astype(np.float64) for a in (units.scale, units.nu, units.free))
+        slopes = t.w + 2 * t.times(D * x - nu, free)
+        for field in fields:
+            part = Steps(t.E[field], t.H[field], t.w[field], t.c)
+            slopes[field] -= 2 * part.times((D * x)[field], free[field])
+        return np.asarray(self._spread(D[:, None] * slopes))
 
     @unflagged
     def interaction_std(self, i: int, j: int) -> float:
