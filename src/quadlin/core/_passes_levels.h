@@ -20,7 +20,7 @@ INLINE void NAME(put)(double *at, int count, eight v)
         for (int g = 0; g < count; g++) at[g] = v[g];
 }
 
-INLINE double NAME(lanes)(eight v, int count)
+INLINE double NAME(added_lanes)(eight v, int count)
 {
     double sum = 0;
     for (int g = 0; g < count; g++) sum += v[g];
@@ -76,11 +76,11 @@ TARGET static void NAME(factorise)(systems *t)
         for (int64_t a = 0; a < K; a++) {
             eight pull = {0};
             for (int64_t c = a; c < K; c++) pull += P[c * K + a] * half[c];
-            t->pull[a] += NAME(lanes)(pull, count);
+            t->pull[a] += NAME(added_lanes)(pull, count);
             for (int64_t b = 0; b <= a; b++) {
                 eight spread = {0};
                 for (int64_t c = a; c < K; c++) spread += P[c * K + a] * P[c * K + b];
-                t->spread[a * K + b] += NAME(lanes)(spread, count);
+                t->spread[a * K + b] += NAME(added_lanes)(spread, count);
             }
         }
     }
