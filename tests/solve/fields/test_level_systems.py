@@ -29,12 +29,21 @@ def swept(kind, rank, sampled):
     return np.concatenate([np.ravel(array) for array in arrays])
 
 
-# One rank with one vector of sums per pattern, one with several, the largest, and one beyond it.
+# Biases alone, sums of one and of several vectors per pattern, the largest rank, one beyond it.
 @needs_kernel
 @pytest.mark.parametrize("sampled", [True, False])
 @pytest.mark.parametrize(
     ("kind", "rank"),
-    [("two", 1), ("two", 8), ("two", 32), ("two", 33), ("side", 2), ("near", 3), ("more", 3)],
+    [
+        ("two", 0),
+        ("two", 1),
+        ("two", 8),
+        ("two", 32),
+        ("two", 33),
+        ("side", 2),
+        ("near", 3),
+        ("more", 3),
+    ],
 )
 def test_sweeps_of_the_compiled_kernel_are_those_of_numpy(monkeypatch, kind, rank, sampled):
     numbers = [swept(kind, rank, sampled)]
