@@ -140,3 +140,17 @@ def test_products_that_most_rows_confirm_are_taken():
     model = SecondOrderRegressor(random_state=0).fit(X[:100], y[:100])
     ridge = RidgeCV(np.logspace(-4, 4, 17)).fit(X[:100], y[:100])
     assert model.score(X[100:], y[100:]) > ridge.score(X[100:], y[100:]) + 0.02
+
+
+@pytest.mark.parametrize("psd", [True, False])
+def test_nearly_equal_columns_far_from_zero_do_not_lose_predictions_in_float32(psd):
+    # M grew to 1e8 along a difference that is rounding: history said 1.7 where predict had 29.
+    rng = np.random.default_rng(182)
+    a = 30 + rng.standard_normal((102, 2))
+    X = np.column_stack([a, a[:, 0] + 1e-6 * rng.standard_normal(102)]).astype(np.float32)
+    Z = a - 30
+    y = (Z @ [1.0, -0.5] - (Z @ [0.5, 0.3]) ** 2 + 0.5 * rng.standard_normal(102)).astype("f4")
+    model = SecondOrderRegressor(1, alpha=0.0, psd=psd, fit_linear=False, random_state=0).fit(X, y)
+    error = np.mean((model.predict(X).astype(float) - y) ** 2)
+    assert error <= np.var(y) * 1.002
+    assert error == pytest.approx(model.history_[-1].loss, rel=0.01)

@@ -12,8 +12,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
 from quadlin.solve.lowrank import many_descents
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
+from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import descended
-from quadlin.solve.lowrank.restarts import FEW, Landscape, best_start, products_of
+from quadlin.solve.lowrank.restarts import FEW, best_start, products_of
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
 

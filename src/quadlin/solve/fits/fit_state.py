@@ -29,6 +29,8 @@ REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, 
 SOLID = 20.0  # rows per parameter from which the larger one applies
 LINEAR_REACH = 10.0  # of a linear model
 DEVIATIONS = 4.0  # in the range of the targets for each range that predictions may lie beyond it
+LOST = 1e-3  # standard deviations of the target that rounding may take from a prediction
+LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn where rounding takes more
 CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
 
 
@@ -128,7 +130,11 @@ def fit_table(
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
 ) -> FitState:
-    """Fit rows that can be walked again, from scratch or from an earlier state."""
+    """Fit rows that can be walked again, from scratch or from an earlier state.
+
+    Where features hardly differ, M may grow until rounding eats its predictions: then the fit is
+    repeated with the least penalty that prevents it, a millionth of the weight or a little more.
+    """
     surveyed = survey(rows) if surveyed is None else surveyed
     hosted = rows.engine.hosted()
     if hosted is not None:
@@ -139,7 +145,35 @@ def fit_table(
     if warm is not None and warm.model.w.shape == units.scale.shape:
         start = in_units(warm.model, warm.units, units)
         start = with_rank(positive(start) if options.psd else start, options.rank)
+    weight = surveyed.features.weight
+    state = _fit_in_units(rows, units, options, make_units, seed, start, on_step, surveyed)
+    for share in LEAST_PENALTIES if options.polish else ():
+        if state.status is Status.interrupted or not is_lost_to_rounding(state):
+            break
+        alpha = (max(options.alpha[0], share * weight), max(options.alpha[1], share * weight))
+        options = replace(options, alpha=alpha)
+        state = _fit_in_units(rows, units, options, make_units, seed, None, on_step, surveyed)
+    return state
 
+
+def is_lost_to_rounding(state: FitState) -> bool:
+    """Tell whether the terms of predictions are so large that rounding shows in their sum."""
+    model, xp = state.model, namespace(state.model.U)
+    squares = (model.U * model.U) @ xp.abs(model.s)
+    terms = abs(model.c) + float(xp.sum(squares)) + float(xp.sum(xp.abs(model.w)))
+    return float(xp.finfo(state.units.scale.dtype).eps) * terms > LOST
+
+
+def _fit_in_units(
+    rows: Rows,
+    units: Units,
+    options: Options,
+    make_units: UnitsMaker,
+    seed: int,
+    start: Model | None,
+    on_step: Callable[[FitState], bool] | None,
+    surveyed: Survey,
+) -> FitState:
     def state(solution: Solution, white: Whitener) -> FitState:
         return fit_state(solution, surveyed, options, make_units, white)
 

@@ -42,7 +42,7 @@ def conjugate_gradients(
         if not growth > (least * inner(direction, direction) if least else 0.0):
             return x, False
         x, h = x + (size / growth) * direction, h - (size / growth) * product
-        gained += size**2 / growth
+        gained += size * (size / growth)
         z = h if precondition is None else precondition(h)
         size, before = inner(h, z), size
         direction = z + (size / before) * direction

@@ -18,19 +18,12 @@ from quadlin.core.survey import Tally
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import EXACT_ENTRIES, EXACT_FEATURES, EXACT_ROWS, Alpha, Exact
+from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import SignedFactors
 from quadlin.solve.lowrank.many_descents import descended as all_descended
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.polish import OnStep, descended
-from quadlin.solve.lowrank.restarts import (
-    FEW,
-    STEPS,
-    Landscape,
-    optima,
-    products_of,
-    products_pay,
-    swapped,
-)
+from quadlin.solve.lowrank.restarts import FEW, STEPS, optima, products_of, products_pay, swapped
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 
