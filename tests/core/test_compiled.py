@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from problems import random_model, squares_matmul, squares_rmatmul
-from quadlin.core import library
+from quadlin.core import compiled_columns, library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Steps
@@ -201,6 +201,11 @@ def test_the_structures_are_those_of_the_source():
     assert ctypes.sizeof(library.Pass) == loaded.pass_size()
     assert ctypes.sizeof(library.SparseStructure) == loaded.sparse_size()
     assert ctypes.sizeof(library.MomentsStructure) == loaded.moments_size()
+
+
+def test_rows_are_padded_by_what_is_fetched_beforehand():
+    source = next(path for path in library.SOURCES if path.name == "_passes.c").read_text()
+    assert f"#define COLUMN_AHEAD {compiled_columns.AHEAD} " in source
 
 
 def exact_moments(X, weight):

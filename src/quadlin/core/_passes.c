@@ -12,7 +12,8 @@
 #endif
 
 #define GROUP 8 /* rows that are multiplied together */
-#define AHEAD 8 /* entries of sparse rows whose weights or sums are fetched beforehand */
+#define AHEAD 32 /* entries of sparse rows whose weights or sums are fetched beforehand */
+#define COLUMN_AHEAD 64 /* entries of columns whose rows are: they come from farther away */
 
 /* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
  * of the products. Must agree with `Pass` in `library.py`. */
@@ -80,7 +81,7 @@ typedef double eight __attribute__((vector_size(64), aligned(8)));
 typedef struct {
     int64_t n, d, k, width; /* `width` is k in whole vectors of eight */
     const int64_t *starts; /* (d + 1,) */
-    const int32_t *rows; /* (entries + AHEAD,) */
+    const int32_t *rows; /* (entries + COLUMN_AHEAD,) */
     const void *x; /* (entries,) */
     void *state; /* (n, width + 8): x'V, the error, the weight and the target of each row */
     void *factors, *linear; /* (d, width), (d,): V and w */

@@ -88,7 +88,7 @@ INLINE void NAME(add_up)(
         for (int b = 0; b < parts; b++) much_of[b] = pull_of[b] = (NAME(octet)){0};
         for (int i = 0; i < count; i++) {
             const REAL *row = state + t->rows[first + i] * stride, value = x[first + i];
-            __builtin_prefetch(state + t->rows[first + i + AHEAD] * stride, 1, 3);
+            __builtin_prefetch(state + t->rows[first + i + COLUMN_AHEAD] * stride, 1, 3);
             const REAL omega = row[width + 1] * value, square = omega * value;
             const REAL error = omega * row[width];
             for (int b = 0; b < parts; b++) {
@@ -229,7 +229,7 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
         for (int b = 0; b < parts; b++) change[b] = NAME(narrow)(delta[b]), slope[b] = NAME(narrow)(along[b]);
         for (int64_t e = first; e < last; e++) {
             REAL *row = state + t->rows[e] * stride;
-            __builtin_prefetch(state + t->rows[e + AHEAD] * stride, 1, 3);
+            __builtin_prefetch(state + t->rows[e + COLUMN_AHEAD] * stride, 1, 3);
             const REAL value = x[e];
             NAME(octet) grown = {0};
             for (int b = 0; b < parts; b++) {
@@ -281,7 +281,7 @@ INLINE void NAME(evaluate_of)(columns *t, const int parts)
         }
         for (int64_t e = t->starts[j]; e < t->starts[j + 1]; e++) {
             REAL *row = state + t->rows[e] * stride;
-            __builtin_prefetch(state + t->rows[e + AHEAD] * stride, 1, 3);
+            __builtin_prefetch(state + t->rows[e + COLUMN_AHEAD] * stride, 1, 3);
             for (int b = 0; b < parts; b++) *(NAME(octet) *)(row + 8 * b) += x[e] * v[b];
             row[width] += x[e] * (REAL)((double)w[j] - (double)x[e] * square);
         }

@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.library import address, instruction_level, library, point
 
 MOST_WIDTH = 32  # components at most
-AHEAD = 8  # entries whose rows are fetched beforehand
+AHEAD = 64  # entries whose rows are fetched beforehand: `COLUMN_AHEAD` in `_passes.c`
 LANES = 8  # components of a vector: others beside them are zero
 LINE = 64  # bytes of a line of the cache
 
