@@ -67,3 +67,18 @@ def test_fit_and_inspect_call_a_full_rank_all_products(tmp_path, capsys, monkeyp
         out = capsys.readouterr().out
         assert words in out
         assert "low-rank" not in out
+
+
+def test_check_advises_nothing_that_the_suggested_command_does_by_itself(tmp_path, capsys):
+    rng = np.random.default_rng(4)
+    table = pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60)})
+    table["city"] = [f"city {i}" for i in np.arange(60) % 25]
+    for rows in (60, 52):
+        table.assign(y=table.a).head(rows).to_csv(tmp_path / "t.csv", index=False)
+        assert run(["check", str(tmp_path / "t.csv"), "--target", "y", "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        told = {f["topic"]: f for f in content["findings"] if f["topic"] in ("levels", "rows")}
+        assert [finding["kind"] for finding in told.values()] == ["note", "note"]
+        assert "fit shrinks them" in told["levels"]["text"]
+        assert "fit chooses penalties" in told["rows"]["text"]
+        assert not any(o in content["command"] for o in ("--alpha", "--cv", "--rank"))

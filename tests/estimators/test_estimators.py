@@ -544,6 +544,7 @@ def test_too_few_rows_are_said():
     with pytest.warns(ConvergenceWarning, match="fewer rows than the model has parameters"):
         model = fitted(X0[:12], Y0[:12], rank=4)
     assert model.status_ is Status.too_few_rows
+    assert '"auto"' not in model.status_.value  # it may be set already
 
 
 def test_a_stream_of_other_width_or_dtype():

@@ -32,6 +32,7 @@ RANKS = range(1, 11)
 PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
 RARE = 5  # rows of a level
 PROGRAM = 450e6  # bytes; measured by benchmarks/big_csv.py
+SHRUNK = "fit chooses penalties that suit them."
 HELD = 1e9  # bytes of rows that `fit` holds by default
 
 
@@ -211,7 +212,7 @@ def _levels(source: Source, summary: TableSummary) -> list[Finding]:
     if not rare:
         return [Finding("good", "levels", f"all {len(levels)} occur in more than {RARE} rows.")]
     text = f"{len(rare)} of {len(levels)} occur in at most {RARE} rows ({listed(rare)})."
-    return [Finding("warning", "levels", f"{text} Merge them, or shrink them with --alpha 1.")]
+    return [Finding("note", "levels", f"{text} fit shrinks them by a penalty.")]
 
 
 def _correlation(summary: TableSummary) -> Finding:
@@ -244,8 +245,8 @@ def _rows(source: Source, summary: TableSummary) -> list[Finding]:
     if ranks:
         return [Finding("good", "rows", f"{text} Enough up to rank {ranks[-1]}.")]
     if ratios and max(ratios.values()) >= ENOUGH:
-        return [Finding("note", "rows", f"{text} Few for noisy data: use --alpha or --cv.")]
-    return [Finding("warning", "rows", f"{text} Too few: use --cv, or fewer columns.")]
+        return [Finding("note", "rows", f"{text} Few for noisy data: {SHRUNK}")]
+    return [Finding("note", "rows", f"{text} Too few without a penalty: {SHRUNK}")]
 
 
 def _memory(source: Source, summary: TableSummary) -> Finding:

@@ -49,8 +49,8 @@ class Status(Enum):
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Use {alpha}, lower {rank}, or add rows.",
-        alpha=Option("alpha", "auto"),
+        "Raise {alpha}, lower {rank}, leave out features, or add rows.",
+        alpha=Option("alpha"),
         rank=Option("rank"),
     )
     separated = Message(
