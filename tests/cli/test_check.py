@@ -82,3 +82,28 @@ def test_check_advises_nothing_that_the_suggested_command_does_by_itself(tmp_pat
         assert "fit shrinks them" in told["levels"]["text"]
         assert "fit chooses penalties" in told["rows"]["text"]
         assert not any(o in content["command"] for o in ("--alpha", "--cv", "--rank"))
+
+
+def test_rows_without_a_target_are_left_out_where_other_gaps_are_filled(tmp_path, capsys):
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    table["y"] = table.a + table.b
+    table.loc[::10, "y"] = np.nan
+    table.loc[1::4, "a"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    data, model = str(tmp_path / "t.csv"), str(tmp_path / "m.safetensors")
+    assert run(["check", data, "--target", "y", "--json"]) == 0
+    assert "--missing mean" in json.loads(capsys.readouterr().out)["command"]
+    assert run(["fit", data, "--target", "y", "--missing", "mean", "-o", model]) == 0
+    out, err = capsys.readouterr()
+    assert "rows           180" in out
+    assert "20 rows with a missing target were left out." in err
+
+
+def test_an_empty_column_is_no_missing_value_of_the_others(tmp_path, capsys):
+    lines = "".join(f"{i % 7},,{i % 5}\n" for i in range(50))
+    (tmp_path / "t.csv").write_text("a,empty,y\n" + lines)
+    assert run(["check", str(tmp_path / "t.csv"), "--target", "y"]) == 0
+    out = capsys.readouterr().out
+    assert "no value is missing." in out
+    assert "--exclude empty" in out

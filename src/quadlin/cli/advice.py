@@ -38,9 +38,9 @@ def _reading_options(
     if dialect is not None and dialect.na:  # markers that were noticed, or declared
         options["na"] = join_names(dialect.na)
     if incomplete:
-        labelled = not {"target", "weight", source.target} & set(incomplete)
+        gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
         few = scan.complete >= (1 - SCARCE) * scan.rows
-        options["missing"] = "drop" if few or not labelled else "mean"
+        options["missing"] = "drop" if few or not gaps or "weight" in gaps else "mean"
     return options
 
 

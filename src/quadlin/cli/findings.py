@@ -109,7 +109,7 @@ def findings(
     source: Source, scan: ColumnScan, summary: TableSummary | None, columns: SuspectColumns
 ) -> list[Finding]:
     """Return all findings, in order."""
-    lines = [_missing(scan), *_columns(columns)]
+    lines = [_missing(scan, columns.useless), *_columns(columns)]
     if summary is None:
         text = "no row is complete, so nothing else is known."
         return [*lines, Finding("warning", "rows", text)]
@@ -141,10 +141,11 @@ def _correlations(
     return float(values[-1] / values[0]), pairs[:20]
 
 
-def _missing(scan: ColumnScan) -> Finding:
-    if not scan.missing:
+def _missing(scan: ColumnScan, useless: list[str]) -> Finding:
+    missing = {name: count for name, count in scan.missing.items() if name not in useless}
+    if not missing:
         return Finding("good", "missing", "no value is missing.")
-    worst = sorted(scan.missing.items(), key=lambda item: -item[1])
+    worst = sorted(missing.items(), key=lambda item: -item[1])
     counts = listed([f"{name} {count:,}" for name, count in worst])
     return Finding(
         "warning",

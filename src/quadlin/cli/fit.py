@@ -133,7 +133,8 @@ def fit(
         raise Interrupted(left) from None
     _remember(estimator, read)
     if source.dropped:
-        print_note(f"{source.dropped:,} rows with missing values were left out.", answer.silent)
+        gap = "a missing target" if read.missing == "mean" else "missing values"
+        print_note(f"{source.dropped:,} rows with {gap} were left out.", answer.silent)
     save(estimator, output)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)

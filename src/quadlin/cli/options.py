@@ -64,7 +64,8 @@ class RowOptions:
     """How rows are read."""
 
     missing: Literal["error", "drop", "mean"] | None = None
-    """Missing values: error stops and names one, drop skips the row, mean fills in the mean."""
+    """Missing values: error stops and names one, drop skips the row, mean fills in the mean, and
+    skips a row only if its target is missing."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
     features: Annotated[int | None, WHOLE] = None

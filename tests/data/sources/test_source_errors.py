@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
+from quadlin.cli.printing import message_text
 from quadlin.data import SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
 
@@ -125,12 +126,27 @@ def test_infinity_is_always_refused(missing, tmp_path):
 
 
 def test_a_missing_target_is_refused_or_dropped():
-    frame = pl.DataFrame({"a": [1.0, 2, 3], "y": [1.0, None, 3]})
-    for missing in ("error", "mean"):
-        with pytest.raises(SourceError, match="target 'y' is missing in row 1"):
-            walked(frame, target="y", missing=missing)
+    frame = pl.DataFrame({"a": [1.0, 2, None], "y": [1.0, None, 3], "w": [1.0, 1, 1]})
+    with pytest.raises(SourceError, match="target 'y' is missing in row 1"):
+        walked(frame, target="y")
     (chunk,) = walked(frame, target="y", missing="drop")
+    assert chunk.y.tolist() == [1]
+    source = open_source(frame, target="y", missing="mean", columns=["a"])
+    (chunk,) = source
     assert chunk.y.tolist() == [1, 3]
+    assert chunk.X.tolist() == [[1], [1]]  # the mean of the rows that are kept
+    assert source.dropped == 1
+    frame = frame.with_columns(y=pl.lit(1.0), w=pl.Series([1.0, None, 1]))
+    with pytest.raises(SourceError, match="weight 'w' is missing in row 1"):
+        walked(frame, target="y", weight="w", missing="mean")
+
+
+@pytest.mark.parametrize("missing", ["error", "drop", "mean"])
+def test_an_empty_column_is_named_whatever_is_done_about_missing_values(tmp_path, missing):
+    (tmp_path / "t.csv").write_text("a,b,y\n1,,2\n3,,4\n5,,6\n")
+    with pytest.raises(SourceError, match=r"'b' (is empty|has no values)") as told:
+        walked(tmp_path / "t.csv", target="y", missing=missing)
+    assert "--exclude b" in message_text(told.value)
 
 
 def test_weights_are_not_negative():

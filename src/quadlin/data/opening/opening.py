@@ -72,7 +72,8 @@ def open_source(
     missing : {"error", "drop", "mean"} or None
         How missing values are handled: an error that says where they are; rows with missing values
         are dropped; numbers are replaced by the mean of their column, and text by the level
-        "missing". None means "mean" if `fill` is given, otherwise "error".
+        "missing", and only rows whose target is missing are dropped. None means "mean" if `fill` is
+        given, otherwise "error".
     chunk_rows : int or None
         Rows per chunk; None: as many as fit in the cache.
     format : str or None
@@ -166,7 +167,8 @@ def open_source(
     if isinstance(reader, ArrayReader) and missing == "mean":
         reader = replace(reader, fill=means) if means else array_means(feed, reader)
     inputs = feed.entries_per_row() or len(reader.input_columns or reader.names)
-    rows = feed.rows if counted is None and missing != "drop" else counted
+    all_kept = missing == "error" or (missing == "mean" and not reader.has_target)
+    rows = feed.rows if counted is None and all_kept else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
     return Source(feed, reader, size, rows, na=dialect.na)
 

@@ -12,7 +12,7 @@ from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.errors import ReadOnceError, SourceError
 from quadlin.data.sources.feeds import Feed
-from quadlin.data.sources.missing import UncheckedRows, refuse_infinite_entry
+from quadlin.data.sources.missing import UncheckedRows, leave_out, refuse_infinite_entry
 from quadlin.data.sources.readers import ArrayReader
 from quadlin.data.sources.source import default_rows
 
@@ -63,7 +63,14 @@ class Means:
         """Return by name what fills each column, see `fill_for`; refuse one without any value."""
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
-            raise SourceError(f"{title}: column {empty!r} has no values. Leave it out.")
+            raise SourceError(
+                Message(
+                    "{title}: column {name!r} has no values. {leave_out}",
+                    title=title,
+                    name=empty,
+                    leave_out=leave_out(empty),
+                )
+            )
         means = zip((self.total / self.count).tolist(), self.low < self.high, strict=True)
         fills = [fill_for(mean, bool(varies), self.dtype) for mean, varies in means]
         return dict(zip(names, fills, strict=True))

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.piece_reader import Counts
@@ -41,14 +43,20 @@ class UncheckedRows:
             what = f"The {role}" if name is None else f"The {role} {name!r}"
             absent = np.isnan(values)
             refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
-            if missing != "drop":
+            if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
                     Message(
-                        "{what} is missing in {where}. Use {drop}, or take such rows out "
+                        "{what} is missing in {where}. Use {drop}{mean}, or take such rows out "
                         "beforehand.",
                         what=what,
                         where=self.piece.where(int(absent.argmax())),
                         drop=Option("missing", "drop"),
+                        mean=Message(
+                            " or {mean}, which leaves out rows without a target",
+                            mean=Option("missing", "mean"),
+                        )
+                        if role == "target"
+                        else "",
                     )
                 )
             bad = absent if bad is None else bad | absent
@@ -129,8 +137,39 @@ def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
         )
 
 
+def leave_out(name: Any) -> Message:
+    """Say how to leave out a column."""
+    option = Message("Leave it out with {exclude}.", exclude=Option("exclude", [str(name)]))
+    return Message("{told}", told=Phrase("Leave it out.", option))
+
+
+def empty_columns(piece: Piece, reader: Any) -> list[str]:
+    """Return the features that no row of a piece has a value of."""
+    if not reader.input_columns:
+        X = piece.X.toarray() if issparse(piece.X) else np.asarray(piece.X, dtype=float)
+        return [reader.names[j] for j in np.flatnonzero(np.isnan(X).all(axis=0))]
+    frame = nw.from_native(piece.X, eager_only=True)
+    return [
+        str(name)
+        for name in reader.input_columns
+        if missing_in(values_of(frame.get_column(name))).all()
+    ]
+
+
 def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
-    if spot := _first_entry(rows.X, np.isnan):
+    spot = _first_entry(rows.X, np.isnan)
+    if spot and not issparse(rows.X) and len(rows.X) > 1 and np.isnan(rows.X[:, spot[1]]).all():
+        raise SourceError(
+            Message(
+                "Column {name!r} is empty: it has no value in the {count:,} rows from {where} on. "
+                "{leave_out}",
+                name=names[spot[1]],
+                count=len(rows.X),
+                where=rows.piece.where(0),
+                leave_out=leave_out(names[spot[1]]),
+            )
+        )
+    if spot:
         raise SourceError(
             Message(
                 "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
@@ -172,5 +211,11 @@ def _filled(
         row, column = np.nonzero(np.isnan(X))
         X[row, column] = means[column]
     if spot := _first_entry(X, np.isnan):
-        raise SourceError(f"Column {names[spot[1]]!r} has no values, so it has no mean. Drop it.")
+        raise SourceError(
+            Message(
+                "Column {name!r} has no values, so it has no mean. {leave_out}",
+                name=names[spot[1]],
+                leave_out=leave_out(names[spot[1]]),
+            )
+        )
     return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)

@@ -13,7 +13,9 @@ from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Feed
+from quadlin.data.sources.missing import empty_columns
 from quadlin.data.sources.piece_reader import Counts, PieceReader
 from quadlin.data.sources.prefetch import read_ahead
 
@@ -207,6 +209,20 @@ class Source(BaseRows):
 
     def _refuse_nothing(self) -> NoReturn:
         if self.dropped:
+            first = next(iter(self.feed.pieces(self.chunk_rows)), None) if self.again else None
+            empty = [] if first is None else empty_columns(first, self.reader)
+            if empty:
+                raise SourceError(
+                    Message(
+                        "{title}: {names} {are} empty, so all {dropped} rows have missing values "
+                        "and were dropped. Leave empty columns out with {exclude}.",
+                        title=self.feed.title,
+                        names=shortened(empty),
+                        are="is" if len(empty) == 1 else "are",
+                        dropped=self.dropped,
+                        exclude=Option("exclude", empty),
+                    )
+                )
             raise SourceError(
                 Message(
                     "{title}: all {dropped} rows have missing values and were dropped. Use {mean}, "
