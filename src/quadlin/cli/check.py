@@ -9,6 +9,7 @@ from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
     SuspectColumns,
     columns_of_codes,
+    remarks_on,
     scan_columns,
     useless_columns,
 )
@@ -82,9 +83,11 @@ def check(
     if scan.complete:
         with watched(source, "looking", answer.silent, again=True) as rows:
             columns = SuspectColumns(useless, columns_of_codes(rows, source))
+            told = remarks_on(rows, source, [*useless, *columns.codes])
+            remarks += [Finding("warning", "columns", text) for text in told]
             summary = TableSummary.of(rows)
-    told = columns._replace(useless=[name for name in useless if name not in unusable])
-    lines = [*remarks, *findings(source, scan, summary, told)]
+    usable = columns._replace(useless=[name for name in useless if name not in unusable])
+    lines = [*remarks, *findings(source, scan, summary, usable)]
     command = _command(name, read, recommended(source, scan, summary, columns, read))
     content = {
         "data": name,

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.cli.first_rows import FirstRows, are_dates
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.reading import CSV, input_columns
 from quadlin.core.chunks import Chunk
@@ -38,11 +39,12 @@ class ColumnScan:
     complete: int = 0
     missing: dict[str, int] = field(default_factory=dict)  # by column, where any is
     rising: dict[str, float] = field(default_factory=dict)  # whole numbers that rise: the last one
+    dates: set[str] = field(default_factory=set)  # of those, dates such as 20230131
 
     @property
     def row_numbers(self) -> list[str]:
         """Return the columns that only number the rows."""
-        return list(self.rising) if self.rows >= MIN_ROWS else []
+        return [n for n in self.rising if n not in self.dates] if self.rows >= MIN_ROWS else []
 
 
 def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
@@ -88,6 +90,15 @@ def warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -
     codes = [name for name in columns_of_codes(rows, source) if name not in numbers]
     if codes:
         warnings.warn(codes_text(codes), stacklevel=2)
+    if read.columns is None:
+        for text in remarks_on(rows, source, [*numbers, *codes]):
+            warnings.warn(text, stacklevel=2)
+
+
+def remarks_on(rows: Iterable[Chunk], source: Source, but: Iterable[str]) -> list[str]:
+    """Return what the first rows show of columns, `but` some, in words."""
+    first = FirstRows.of(rows, source, _number_columns(source))
+    return first.remarks(getattr(source.feed, "format", None) in CSV, but)
 
 
 def scan_columns(source: Source) -> ColumnScan:
@@ -183,5 +194,7 @@ def _follow(scan: ColumnScan, name: str, values: np.ndarray) -> None:
     steps = np.diff(values, prepend=last)
     if len(values) and np.all(steps > 0) and np.all(values == np.floor(values)):
         scan.rising[name] = float(values[-1])
+        first = not scan.rows or name in scan.dates
+        scan.dates = scan.dates | {name} if first and are_dates(values) else scan.dates - {name}
     else:
         scan.rising.pop(name, None)

@@ -24,6 +24,8 @@ DATE = re.compile(
     r"([T ]\s*\d{1,2}:\d{2}.*)?",
     re.I,
 )
+# 2023-01, 2023/1, 2023Q1, 2023-W05
+PERIOD = re.compile(r"\d{4}[-/](0?[1-9]|1[0-2])|\d{4}[- ]?(Q[1-4]|W\d{2})", re.I)
 
 
 def label_of(value: Any) -> str:

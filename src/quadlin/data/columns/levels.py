@@ -23,6 +23,7 @@ from quadlin.data.columns.level_codes import (
     DATE,
     MISSING_LEVEL,
     NUMBER,
+    PERIOD,
     Levels,
     filtered,
     label_of,
@@ -35,6 +36,7 @@ from quadlin.data.columns.numbers_as_text import (
     marks_in,
     strays,
     warn_of_marks,
+    warn_of_periods,
 )
 
 # A column and one of its labels → the first row that has it. None instead of a label → the first
@@ -154,6 +156,9 @@ class LevelLearner:
         if told and all(DATE.fullmatch(label.strip()) for label in told):
             reason = f"Column {str(name)!r} holds dates as text, such as {told[0]!r}."
             raise refused_dates(name, f"{reason} {DATES_AS_NUMBERS}")
+        if told and all(PERIOD.fullmatch(label.strip()) for label in told):
+            warn_of_periods(str(name), told[0])
+            return
         example = written_numbers(told)
         if example is not None:
             raise ColumnError(

@@ -100,3 +100,17 @@ def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
             rest=rest,
         )
     )
+
+
+def warn_of_periods(name: str, example: str) -> None:
+    """Say that months, quarters or weeks become levels, which have no order."""
+    warn(
+        Message(
+            "Column {name!r} holds months, quarters or weeks, such as {example!r}, each of which "
+            "becomes a level without an order. For a trend, turn them into numbers, such as the "
+            "months since a start; if levels are meant, give {categorical}.",
+            name=name,
+            example=example,
+            categorical=Option("categorical_features", [name]),
+        )
+    )

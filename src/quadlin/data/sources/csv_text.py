@@ -97,10 +97,12 @@ class Dialect:
 
     @property
     def missing(self) -> list[str]:
-        """Return what stands for a missing value, without spaces around it."""
+        """Return what stands for a missing value, without spaces around it: -999 and -999.0."""
         from pyarrow.csv import ConvertOptions
 
-        return [*ConvertOptions().null_values, *(self.na or ())]
+        whole = [marker for marker in self.na or () if re.fullmatch(r"[-+]?\d+", marker)]
+        zeros = [f"{marker}{self.decimal or '.'}{'0' * n}" for marker in whole for n in (1, 2)]
+        return [*ConvertOptions().null_values, *(self.na or ()), *zeros]
 
     @property
     def null_values(self) -> list[str]:

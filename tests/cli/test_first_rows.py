@@ -1,0 +1,94 @@
+"""Codes of missing values, dates as numbers, numbers of rows and leaks, in the first rows."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from quadlin.cli.app import run
+from quadlin.cli.first_rows import FirstRows
+
+RNG = np.random.default_rng(0)
+N = 300
+
+
+def table():
+    frame = pd.DataFrame({"a": RNG.normal(50, 9, N).round(1), "b": RNG.normal(5, 1, N)})
+    return frame.assign(y=2 * frame.a + 5 * frame.b + RNG.normal(size=N))
+
+
+@pytest.fixture
+def told(tmp_path, capsys):
+    def tell(frame, command="check"):
+        data, model = str(tmp_path / "t.csv"), str(tmp_path / "m.safetensors")
+        frame.to_csv(data, index=False)
+        if command == "fit":
+            assert run(["fit", data, "--target", "y", "-o", model]) == 0
+            return capsys.readouterr().err
+        assert run(["check", data, "--target", "y", "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        return "\n".join(f["text"] for f in content["findings"] if f["kind"] != "good")
+
+    return tell
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+def test_a_code_of_missing_values_is_named(told, command):
+    frame = table()
+    frame.loc[::10, "a"] = -999
+    assert "a: -999 stands apart from all other values" in told(frame, command)
+    assert "--na=-999" in told(frame, command)
+    frame["a"] = np.where(frame.a < 0, 9, frame.a)  # as far as values are from each other
+    assert "stands apart" not in told(frame, command)
+
+
+def test_the_code_can_be_declared_as_the_remark_says(tmp_path, capsys):
+    frame = table()
+    frame.loc[::10, "a"] = -999
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    line = f"fit {tmp_path}/t.csv --target y --na=-999 --missing drop -o {tmp_path}/m.safetensors"
+    assert run([*line.split(), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["dropped"] == N // 10
+    assert content["r2_train"] > 0.99
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+def test_shuffled_row_numbers_are_named_and_ranks_are_not(told, command):
+    frame = table()
+    frame["rownames"] = RNG.permutation(N) + 1
+    assert "rownames: a different whole number in each row" in told(frame, command)
+    frame["rownames"] = frame.y.rank().astype(int)  # a permutation, too
+    assert "a different whole number" not in told(frame, command)
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+def test_a_column_that_tells_the_target_by_itself_is_named(told, command):
+    frame = table()
+    frame["log"] = np.log(frame.y)
+    text = told(frame, command)
+    assert "log alone tells 99." in text or "log alone tells 100.0%" in text
+    assert "--exclude log" in text
+    assert "alone tells" not in told(frame.drop(columns="log"), command)
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+def test_dates_as_numbers_and_months_are_no_row_numbers_and_no_silent_levels(told, command):
+    frame = table()
+    days = pd.date_range("2023-01-01", periods=N)
+    frame["day"] = days.strftime("%Y%m%d").astype(int)
+    frame["month"] = days.strftime("%Y-%m")
+    text = told(frame, command)
+    assert "day: dates written as numbers" in text
+    assert "like row numbers" not in text
+    assert "Column 'month' holds months, quarters or weeks, such as '2023-01'" in text
+
+
+def test_labels_and_few_rows_are_not_judged():
+    x = np.arange(10.0)
+    few = FirstRows(("a", "b"), np.column_stack([x, x]), x, whole=True)
+    assert few.remarks(csv=True) == []
+    many = np.arange(100.0)
+    labels = FirstRows(("a", "b"), np.column_stack([many, many]), None, whole=True)
+    assert labels.remarks(csv=True) == []
