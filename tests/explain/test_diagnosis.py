@@ -107,3 +107,12 @@ def test_a_rank_is_told_in_words_and_only_components_that_stand_out_are_counted(
     assert words in report_page(model, X, y, None, 5)
     low = SecondOrderRegressor(rank=2, alpha=0, pairs=None).fit(X, y)
     assert "rank: all 2 components stand out from the noise." in low.diagnose()
+
+
+def test_one_outlier_is_one_row():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + rng.normal(size=200)
+    y[43] += 1e4
+    model = SecondOrderRegressor(rank=0, alpha=0, pairs=None).fit(X, y)
+    assert "of the squared error is that of row 43 (from 0)" in model.diagnose(X, y)

@@ -219,3 +219,15 @@ def test_an_estimator_of_several_models_is_not_summarised_as_one():
     for method in (model.summary, model.effects, lambda: model.contributions(X)):
         with pytest.raises(ValueError, match="one model per class"):
             method()
+
+
+def test_top_limits_the_linear_terms_that_are_printed_too():
+    rng = np.random.default_rng(0)
+    R = rng.normal(size=(200, 30))
+    model = SecondOrderRegressor(rank=0, alpha=1.0, pairs=None).fit(R, R @ np.arange(30.0))
+    few, plain = model.summary(top=29), model.summary()
+    assert "and 1 weaker linear term; to_frame()" in str(few)
+    assert "x0 " not in str(few)
+    assert "and 5 weaker linear terms; to_frame()" in str(plain)
+    assert len(model.summary(top=2).to_frame()) == 31  # the intercept, and all linear terms
+    assert str(model.summary(top=2)).count("\nx") == 2

@@ -70,7 +70,8 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, robust: 
     if findings is not None and findings.heavy:
         numbers = ", ".join(map(str, findings.heavy))
         share = findings.heavy_share
-        line = f"outliers: {share:.0%} of the squared error is that of rows {numbers} (from 0)."
+        which = f"row{'s' * (len(findings.heavy) > 1)} {numbers}"
+        line = f"outliers: {share:.0%} of the squared error is that of {which} (from 0)."
     if robust:
         return [line]
     advice = Message("Check them, or use {huber}.", huber=Option("loss", "huber"))

@@ -18,7 +18,7 @@ from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
 from quadlin.solve.fits.uncertainty import NORMAL
 
-SHOWN = 25  # linear terms of a printed table
+SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, where nobody says
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
 LEVELS_ARE = (
     "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
@@ -83,6 +83,7 @@ class ModelSummary:
     notes: list[str]
     level: float
     statistic: str = "t"
+    shown: int = SHOWN  # linear terms of the printed table
 
     def to_frame(self) -> Any:
         """Return the terms as a pandas frame, or as a dict of columns without pandas."""
@@ -101,7 +102,7 @@ class ModelSummary:
     def _table(self) -> list[str]:
         sure = any(np.isfinite(term.std_error) for term in self.terms)
         linear = [term for term in self.terms if term.kind == "linear"]
-        hidden = {id(term) for term in linear[SHOWN:]}
+        hidden = {id(term) for term in linear[self.shown :]}
         shown = [term for term in self.terms if id(term) not in hidden]
         tail = f"{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}"
         head = [
@@ -121,14 +122,18 @@ class ModelSummary:
             rows.append([a.term, f"{a.estimate:+.4g}", *(cells if sure else [])])
         lines = text_table(head, rows)
         if hidden:
-            lines.append(f"and {len(hidden):,} weaker linear terms; to_frame() has all of them")
+            what = f"{len(hidden):,} weaker linear term{'s' * (len(hidden) > 1)}"
+            lines.append(f"and {what}; to_frame() has all of them")
         return lines
 
 
-def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -> ModelSummary:
+def summary_of(
+    model: Any, rows: tuple[Any, Any, Any], top: int | None, level: float
+) -> ModelSummary:
     """Return the summary of a fitted estimator; see `SecondOrderRegressor.summary`."""
     if not 0 < level < 1:
         raise ValueError(Message("{level} must lie between 0 and 1.", level=Option("level", level)))
+    shown, top = (SHOWN, SHOWN_PAIRS) if top is None else (max(0, top), max(0, top))
     law, names = model.fitted_.law, model.interactions_.names
     left = float(model.n_samples_seen_) if law is None else max(law.left, 1.0)
     tests = _Tests(left, level)
@@ -139,7 +144,7 @@ def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -
         terms.append(tests.term("intercept", "intercept", "", "", float(model.intercept_), b_std))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
     order = np.arange(len(coef))
-    if len(coef) > SHOWN:
+    if len(coef) > shown:
         order = np.argsort(-np.abs(coef * sd), kind="stable")
     terms += [
         tests.term(names[j], "linear", names[j], "", coef[j], float(w_std[j]))
@@ -150,7 +155,7 @@ def summary_of(model: Any, rows: tuple[Any, Any, Any], top: int, level: float) -
     quality = quality_of(model, *rows)
     facts, notes = _facts(model, quality), _notes(model, terms)
     statistic = "z" if law is not None and law.left >= NORMAL else "t"
-    return ModelSummary(terms, facts, quality, notes, level, statistic)
+    return ModelSummary(terms, facts, quality, notes, level, statistic, shown)
 
 
 def found_pairs(model: Any) -> list[Pair]:

@@ -355,3 +355,17 @@ def test_numbers_that_are_text_in_a_frame_are_told_to_be_converted(form, advice)
         TableEncoder.learn(table, declared=["a"])
         TableEncoder.learn(pd.DataFrame({"a": cells * 3}, dtype="category"))
         TableEncoder.learn(pd.DataFrame({"a": ["1", "2", "3"] * 20}))
+
+
+def test_a_line_above_the_header_is_suspected_where_it_has_fewer_columns(tmp_path):
+    path = written(tmp_path, "# exported 2024\na,b,y\n1,2,3\n4,5,6\n")
+    with pytest.raises(SourceError, match=r"first line is a title or a comment, remove it"):
+        open_source(path, target="y")
+
+
+def test_text_without_a_header_is_noticed_if_each_first_cell_is_a_value_of_its_column(tmp_path):
+    path = written(tmp_path, "Oslo,cold,q\nRome,hot,p\nOslo,hot,q\nRome,cold,p\n")
+    with pytest.raises(SourceError, match=r"first row of .*looks like data.*header=False"):
+        open_source(path, target="kind", labels="learn")
+    named = written(tmp_path, "city,cold,kind\nRome,hot,p\nOslo,cold,q\n", "n.csv")
+    assert open_source(named, target="kind", labels="learn").has_target

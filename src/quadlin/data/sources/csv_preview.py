@@ -90,12 +90,12 @@ def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) 
 
 
 def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
-    """Refuse a first row that is data: numbers, or text that its own column has as values."""
+    """Refuse a first row that is data: each cell a number, or a text that its column has below."""
     names = [name.strip() for name in schema.names]
     if not all(names) or _count_up(names):
         return
     numbers = [bool(NUMBER.fullmatch(name)) for name in names]
-    if not any(numbers):
+    if not any(numbers) and (len(names) < 2 or len(set(names)) < len(names)):
         return
     for name, column, number in zip(names, schema.names, numbers, strict=True):
         if not number and (first is None or name not in _distinct(first.column(column))):

@@ -32,9 +32,7 @@ class Dialect:
     delimiter: str | None = None  # None: what the header shows
     decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
     encoding: str = "utf8"
-    header: bool | None = (
-        None  # None: there is one, and a first row that looks like data is refused
-    )
+    header: bool | None = None  # None: there is one, but not one that looks like data
     na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
     names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
     blank_lines: int = 0  # before the header
@@ -241,9 +239,13 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
         str(error),
     )
     if match is None or int(match[1]) >= len(names):
+        widths = re.search(r"Row #2: Expected (\d+) columns, got (\d+)", str(error))
+        title = " If the first line is a title or a comment, remove it."
+        short = widths and int(widths[1]) < int(widths[2]) and dialect.header is not False
         return Message(
-            "{what} cannot be read: {error} {advice}",
+            "{what} cannot be read: {error} {advice}{title}",
             what=_capital(what),
+            title=title if short else "",
             error=re.sub(
                 r"Row #(\d+)",
                 lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",

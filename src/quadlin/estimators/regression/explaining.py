@@ -32,7 +32,7 @@ class Explaining(FittedAttributes):
         y: Any = None,
         sample_weight: Any = None,
         *,
-        top: int = 10,
+        top: int | None = None,
         level: float = 0.95,
     ) -> ModelSummary:
         """Summarise the model: estimates with standard errors, t, p and intervals, and the fit.
@@ -44,8 +44,9 @@ class Explaining(FittedAttributes):
         ----------
         X, y, sample_weight : rows, targets and weights, or None
             Rows to compute R² from; without them it is that of the fitted rows, if known.
-        top : int, default=10
-            Number of pairs to list, the strongest first, including squares.
+        top : int or None, default=None
+            Number of pairs to list and of linear terms to print, the strongest first; pairs include
+            squares. None lists 10 pairs and prints 25 linear terms.
         level : float, default=0.95
             Probability of the intervals.
 
