@@ -151,3 +151,21 @@ def test_marks_of_missing_values_are_those_of_the_fit(folder, tmp_path):
     expected = load(tmp_path / "m.safetensors").predict(asked)
     given = [top[key] for key in zip(asked.user, asked.film, strict=True)]
     np.testing.assert_allclose(given, expected, atol=1e-6)
+
+
+def test_labels_that_are_text_are_ranked_by_the_one_that_is_named(folder, capsys):
+    rows = pd.read_csv(folder / "ratings.csv", dtype={"user": str})
+    rows["rating"] = np.where(rows.rating > 0, "like", "no")
+    rows.to_csv(folder / "likes.csv", index=False)
+    model = str(folder / "likes.safetensors")
+    options = ["--fm", "--categorical", "user,film", "--multi-hot", "genres", "-q", "-o", model]
+    assert run(["fit", str(folder / "likes.csv"), "--target", "rating", *options]) == 0
+    command = ["recommend", model, str(folder / "users.csv"), str(folder / "films.csv"), "-o", "-"]
+    assert run(command) == 1
+    error = capsys.readouterr().err
+    assert "'like' and 'no'" in error
+    assert "--label" in error
+    assert run([*command, "--label", "like"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("probability=like")
+    assert run([*command, "--label", "likes"]) == 2
+    assert "not one of like, no" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import narwhals as nw
 import numpy as np
 from cyclopts import Parameter, validators
 
+from quadlin.cli.classification import one_of
 from quadlin.cli.options import (
     STANDARD,
     WHOLE,
@@ -20,6 +21,7 @@ from quadlin.cli.prediction_files import prediction_writer
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import waiting
 from quadlin.cli.reading import check_output, load_model, read_table
+from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.recommending import Recommending
 
 SUFFIXES = (".csv", ".parquet", ".pq")
@@ -34,6 +36,7 @@ def recommend(
         int, WHOLE, Parameter(name=["--number", "-n"], validator=validators.Number(gte=1))
     ] = 10,
     exclude: str | None = None,
+    label: str | None = None,
     user_columns: Names = None,
     item_columns: Names = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
@@ -64,6 +67,9 @@ def recommend(
         Number of items per user.
     exclude
         A table of pairs to leave out, such as the ratings, with columns of both tables.
+    label
+        Of a classifier, the label whose probability ranks the items, such as like.
+        Default: the larger of two numbers, such as 1; of other labels, name one.
     user_columns
         The columns to read from the first table, separated by commas. Default: all.
     item_columns
@@ -74,6 +80,9 @@ def recommend(
     fitted: Any = load_model(model)
     if not isinstance(fitted, Recommending):
         raise UsageError(f"{model} is not a factorization machine: fit it with --fm.")
+    several = isinstance(fitted, LogisticModel) and len(fitted.classes_) > 2
+    fitted = one_of(fitted, label)
+    named = {} if label is None or several else {"label": label}
     if output is None:
         raise UsageError("Name a file for the recommendations, such as -o top.csv, or -o -.")
     to_stdout = str(output) == STANDARD
@@ -96,7 +105,7 @@ def recommend(
             )
         pairs = None if exclude is None else read_table(exclude, read, fitted, None)
     with waiting("recommending", answer.silent):
-        best = fitted.recommend(tables[0], tables[1], n, exclude=pairs)
+        best = fitted.recommend(tables[0], tables[1], n, exclude=pairs, **named)
     score = best.column_names[-1]
     values = np.asarray(best.column(score), dtype=np.float64)[:, None]
     beside = best.drop_columns([score])

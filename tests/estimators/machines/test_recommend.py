@@ -145,6 +145,34 @@ def test_a_classifier_recommends_by_probability(tmp_path):
     assert len(three.one_vs_rest(2).recommend(users, films, 2)) == 2 * USERS
 
 
+@pytest.mark.parametrize("options", [{}, {"draws": 20}])
+def test_a_label_that_is_text_must_be_named_and_ranks_the_items(options):
+    users, films, rows, y = table()
+    likes = np.where(y > np.median(y), "like", "no")  # "no" is the second class
+    machine = FactorizationMachineClassifier(2, random_state=0, **options).fit(rows, likes)
+    with pytest.raises(ValueError, match=r"'like' and 'no'.*label="):
+        machine.recommend(users, films)
+    for place, label in enumerate(("like", "no")):
+        best = machine.recommend(users, films, 3, label=label)
+        pairs = all_pairs(users, films)[list(rows.columns)]
+        P = machine.predict_proba(pairs)[:, place].reshape(USERS, ITEMS)
+        ranked = best[f"probability={label}"].to_numpy().reshape(USERS, 3)
+        np.testing.assert_allclose(ranked, -np.sort(-P, axis=1)[:, :3], rtol=1e-4)
+    with pytest.raises(ValueError, match="not a class; there are 'like' and 'no'"):
+        machine.recommend(users, films, label="likes")
+
+
+def test_of_two_numbers_the_larger_ranks_the_items_unless_another_is_named():
+    users, films, rows, y = table()
+    machine = FactorizationMachineClassifier(2, random_state=0).fit(rows, (y > 3).astype(int))
+    best = machine.recommend(users, films, 2)
+    named = machine.recommend(users, films, 2, label=1)
+    assert best.film.tolist() == named.film.tolist()
+    assert (best.columns[-1], named.columns[-1]) == ("probability", "probability=1")
+    worst = machine.recommend(users, films, 1, label=0)
+    assert worst.film.tolist() == machine.recommend(users, films, ITEMS).film.tolist()[11::ITEMS]
+
+
 def test_embeddings_make_up_the_predictions(machine):
     rng = np.random.default_rng(1)
     u, i = rng.integers(9, size=500), rng.integers(7, size=500)

@@ -1,7 +1,8 @@
 """Recommendations of a factorization machine: the best items of each user, and embeddings."""
 
+from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -9,12 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.explain.tables import frame_of
 from quadlin.explain.whole_columns import whole_columns
-from quadlin.solve.fields.pairwise_predictions import best_pairs, sides_of, sides_of_draws
+from quadlin.solve.fields.pairwise_predictions import Side, best_pairs, sides_of, sides_of_draws
 
 
 class Recommending:
@@ -22,7 +24,6 @@ class Recommending:
 
     fitted_: Any
     missing: str
-    score_name = "prediction"
     _told: tuple[Fitted, set[Any]] | None = None  # the new items that the fitted model warned of
 
     def recommend(self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None) -> Any:
@@ -35,21 +36,23 @@ class Recommending:
             passed on. Columns that depend on neither, such as the device, belong to the users.
             Arrays have all features, with zeros in those of the other side. Unseen users and items
             are treated as average ones, apart from their other columns; a warning counts them, once
-            for the same items.
+            for the same items. Items of a frame that are equal in all columns of the model count
+            once. Columns named after users or customers in `item_rows` cause a warning.
         n : int, default=10
             Number of items per user; fewer if there are not enough.
         exclude : frame, array of int (n_pairs, 2) or None, default=None
             Pairs to leave out, such as known ones: a frame with some columns of both sides, such as
-            the training rows, or positions of users and items. A pair is left out if it agrees in
-            all columns that the frame shares with both.
+            the training rows, or positions of users and items. Of the columns that the frame shares
+            with a side, only the ids are compared: the categories of the model, largest first,
+            that tell the rows of the side apart. So it does not matter if an age or the genres have
+            changed. Without such categories, all shared columns are compared.
 
         Returns
         -------
         frame
             One row per user and item, best first: the columns of the user, `rank`, those of the
-            item, and `prediction` (for classifiers `probability`, that of ``classes_[1]``). It is a
-            frame of the same library as the input; for arrays it has the positions `user_row` and
-            `item_row`.
+            item, and `prediction`. It is a frame of the same library as the input; for arrays it
+            has the positions `user_row` and `item_row`.
 
         Notes
         -----
@@ -71,6 +74,12 @@ class Recommending:
         >>> machine.recommend(users, films, 1, exclude=ratings[ratings.film == "x"]).film.tolist()
         ['z', 'y']
         """
+        return self._best_items(user_rows, item_rows, n, exclude)
+
+    def _best_items(
+        self, user_rows: Any, item_rows: Any, n: int, exclude: Any, ranked: "_Ranked | None" = None
+    ) -> Any:
+        """Return the n items with the highest scores for each user."""
         check_is_fitted(self)
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
             raise ValueError(Message("{n} must be a whole number ≥ 1.", n=Option("n", n)))
@@ -86,8 +95,12 @@ class Recommending:
             if fitted.draws is None
             else sides_of_draws(fitted.draws, features)
         )
+        if ranked is not None and ranked.reverses:
+            left, right = _reversed(left, 1.0), _reversed(right, -1.0)
         best = best_pairs(users.X, left, right(items.X), int(n), tables.excluded(exclude))
-        return tables.frame(best, self._as_scores(best.scores), self.score_name)
+        if ranked is None:
+            return tables.frame(best, best.scores, "prediction")
+        return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 
     def embeddings(self, column: Any) -> Any:
         """Return the vectors of the levels of a column, as a pandas frame.
@@ -142,9 +155,22 @@ class Recommending:
             )
         return fitted
 
-    def _as_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return predictions on the scale that is reported."""
-        return f
+
+class _Ranked(NamedTuple):
+    """By which class's probability a classifier ranks items."""
+
+    reverses: bool  # whether it is the first class, whose log-odds are those of the model reversed
+    name: str  # of the column of probabilities
+
+
+def _reversed(side: Callable[[Any], Side], sign: float) -> Callable[[Any], Side]:
+    """Return one of two sides whose predictions are together those of the other class."""
+
+    def reverse(X: Any) -> Side:
+        alone, factor = side(X)
+        return Side(-alone, sign * factor)
+
+    return reverse
 
 
 def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, list[str]]:
@@ -163,7 +189,69 @@ def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, list[str]]:
 class RecommendingLabels(Recommending):
     """The same where predictions are log-odds."""
 
-    score_name = "probability"
+    classes_: Any
 
-    def _as_scores(self, f: np.ndarray) -> np.ndarray:
-        return np.asarray(probability(f))
+    def recommend(
+        self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None, label: Any = None
+    ) -> Any:
+        """Return the n items with the highest probabilities for each user.
+
+        Parameters
+        ----------
+        user_rows, item_rows, n, exclude
+            As for :meth:`FactorizationMachineRegressor.recommend`.
+        label : one of `classes_`, or None
+            The class whose probability ranks the items, such as "like". None takes the second of
+            two classes that are numbers or booleans: 1 of 0 and 1, True of False and True. Which
+            of two texts is wanted is not known, so it must be given.
+
+        Returns
+        -------
+        frame
+            As for :meth:`FactorizationMachineRegressor.recommend`, with the column
+            `probability=label` (`probability` without a label) instead of `prediction`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from quadlin import FactorizationMachineClassifier
+        >>> seen = pd.DataFrame({"user": list("aaabbbccc"), "film": list("xyzxyzxyz")})
+        >>> answers = ["like", "no", "no", "like", "no", "no", "no", "like", "no"]
+        >>> machine = FactorizationMachineClassifier(1, alpha=0.1, random_state=0)
+        >>> machine = machine.fit(seen, answers)
+        >>> users, films = pd.DataFrame({"user": ["a", "c"]}), pd.DataFrame({"film": list("xyz")})
+        >>> best = machine.recommend(users, films, 1, label="like")
+        >>> best[["user", "film"]].values.tolist(), best.columns[-1]
+        ([['a', 'x'], ['c', 'y']], 'probability=like')
+        """
+        check_is_fitted(self)
+        self._one_fitted()
+        ranked = _ranked_by(self.classes_.tolist(), label)
+        return self._best_items(user_rows, item_rows, n, exclude, ranked)
+
+
+def _ranked_by(classes: list[Any], label: Any) -> _Ranked:
+    """Return which of two classes ranks items."""
+    if label is None:
+        if any(isinstance(each, str) for each in classes):
+            raise ValueError(
+                Message(
+                    "The classes are {first!r} and {second!r}: name the one whose probability "
+                    "ranks the items, such as {label}.",
+                    first=classes[0],
+                    second=classes[1],
+                    label=Option("label", classes[0]),
+                )
+            )
+        return _Ranked(False, "probability")
+    places = [i for i, each in enumerate(classes) if label_of(each) == label_of(label)]
+    if not places:
+        raise ValueError(
+            Message(
+                "{label} is not a class; there are {first!r} and {second!r}.",
+                label=Option("label", label),
+                first=classes[0],
+                second=classes[1],
+            )
+        )
+    return _Ranked(places[0] == 0, f"probability={classes[places[0]]}")
