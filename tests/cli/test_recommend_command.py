@@ -169,3 +169,13 @@ def test_labels_that_are_text_are_ranked_by_the_one_that_is_named(folder, capsys
     assert capsys.readouterr().out.splitlines()[0].endswith("probability=like")
     assert run([*command, "--label", "likes"]) == 2
     assert "not one of like, no" in capsys.readouterr().err
+
+
+def test_messages_of_the_command_speak_of_tables_and_flags(folder, capsys):
+    model, users, films = (str(folder / f) for f in ("m.safetensors", "users.csv", "films.csv"))
+    assert run(["recommend", model, users, films, "--exclude", films, "-o", "-"]) == 1
+    error = capsys.readouterr().err
+    assert "--exclude has no column in common with the table of users" in error
+    assert "user_rows" not in error
+    assert run(["recommend", model, films, users, "-n", "1", "-o", "-"]) == 0
+    assert "the table of items has the column 'user'" in capsys.readouterr().err

@@ -87,6 +87,44 @@ def test_pairs_that_are_excluded_are_not_recommended(machine):
     pd.testing.assert_frame_equal(again, best)
 
 
+def test_pairs_are_excluded_by_their_ids_whatever_else_has_changed(machine):
+    users, films, rows, _ = table()
+    later, renamed = users.assign(age=users.age + 1), films.assign(year=films.year - 1)
+    seen = set(zip(rows.user, rows.film, strict=True))
+    for tables in ((later, films), (users, renamed), (later, renamed)):
+        best = machine.recommend(*tables, ITEMS, exclude=rows)
+        assert not seen & set(zip(best.user, best.film, strict=True))
+    # A second category tells rows apart where the ids do not: two kinds of one film.
+    twice = pd.concat([films[:1].assign(kind=kind) for kind in ("war", "love")])
+    one = films[:1].assign(user=users.user[0], kind="war")
+    assert machine.recommend(users[:1], twice, 2, exclude=one).kind.tolist() == ["love"]
+    # Columns that are no categories of the model serve where there is nothing else.
+    titled = films.assign(title="The " + films.film)
+    best = machine.recommend(
+        users, titled, ITEMS, exclude=pd.DataFrame({"user": users.user, "title": "The f3"})
+    )
+    assert "f3" not in set(best.film)
+
+
+def test_a_repeated_item_stands_in_a_list_once(machine):
+    users, films, _, _ = table()
+    best = machine.recommend(users, films, 4)
+    again = pd.concat([films, films], ignore_index=True)
+    pd.testing.assert_frame_equal(machine.recommend(users, again, 4), best)
+    polars = machine.recommend(pl.from_pandas(users), pl.from_pandas(again), 4)
+    assert polars["film"].to_list() == best.film.tolist()
+    first = films.film.tolist().index(best.film[0])
+    for copy in (first, first + ITEMS):  # the position of either copy
+        without = machine.recommend(users[:1], again, 1, exclude=[[0, copy]])
+        assert without.film[0] == best.film[1]
+
+
+def test_tables_that_look_swapped_are_warned_of(machine):
+    users, films, _, _ = table()
+    with pytest.warns(UserWarning, match="item_rows has the column 'user'.*swapped"):
+        machine.recommend(films, users, 2)
+
+
 def test_new_users_and_films_are_known_by_their_other_columns(machine):
     _, _, rows, _ = table()
     new = pd.DataFrame({"user": ["nobody"], "age": [30.0]})
@@ -211,8 +249,10 @@ def test_what_does_not_fit_together_is_said(machine):
         machine.recommend(users.assign(rank=1), films)
     with pytest.raises(ValueError, match="same library"):
         machine.recommend(users, pl.from_pandas(films))
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match="user_rows has no rows"):
         machine.recommend(users[:0], films)
+    with pytest.raises(ValueError, match="item_rows has no rows"):
+        machine.recommend(users, films[:0])
 
 
 def test_a_bias_is_that_beside_average_others(machine):

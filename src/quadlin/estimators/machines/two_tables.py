@@ -1,5 +1,6 @@
 """Two tables, such as users and items, whose columns together are those of a fitted model."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,18 +9,27 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.utils import check_array
 
+from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import check_frame
-from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.means import filled
+from quadlin.estimators.machines.excluded_pairs import (
+    SIDES,
+    Frame,
+    keys_of,
+    matches,
+    positions,
+)
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import Columns, warn_unseen
 from quadlin.estimators.rows.input_errors import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
 
-SIDES = ("user_rows", "item_rows")
-Frame = nw.DataFrame[Any]
+# Columns that identify those who are recommended something, not what is recommended to them.
+PEOPLE = re.compile(
+    r"user|customer|member|visitor|viewer|reader|listener|client|person|people|subscriber", re.I
+)
 
 
 class TwoTables:
@@ -31,8 +41,12 @@ class TwoTables:
         self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
         users, items = (self._frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
+        for rows, side in zip((user_rows, item_rows), SIDES, strict=True):
+            if hasattr(rows, "shape") and not rows.shape[0]:
+                raise ValueError(Message("{side} has no rows. Give at least one.", side=side))
+        self.item_of: np.ndarray | None = None  # of each row of items, where some repeat others
         if users is not None and items is not None:
-            self.frames = users, items
+            self.frames, self.item_of = _with_distinct_items(users, items, _inputs(fitted.columns))
             self.halves = self._of_frames(self.frames)
         elif users is None and items is None:
             self.halves = self._of_arrays([user_rows, item_rows])
@@ -42,9 +56,6 @@ class TwoTables:
                 f"{frame} is a frame, but {other} is not. Give two frames, or two arrays with all "
                 "features."
             )
-        for half, side in zip(self.halves, SIDES, strict=True):
-            if not half.X.shape[0]:
-                raise ValueError(f"{side} has no rows. Give at least one.")
 
     def _frame_or_none(self, rows: Any) -> Frame | None:
         numbers = set(self.fitted.columns.number_names)
@@ -63,16 +74,28 @@ class TwoTables:
             )
         if gone := [name for name in inputs if name not in (*used[0], *used[1])]:
             raise ValueError(
-                f"The model was fitted to {shortened(gone, 5)} as well, but neither user_rows nor "
-                f"item_rows has such a column; they have {shortened(named[0])} and "
-                f"{shortened(named[1])}."
+                Message(
+                    "The model was fitted to {gone} as well, but neither {users} nor {items} has "
+                    "such a column; they have {of_users} and {of_items}.",
+                    gone=shortened(gone, 5),
+                    users=SIDES[0],
+                    items=SIDES[1],
+                    of_users=shortened(named[0]),
+                    of_items=shortened(named[1]),
+                )
             )
         for names, chosen, side in zip(named, used, SIDES, strict=True):
             if not chosen:
                 raise ValueError(
-                    f"{side} has none of the columns that the model was fitted to: it has "
-                    f"{shortened(names)}, and the model {shortened(inputs)}."
+                    Message(
+                        "{side} has none of the columns that the model was fitted to: it has "
+                        "{names}, and the model {inputs}.",
+                        side=side,
+                        names=shortened(names),
+                        inputs=shortened(inputs),
+                    )
                 )
+        _warn_if_swapped(*used)
         users, items = zip(frames, used, strict=True)
         return self._half(*users, set()), self._half(*items, self.told)
 
@@ -142,39 +165,12 @@ class TwoTables:
         shape = (self.halves[0].X.shape[0], self.halves[1].X.shape[0])
         frame = self._frame_or_none(pairs)
         if frame is None:
-            users, items = _positions(pairs, shape)
+            n_items = shape[1] if self.item_of is None else len(self.item_of)
+            users, items = positions(pairs, (shape[0], n_items))
+            items = items if self.item_of is None else self.item_of[items]
         else:
-            users, items = self._matches(frame)
+            users, items = matches(frame, self.frames, self.fitted.columns.encoder)
         return csr_matrix((np.ones(len(users), dtype=bool), (users, items)), shape=shape)
-
-    def _matches(self, pairs: Frame) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of users and items that agree with a pair in all columns it has."""
-        if self.frames is None:
-            raise ValueError(
-                "exclude is a frame, but user_rows and item_rows are arrays: give two columns of "
-                "positions, those of users and those of items."
-            )
-        rows, keys = [], []
-        for frame, side in zip(self.frames, SIDES, strict=True):
-            common = [name for name in frame.columns if name in pairs.columns]
-            if not common:
-                raise ValueError(
-                    f"exclude has no column in common with {side}: it has "
-                    f"{shortened(pairs.columns)}, and {side} {shortened(frame.columns)}."
-                )
-            at: dict[tuple[str, ...], list[int]] = {}
-            for i, key in enumerate(_keys(frame, common)):
-                at.setdefault(key, []).append(i)
-            rows.append(at)
-            keys.append(_keys(pairs, common))
-        matches = {
-            (u, i)
-            for user, item in zip(*keys, strict=True)
-            for u in rows[0].get(user, ())
-            for i in rows[1].get(item, ())
-        }
-        both = np.array(sorted(matches), dtype=np.intp).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
 
     def frame(self, best: Best, values: np.ndarray, name: str) -> Any:
         """Return the best pairs as a frame of the users' library, or of their positions."""
@@ -209,28 +205,39 @@ class TwoTables:
         ).to_native()
 
 
+def _warn_if_swapped(users: Sequence[str], items: Sequence[str]) -> None:
+    """Warn if the items have a column whose name is one of people, and the users have none."""
+    people = [name for name in items if PEOPLE.search(name)]
+    if people and not any(PEOPLE.search(name) for name in users):
+        warn(
+            Message(
+                "{items} has the column {name!r}, and {users} has {others}: the result lists the "
+                "best rows of the former for each row of the latter. If the tables are swapped, "
+                "give that of the users first.",
+                items=SIDES[1],
+                name=people[0],
+                users=SIDES[0],
+                others=shortened(users),
+            )
+        )
+
+
+def _with_distinct_items(
+    users: Frame, items: Frame, inputs: Sequence[str]
+) -> tuple[tuple[Frame, Frame], np.ndarray | None]:
+    """Return the frames with items that are the same to the model once, the first of each.
+
+    Where there are such, also the position of each row among those that are kept.
+    """
+    names = [name for name in items.columns if str(name) in inputs]
+    plain = [name for name in names if items.get_column(name).dtype not in (nw.List, nw.Object)]
+    if not names or (plain and not bool(items.select(plain).is_duplicated().any())):
+        return (users, items), None
+    number: dict[tuple[str, ...], int] = {}
+    of_row = np.array([number.setdefault(key, len(number)) for key in keys_of(items, names)])
+    first = np.unique(of_row, return_index=True)[1]
+    return (users, nw.maybe_reset_index(items[first.tolist()])), of_row
+
+
 def _inputs(columns: Columns) -> list[str]:
     return columns.names if columns.encoder is None else list(columns.encoder.input_names)
-
-
-def _keys(frame: Frame, names: Sequence[Any]) -> list[tuple[str, ...]]:
-    values = [[label_of(value) for value in frame.get_column(n).to_list()] for n in names]
-    return list(zip(*values, strict=True))
-
-
-def _positions(pairs: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.asarray(pairs)
-    if pairs.size == 0:
-        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise ValueError(
-            "exclude must be a frame with columns of user_rows and of item_rows, or whole numbers "
-            f"in two columns, the positions of users and items; it has shape {pairs.shape} and "
-            f"dtype {pairs.dtype}."
-        )
-    if (pairs < 0).any() or (pairs >= shape).any():
-        raise ValueError(
-            f"exclude has positions from {pairs.min()} to {pairs.max()}, but there are {shape[0]} "
-            f"users and {shape[1]} items, numbered from 0."
-        )
-    return pairs[:, 0], pairs[:, 1]
