@@ -171,6 +171,13 @@ def test_labels_that_are_text_are_ranked_by_the_one_that_is_named(folder, capsys
     assert "not one of like, no" in capsys.readouterr().err
 
 
+def test_a_table_with_a_header_and_no_rows_is_refused_in_words(folder, capsys):
+    (folder / "none.csv").write_text("film,title,genres\n")
+    model, users = str(folder / "m.safetensors"), str(folder / "users.csv")
+    assert run(["recommend", model, users, str(folder / "none.csv"), "-o", "-"]) == 2
+    assert "none.csv holds no rows" in capsys.readouterr().err
+
+
 def test_messages_of_the_command_speak_of_tables_and_flags(folder, capsys):
     model, users, films = (str(folder / f) for f in ("m.safetensors", "users.csv", "films.csv"))
     assert run(["recommend", model, users, films, "--exclude", films, "-o", "-"]) == 1

@@ -158,7 +158,10 @@ def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | Non
     text = [name for name in feed.columns if encoder is not None and name not in numbers]
     if text:
         feed = open_files(files, text, dialect)[1].only(feed.columns)
-    return pa.concat_tables([piece.X for piece in feed.pieces(1 << 16)]).combine_chunks()
+    pieces = [piece.X for piece in feed.pieces(1 << 16)]
+    if not pieces:
+        raise UsageError(f"{data} holds no rows. At least one is needed.")
+    return pa.concat_tables(pieces).combine_chunks()
 
 
 def input_columns(source: Source) -> list[str]:

@@ -272,6 +272,39 @@ def test_a_bias_is_that_beside_average_others(machine):
     assert np.abs(machine.embeddings("age")["v0"]).max() > 0  # products with the age are there
 
 
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_rows_with_lists_of_labels_may_not_be_none(library):
+    _, _, rows, y = table()
+    rows = library({"user": rows.user.tolist(), "kind": (rows.kind + "|x").tolist()})
+    machine = FactorizationMachineRegressor(1, alpha=1.0, multi_hot=["kind"], random_state=0)
+    with pytest.raises(ValueError, match="0 sample"):
+        machine.fit(rows[:0], y[:0])
+    with pytest.raises(ValueError, match="0 sample"):
+        machine.fit(rows, y).predict(rows[:0])
+
+
+def test_counts_are_recommended_by_their_means():
+    users, films, rows, y = table()
+    counts = np.random.default_rng(0).poisson(np.exp(y / 3))
+    machine = FactorizationMachineRegressor(1, loss="poisson", random_state=0).fit(rows, counts)
+    best = machine.recommend(users, films, 3)
+    predicted = machine.predict(best[list(rows.columns)])
+    np.testing.assert_allclose(best.prediction, predicted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("extrapolation", ["clip", "free"])
+def test_numbers_far_outside_are_limited_as_in_predict(extrapolation):
+    users, films, rows, y = table()
+    machine = FactorizationMachineRegressor(2, random_state=0, extrapolation=extrapolation)
+    machine.fit(rows, y)
+    old = users.assign(age=users.age + 900)
+    best = machine.recommend(old, films, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that they are far outside
+        predicted = machine.predict(best[list(rows.columns)])
+    np.testing.assert_allclose(best.prediction, predicted, rtol=1e-9)
+
+
 def test_a_machine_without_standard_errors_points_to_draws(machine):
     with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
         _ = machine.coef_std_

@@ -14,7 +14,7 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import Values, missing_in
-from quadlin.data.columns.level_codes import Levels, label_of, level_codes
+from quadlin.data.columns.level_codes import Levels, filtered, label_of, level_codes
 
 SEPARATOR = "|"
 SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
@@ -81,7 +81,7 @@ def _cells(values: Values) -> tuple[list[str], np.ndarray]:
         cells = list(dict.fromkeys(label_of(value) for value in values[~absent].tolist()))
     else:
         # Cells of a categorical column may be numbers.
-        cells = values.filter((~absent).tolist()).unique().cast(nw.String()).to_list()
+        cells = filtered(values, ~absent).unique().cast(nw.String()).to_list()
     place = level_codes(values, {cell: i for i, cell in enumerate(cells)})
     return cells, np.where(absent, -1, place)
 

@@ -49,9 +49,11 @@ def label_of(value: Any) -> str:
     return str(value)
 
 
-def filtered(values: Values, keep: np.ndarray) -> Values:
+def filtered(values: Values, keep: np.ndarray) -> Any:
     """Return the values that are to be kept."""
-    return values[keep] if isinstance(values, np.ndarray) else values.filter(keep.tolist())
+    if isinstance(values, np.ndarray):
+        return values[keep]
+    return values.filter(keep.tolist()) if len(keep) else values  # narwhals takes no empty list
 
 
 def level_codes(values: Values, levels: Levels) -> np.ndarray:

@@ -24,6 +24,7 @@ class Recommending:
 
     fitted_: Any
     missing: str
+    extrapolation: str
     _told: tuple[Fitted, set[Any]] | None = None  # the new items that the fitted model warned of
 
     def recommend(self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None) -> Any:
@@ -87,7 +88,8 @@ class Recommending:
         fill = fitted.fill if self.missing == "mean" else None
         if self._told is None or self._told[0] is not fitted:
             self._told = (fitted, set())
-        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1])
+        bounded = self.extrapolation == "clip"
+        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1], bounded)
         users, items = tables.halves
         features = (users.features, items.features)
         left, right = (
@@ -99,7 +101,10 @@ class Recommending:
             left, right = _reversed(left, 1.0), _reversed(right, -1.0)
         best = best_pairs(users.X, left, right(items.X), int(n), tables.excluded(exclude))
         if ranked is None:
-            return tables.frame(best, best.scores, "prediction")
+            scores = best.scores
+            if fitted.options.loss == "poisson":  # the logarithms of means
+                scores = np.exp(np.minimum(scores, fitted.largest_log_mean if bounded else np.inf))
+            return tables.frame(best, scores, "prediction")
         return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 
     def embeddings(self, column: Any) -> Any:

@@ -36,9 +36,16 @@ class TwoTables:
     """Rows of users and of items: frames with columns of their own, or arrays of all features."""
 
     def __init__(
-        self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any, told: set[Any]
+        self,
+        fitted: Fitted,
+        user_rows: Any,
+        item_rows: Any,
+        fill: Any,
+        told: set[Any],
+        bounded: bool = True,
     ) -> None:
         self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
+        self.bounded = bounded  # whether features are limited, as by extrapolation="clip"
         users, items = (self._frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
         for rows, side in zip((user_rows, item_rows), SIDES, strict=True):
@@ -149,7 +156,7 @@ class TwoTables:
 
     def _trusted(self, half: Half) -> Half:
         """Return rows with each feature as far from the training rows as it is trusted."""
-        if self.fitted.bounds is None:
+        if self.fitted.bounds is None or self.fitted.is_exact or not self.bounded:
             return half
         low, high = (np.asarray(bound)[half.features] for bound in self.fitted.bounds)
         if not issparse(half.X):
