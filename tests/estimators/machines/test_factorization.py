@@ -1,5 +1,7 @@
 """Factorization machines on one-hot fields: the posterior instead of a chosen rank and penalty."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,15 @@ from sklearn.linear_model import RidgeCV
 
 import field_problems
 from field_problems import table
-from quadlin import FactorizationMachineRegressor, Status, load, open_source, save, to_onnx
+from quadlin import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+    Status,
+    load,
+    open_source,
+    save,
+    to_onnx,
+)
 from quadlin.datasets import make_second_order
 from quadlin.solve.fields.field_machine import FieldMachine
 
@@ -143,8 +153,9 @@ def test_columns_beside_the_fields_may_have_any_unit(kind):
 def test_interactions_are_those_between_fields():
     rows, y, fields, weight = table("side")
     model = FactorizationMachineRegressor(rank=2, fields=fields, random_state=0)
-    model.fit(rows, 10 * y + 3, weight)
     user, item, job, age = fields[0][0], fields[1][0], fields[2][0], 7 + 9 + 3
+    y = y + 2 * rows[:, age] * rows[:, fields[1][:4]].sum(axis=1)  # y alone is noise
+    model.fit(rows, 10 * y + 3, weight)
     assert model.interaction(user, job) == pytest.approx(0, abs=1e-9)
     assert model.interaction(user, age) == pytest.approx(0, abs=1e-9)
     assert abs(model.interaction(age, item)) > 1e-6
@@ -297,12 +308,32 @@ def test_text_columns_and_levels_never_seen():
     assert wide.mean() > 1.05 * std.mean()
 
 
-def test_a_stream_goes_on_from_the_variational_fit(variational):
-    again = FactorizationMachineRegressor(random_state=0).fit(X[TRAIN], Y[TRAIN])
-    again.partial_fit(X[TEST], Y[TEST])
-    assert again.n_samples_seen_ == 8000
-    assert again.rank_ == variational.rank_
-    assert rmse(again.predict(X[TEST])) < 1.05 * rmse(variational.predict(X[TEST]))
+def test_a_stream_does_not_go_on_from_a_posterior_and_says_so(variational, tmp_path):
+    save(variational, tmp_path / "model.safetensors")
+    before = variational.predict(X[TEST])
+    for machine in (variational, load(tmp_path / "model.safetensors")):
+        with pytest.raises(ValueError, match="`fit` with the old and the new rows together"):
+            machine.partial_fit(X[TEST], Y[TEST])
+        np.testing.assert_array_equal(machine.predict(X[TEST]), before)
+        assert machine.n_samples_seen_ == len(Y[TRAIN])
+    labels = FactorizationMachineClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN] > 0)
+    with pytest.raises(ValueError, match="`fit` with the old and the new rows together"):
+        labels.partial_fit(X[TEST], Y[TEST] > 0)
+
+
+@pytest.mark.parametrize("kind", [FactorizationMachineRegressor, FactorizationMachineClassifier])
+def test_a_stream_of_fields_says_that_fit_has_a_better_model(kind):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({c: rng.integers(5, size=400).astype(str) for c in ("user", "item")})
+    y = rng.integers(2, size=400)
+    labels = {"classes": [0, 1]} if kind is FactorizationMachineClassifier else {}
+    machine = kind(1, random_state=0)
+    with pytest.warns(UserWarning, match="partial_fit learns a machine by least squares"):
+        machine.partial_fit(rows, y, **labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        machine.partial_fit(rows, y)  # once is enough
+    assert machine.n_samples_seen_ == 800
 
 
 def test_draws_are_saved_and_loaded(drawn, variational, tmp_path):

@@ -17,6 +17,11 @@ from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_stream import StreamingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.regression.weight_scale import (
+    count_share,
+    in_given_weights,
+    reweighted,
+)
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.labels import (
     class_names,
@@ -54,6 +59,23 @@ class LogisticModel(StreamingLabels):
         on_step: Any,
     ) -> FittedClasses:
         """Fit the log-odds of two classes, or of each class against all others."""
+        share = count_share(rows, source) if task.automatic else 1.0
+        rows, source = reweighted(rows, source, share)
+        fitted = self._fitted_classes(task, rows, source, warm, on_step)
+        parts, joint = (
+            tuple(in_given_weights(task, part, share) for part in each)
+            for each in (fitted.parts, fitted.joint)
+        )
+        return replace(fitted, parts=parts, joint=joint)
+
+    def _fitted_classes(
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> FittedClasses:
         classes, values, totals = _classes_of(source, rows)
         factors = class_weights(self.class_weight, classes, totals)
         if factors is None and np.array_equal(values, [0, 1]):

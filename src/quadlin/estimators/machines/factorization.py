@@ -8,9 +8,9 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.machines.field_fit import (
-    NOT_A_STREAM,
     NOT_FIELDS,
     check_draws,
+    check_stream,
     fit_fields,
     has_posterior,
 )
@@ -65,7 +65,10 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     least squares. An unseen level is treated as the mean of its field. If there are columns beside
     the fields, M has up to ``rank`` components per field. Four sweeps over the fields count as one
     step of ``max_iter``. `history_` then has the mean squared error after each sweep, which may
-    rise as levels are shrunk: sweeps raise a bound of the evidence.
+    rise as levels are shrunk: sweeps raise a bound of the evidence. Such a fit does not start from
+    an earlier one (``warm_start``), and `partial_fit` cannot go on from it: fit old and new rows
+    together. A stream of such rows is learned by least squares from the start, which predicts
+    worse.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +
@@ -186,6 +189,5 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         fitted: Fitted | None,
         checkpoint: Any,
     ) -> Self:
-        if self.draws is not None:
-            raise ValueError(NOT_A_STREAM)
+        check_stream(self, fitted, columns)
         return super()._learn(source, columns, fitted, checkpoint)

@@ -16,9 +16,9 @@ from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.field_fit import (
-    NOT_A_STREAM,
     NOT_FIELDS,
     check_draws,
+    check_stream,
     fit_fields,
     has_posterior,
 )
@@ -47,7 +47,7 @@ def fit_field_labels(
         if source is None:
             return None
     numbers = replace(task, options=plain, make_units=replace(task.make_units, labels=False))
-    first = fit_fields(numbers, rows, source, None, None)
+    first = fit_fields(numbers, rows, source, None, None, counts=True)
     if first is None:
         return None
     surveyed = survey(rows)
@@ -63,14 +63,18 @@ def fit_field_labels(
         return first
 
     def about_first() -> Fitted:
-        working = Working.about(first.state.model, rows, first.state.units, fit_intercept=True)
+        # The weights of `rows`, such as those of classes, are among those of the source.
+        plain_rows = replace(Rows.of(source), counter=rows.counter)
+        state = first.state
+        working = Working.about(state.model, plain_rows, state.units, fit_intercept=True)
         assert working.rows.values is not None
         h, z = (to_numpy(a) for a in (working.rows.values.weight, working.rows.values.y))
         # The posterior learns a noise per weight: only as many as there are rows leave it its say.
         h = h * (surveyed.tally.weight / working.weight)
         about = MemorySource(source.X, z, h if source.weight is None else h * source.weight)
         near = replace(Rows.of(about), counter=rows.counter)
-        fitted = fit_fields(numbers, near, about, draws, None if on_step is None else hook)
+        watched = None if on_step is None else hook
+        fitted = fit_fields(numbers, near, about, draws, watched, counts=True)
         return first if fitted is None else as_log_odds(fitted)
 
     def hook(attributes: Callable[[], dict[str, Any]]) -> bool:
@@ -241,7 +245,13 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         *,
         checkpoint: Any = None,
     ) -> Self:
-        """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`."""
-        if self.draws is not None:
-            raise ValueError(NOT_A_STREAM)
-        return super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)
+        """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`.
+
+        A machine that `fit` learned by its posterior cannot be continued: fit all rows again.
+        """
+        begun = self.__sklearn_is_fitted__()
+        check_stream(self, self._classes_fitted().parts[0] if begun else None, None)
+        super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)
+        if not begun:
+            check_stream(self, None, self.fitted_.columns)
+        return self

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, warn
 from quadlin.core.model import with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
+from quadlin.estimators.machines.evidence_share import evidence_share
 from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.regression.tasks import is_asked_for
-from quadlin.estimators.rows.columns import check_weights
+from quadlin.estimators.rows.columns import Columns, check_weights
 from quadlin.estimators.rows.input_errors import warn_of_target
 from quadlin.estimators.rows.parameters import is_auto
 from quadlin.metrics import degrees_of_freedom
@@ -46,6 +47,18 @@ NOT_FIELDS = Message(
 NOT_A_STREAM = Message(
     "{draws} needs rows in memory: use `fit`, or leave {draws} out.",
     draws=Option("draws"),
+)
+
+NO_MORE_ROWS = (
+    "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
+    "all its rows, and a stream learns by least squares, in which a few new rows would change "
+    "nothing. Call `fit` with the old and the new rows together, which also learns new levels; or "
+    "start with partial_fit on a clone."
+)
+BY_LEAST_SQUARES = (
+    "partial_fit learns a machine by least squares. If the rows fit into memory or are in a file, "
+    "`fit` learns a distribution of each level instead, which predicts better where levels, such "
+    "as users and items, have few rows."
 )
 
 OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
@@ -79,6 +92,18 @@ def check_draws(estimator: Any) -> None:
         )
 
 
+def check_stream(estimator: Any, fitted: Fitted | None, columns: Columns | None) -> None:
+    """Refuse to go on from a posterior, and warn where a stream begins that could have one."""
+    if estimator.draws is not None:
+        raise ValueError(NOT_A_STREAM)
+    if fitted is not None and fitted.noise is not None:
+        raise ValueError(NO_MORE_ROWS)
+    encoder = None if columns is None else columns.encoder
+    begins = fitted is None and encoder is not None and len(encoder.fields) > 1
+    if begins and has_posterior(estimator):
+        warn(BY_LEAST_SQUARES)
+
+
 def _contradictions(estimator: Any) -> list[Option]:
     """Return the options that ask for another model than the one that has a posterior here."""
     asked = [
@@ -99,11 +124,14 @@ def fit_fields(
     draws: int | None,
     on_step: OnStep | None,
     loose: bool = False,
+    counts: bool = False,
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
-    With `draws`, the predictions are means over so many draws. With `loose` there may be columns
-    that follow no field, if they have no part in products and there are no draws.
+    Weights are relative, and a row counts once however often it is given (`evidence_share`). With
+    `counts`, they count rows as they are. With `draws`, the predictions
+    are means over so many draws. With `loose` there may be columns that follow no field, if they
+    have no part in products and there are no draws.
     """
     fields, loose = task.make_units.fields, loose and draws is None
     if isinstance(source, Source):
@@ -114,11 +142,15 @@ def fit_fields(
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank
     few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
+    share = 1.0 if counts else evidence_share(source)
+    if share != 1:
+        weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
+        source = replace(source, weight=share * weight)
     table = None if few and draws is None else field_table(source, fields, surveyed, loose)
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
-    inference = _Inference(task, surveyed, table, rows)
+    inference = _Inference(task, surveyed, table, rows, share)
     try:
         status = inference.run(on_step)
         if draws is not None and status is not Status.stopped:
@@ -158,9 +190,11 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
 class _Inference:
     """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a walk."""
 
-    def __init__(self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows) -> None:
+    def __init__(
+        self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows, share: float
+    ) -> None:
         self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
-        self.walks = rows.walks
+        self.walks, self.share = rows.walks, share  # `share`: of the weights, counted as rows
         rank = AUTO_RANK if task.automatic.rank else task.options.rank
         signs = default_signs(table.rows, rank)
         self.machine = FieldMachine(
@@ -176,7 +210,8 @@ class _Inference:
         options, most = self.task.options, SWEEPS * self.task.options.max_iter
         for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
             self.point = self._point()
-            self.penalties = _penalties(self.machine)
+            first, second = _penalties(self.machine)
+            self.penalties = (first / self.share, second / self.share)
             self.history.append(line)
             self.counter.count += 1
             if converged:

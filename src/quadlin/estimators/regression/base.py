@@ -20,6 +20,11 @@ from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.regression.streaming import Streaming
 from quadlin.estimators.regression.tasks import check_pairs, fields_of, seed_of, task_of
 from quadlin.estimators.regression.unfinished import no_model_yet
+from quadlin.estimators.regression.weight_scale import (
+    count_share,
+    in_given_weights,
+    reweighted,
+)
 from quadlin.estimators.rows.columns import (
     Columns,
     opened,
@@ -118,7 +123,10 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         y : array (n_samples,)
             Targets.
         sample_weight : array (n_samples,) or None
-            A weight of 2 has the same effect as giving the row twice, 0 as leaving it out.
+            A weight of 2 has the same effect as giving the row twice, 0 as leaving it out. Where
+            penalties are chosen, a common factor of all weights does not matter: whole numbers
+            count labels or counts after division by their greatest common divisor, and all other
+            weights are relative, as are all weights of targets that are numbers.
         engine : None, "serial", "threads", "cuda", int or Dask client
             Where the sums over rows are computed: "serial" in this thread, with the threads of the
             linear algebra library; "threads", or a number of them, in several threads, with the
@@ -228,7 +236,11 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         on_step: Any,
     ) -> Fitted:
         """Fit rows that can be walked many times; subclasses override it for special rows."""
-        return fit(task, rows, warm, on_step)
+        if task.options.loss != "poisson" or not task.automatic:
+            return fit(task, rows, warm, on_step)
+        share = count_share(rows, source)
+        fitted = fit(task, reweighted(rows, source, share)[0], warm, on_step)
+        return in_given_weights(task, fitted, share)
 
     def _warn_of_status(self) -> None:
         if self.status_ not in (Status.converged, Status.stopped):

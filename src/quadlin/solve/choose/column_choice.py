@@ -85,7 +85,11 @@ def left_to_columns(rows: Rows, options: Options, surveyed: Survey, make_units: 
     options, fields = replace(options, alpha=(1.0, 1.0)), make_units.fields
     units = make_units(surveyed.features, surveyed.target)
     few = len(fields) > 2 and goes_by_columns(rows, units, options, surveyed.tally)
-    return few and has_many_entities(rows.engine.source.X, fields)
+    if not few:
+        return False
+    source = rows.engine.source
+    X = source.X if source.weight is None else source.X[np.flatnonzero(source.weight)]
+    return has_many_entities(X, fields)
 
 
 class ColumnSearch:
