@@ -308,6 +308,38 @@ def test_numbers_far_outside_are_limited_as_in_predict(extrapolation):
 def test_a_machine_without_standard_errors_points_to_draws(machine):
     with pytest.raises(AttributeError, match="draws=200 also gives the noise"):
         _ = machine.coef_std_
+    _, _, rows, _ = table()
+    with pytest.raises(AttributeError, match=r"with draws=200, .* or with uncertainty=True"):
+        machine.predict(rows, return_std=True)
+
+
+@pytest.mark.parametrize("rank", ["auto", 2])
+def test_standard_errors_leave_a_machine_as_it_is(rank):
+    _, _, rows, y = table(n=1500)
+    kept = np.arange(1500) < 1000
+    machine, plain = (
+        FactorizationMachineRegressor(rank, random_state=0, uncertainty=u) for u in (True, False)
+    )
+    machine.fit(rows[kept], y[kept])
+    np.testing.assert_array_equal(
+        machine.predict(rows), plain.fit(rows[kept], y[kept]).predict(rows)
+    )
+    mean, std = machine.predict(rows[~kept], return_std=True)
+    inside = np.mean(np.abs(y[~kept] - mean) < 1.96 * std)
+    assert abs(inside - 0.95) < 0.04  # 500 rows: four standard errors of the share
+    assert machine.noise_ == pytest.approx(0.3, rel=0.1)
+    assert (machine.coef_std_ > 0).all()
+
+
+@pytest.mark.parametrize("option", [{"psd": True}, {"loss": "huber"}])
+def test_options_that_cost_a_machine_its_posterior_are_warned_of(option):
+    _, _, rows, y = table()
+    machine = FactorizationMachineRegressor(1, random_state=0, **option)
+    with pytest.warns(UserWarning, match=f"{next(iter(option))}=.* asks for another model"):
+        machine.fit(rows, y)
+    labels = FactorizationMachineClassifier(1, random_state=0, uncertainty=True)
+    with pytest.warns(UserWarning, match="uncertainty=True asks for another model"):
+        labels.fit(rows, y > 3)
 
 
 def test_new_items_are_warned_of_once_and_new_users_each_time():

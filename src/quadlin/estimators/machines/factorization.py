@@ -7,12 +7,13 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
-from quadlin.estimators.machines.field_fit import (
+from quadlin.estimators.machines.field_fit import fit_fields
+from quadlin.estimators.machines.posterior_options import (
     NOT_FIELDS,
     check_draws,
     check_stream,
-    fit_fields,
     has_posterior,
+    warn_of_another_model,
 )
 from quadlin.estimators.machines.recommending import Recommending
 from quadlin.estimators.regression.fitted import Fitted
@@ -68,7 +69,8 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     rise as levels are shrunk: sweeps raise a bound of the evidence. Such a fit does not start from
     an earlier one (``warm_start``), and `partial_fit` cannot go on from it: fit old and new rows
     together. A stream of such rows is learned by least squares from the start, which predicts
-    worse.
+    worse. With ``uncertainty=True`` the model is the same; its standard errors are those of least
+    squares, scaled so that the mean variance of predictions is that of 50 draws.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +
@@ -180,6 +182,8 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
                 return fitted
             if self.draws is not None:
                 raise ValueError(NOT_FIELDS)
+        else:
+            warn_of_another_model(self, task.make_units.fields)
         return super()._fitted_rows(task, rows, source, warm, on_step)
 
     def _learn(

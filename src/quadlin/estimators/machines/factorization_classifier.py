@@ -15,14 +15,15 @@ from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.machines.field_fit import (
+from quadlin.estimators.machines.field_fit import fit_fields
+from quadlin.estimators.machines.field_table import gathered
+from quadlin.estimators.machines.posterior_options import (
     NOT_FIELDS,
     check_draws,
     check_stream,
-    fit_fields,
     has_posterior,
+    warn_of_another_model,
 )
-from quadlin.estimators.machines.field_table import gathered
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
@@ -234,6 +235,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
                 return fitted
             if self.draws is not None:
                 raise ValueError(NOT_FIELDS)
+        else:
+            warn_of_another_model(self, task.make_units.fields)
         return super()._fitted_labels(task, rows, source, warm, on_step)
 
     def partial_fit(

@@ -2,24 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option, warn
 from quadlin.core.model import with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.estimators.machines.evidence_share import evidence_share
+from quadlin.estimators.machines.field_law import with_law
 from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
-from quadlin.estimators.regression.tasks import is_asked_for
-from quadlin.estimators.rows.columns import Columns, check_weights
+from quadlin.estimators.rows.columns import check_weights
 from quadlin.estimators.rows.input_errors import warn_of_target
-from quadlin.estimators.rows.parameters import is_auto
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
@@ -38,83 +35,7 @@ SMALLEST = 1e-12  # of a prior variance, where a component vanishes
 SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
 BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
-NOT_FIELDS = Message(
-    "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
-    "(columns of categories), in which every other column follows the level of one of "
-    "them. Give only such columns, or leave {draws} out.",
-    draws=Option("draws"),
-)
-NOT_A_STREAM = Message(
-    "{draws} needs rows in memory: use `fit`, or leave {draws} out.",
-    draws=Option("draws"),
-)
-
-NO_MORE_ROWS = (
-    "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
-    "all its rows, and a stream learns by least squares, in which a few new rows would change "
-    "nothing. Call `fit` with the old and the new rows together, which also learns new levels; or "
-    "start with partial_fit on a clone."
-)
-BY_LEAST_SQUARES = (
-    "partial_fit learns a machine by least squares. If the rows fit into memory or are in a file, "
-    "`fit` learns a distribution of each level instead, which predicts better where levels, such "
-    "as users and items, have few rows."
-)
-
 OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
-
-
-def has_posterior(estimator: Any) -> bool:
-    """Tell whether the options leave penalties to be learned, and ask for no other model."""
-    learns = is_auto(estimator.alpha) and not estimator.uncertainty
-    return learns and not _contradictions(estimator)
-
-
-def check_draws(estimator: Any) -> None:
-    """Refuse draws that cannot be taken, and options that they cannot be combined with."""
-    draws = estimator.draws
-    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
-        raise ValueError(
-            Message("{draws} must be None or a whole number ≥ 2.", draws=Option("draws", draws))
-        )
-    wrong = _contradictions(estimator)
-    if estimator.uncertainty:
-        wrong.append(Option("uncertainty", True))
-    if not is_auto(estimator.alpha):
-        wrong.append(Option("alpha", estimator.alpha))
-    if wrong:
-        raise ValueError(
-            Message(
-                "{draws} cannot be combined with {other}. Leave one of them out.",
-                draws=Option("draws"),
-                other=wrong[0],
-            )
-        )
-
-
-def check_stream(estimator: Any, fitted: Fitted | None, columns: Columns | None) -> None:
-    """Refuse to go on from a posterior, and warn where a stream begins that could have one."""
-    if estimator.draws is not None:
-        raise ValueError(NOT_A_STREAM)
-    if fitted is not None and fitted.noise is not None:
-        raise ValueError(NO_MORE_ROWS)
-    encoder = None if columns is None else columns.encoder
-    begins = fitted is None and encoder is not None and len(encoder.fields) > 1
-    if begins and has_posterior(estimator):
-        warn(BY_LEAST_SQUARES)
-
-
-def _contradictions(estimator: Any) -> list[Option]:
-    """Return the options that ask for another model than the one that has a posterior here."""
-    asked = [
-        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
-        (Option("psd", True), estimator.psd),
-        (Option("fit_linear", False), not estimator.fit_linear),
-        (Option("fit_intercept", False), not estimator.fit_intercept),
-        (Option("polish", False), not estimator.polish),
-        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
-    ]
-    return [option for option, wrong in asked if wrong]
 
 
 def fit_fields(
@@ -165,6 +86,8 @@ def fit_fields(
         return None
     if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
         return _without_penalty(task, rows, fitted, on_step)
+    if done and task.uncertainty:
+        return with_law(task, rows, fitted, table, inference.machine)
     return fitted
 
 

@@ -199,25 +199,35 @@ class FittedAttributes:
 
     def _require_spread(self) -> None:
         """Raise where the standard deviations of predictions are not known."""
-        if self._fitted("standard deviations").draws is None:
-            self._law()
+        fitted, machine = self._fitted("standard deviations"), hasattr(self, "draws")
+        if fitted.draws is None:
+            require_law(fitted, machine, "Standard deviations of predictions")
 
     def _law(self) -> Uncertainty:
         return require_law(self._fitted("standard errors"), hasattr(self, "draws"))
 
 
-def require_law(fitted: Fitted, has_draws: bool = False) -> Uncertainty:
+def require_law(
+    fitted: Fitted, has_draws: bool = False, what: str = "Standard errors"
+) -> Uncertainty:
     """Return the law of the error of a fit; raise where it is not known."""
-    draws = (
-        " For rows of one-hot fields, draws=200 also gives the noise and standard deviations of "
-        "predictions, with penalties learned."
-    )
-    if fitted.law is None:
-        interrupted = fitted.state.status is Status.interrupted
-        raise AttributeError(
-            "The fit was interrupted before its standard errors were computed. Fit again."
-            if interrupted
-            else "Standard errors are only available after `fit` with uncertainty=True, not after "
-            "`partial_fit`. Set uncertainty=True and fit." + draws * has_draws
+    if fitted.law is not None:
+        return fitted.law
+    if fitted.state.status is Status.interrupted:
+        text = "The fit was interrupted before its standard errors were computed. Fit again."
+    elif has_draws and fitted.noise is not None and what != "Standard errors":
+        text = (
+            f"{what} are only available after `fit` with draws=200, which is fast and allows for "
+            "unseen levels, or with uncertainty=True. Set one of them and fit."
         )
-    return fitted.law
+    else:
+        text = (
+            "Standard errors are only available after `fit` with uncertainty=True, not after "
+            "`partial_fit`. Set uncertainty=True and fit."
+        )
+        if has_draws:
+            text += (
+                " For rows of one-hot fields, draws=200 also gives the noise and standard "
+                "deviations of predictions, with penalties learned."
+            )
+    raise AttributeError(text)

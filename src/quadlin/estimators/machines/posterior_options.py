@@ -1,0 +1,110 @@
+"""Which options of a machine have a posterior, and what to say of those that have none."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.messages import Message, Option, warn
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.tasks import is_asked_for
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.parameters import is_auto
+
+NOT_FIELDS = Message(
+    "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
+    "(columns of categories), in which every other column follows the level of one of "
+    "them. Give only such columns, or leave {draws} out.",
+    draws=Option("draws"),
+)
+NOT_A_STREAM = Message(
+    "{draws} needs rows in memory: use `fit`, or leave {draws} out.",
+    draws=Option("draws"),
+)
+
+NO_MORE_ROWS = (
+    "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
+    "all its rows, and a stream learns by least squares, in which a few new rows would change "
+    "nothing. Call `fit` with the old and the new rows together, which also learns new levels; or "
+    "start with partial_fit on a clone."
+)
+BY_LEAST_SQUARES = (
+    "partial_fit learns a machine by least squares. If the rows fit into memory or are in a file, "
+    "`fit` learns a distribution of each level instead, which predicts better where levels, such "
+    "as users and items, have few rows."
+)
+
+
+def has_posterior(estimator: Any) -> bool:
+    """Tell whether the options leave penalties to be learned, and ask for no other model."""
+    labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
+    learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
+    return learns and not _contradictions(estimator)
+
+
+def warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
+    """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
+    asked = [
+        (Option("loss", "huber"), estimator.loss == "huber"),
+        (Option("psd", True), estimator.psd),
+        (Option("uncertainty", True), estimator.loss == "logistic" and estimator.uncertainty),
+    ]
+    wrong = [option for option, given in asked if given]
+    if wrong and is_auto(estimator.alpha) and len(fields) > 1 and not is_asked_for(estimator.pairs):
+        warn(
+            Message(
+                "{option} asks for another model than the posterior of each level, so rank and "
+                "penalties are chosen by least squares, which takes longer and predicts worse "
+                "where levels, such as users and items, have few rows. Leave it out, or compare "
+                "both on rows that were held out.",
+                option=wrong[0],
+            )
+        )
+
+
+def check_draws(estimator: Any) -> None:
+    """Refuse draws that cannot be taken, and options that they cannot be combined with."""
+    draws = estimator.draws
+    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
+        raise ValueError(
+            Message("{draws} must be None or a whole number ≥ 2.", draws=Option("draws", draws))
+        )
+    wrong = _contradictions(estimator)
+    if estimator.uncertainty:
+        wrong.append(Option("uncertainty", True))
+    if not is_auto(estimator.alpha):
+        wrong.append(Option("alpha", estimator.alpha))
+    if wrong:
+        raise ValueError(
+            Message(
+                "{draws} cannot be combined with {other}. Leave one of them out.",
+                draws=Option("draws"),
+                other=wrong[0],
+            )
+        )
+
+
+def check_stream(estimator: Any, fitted: Fitted | None, columns: Columns | None) -> None:
+    """Refuse to go on from a posterior, and warn where a stream begins that could have one."""
+    if estimator.draws is not None:
+        raise ValueError(NOT_A_STREAM)
+    if fitted is not None and fitted.noise is not None:
+        raise ValueError(NO_MORE_ROWS)
+    encoder = None if columns is None else columns.encoder
+    begins = fitted is None and encoder is not None and len(encoder.fields) > 1
+    if begins and has_posterior(estimator):
+        warn(BY_LEAST_SQUARES)
+
+
+def _contradictions(estimator: Any) -> list[Option]:
+    """Return the options that ask for another model than the one that has a posterior here."""
+    asked = [
+        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
+        (Option("psd", True), estimator.psd),
+        (Option("fit_linear", False), not estimator.fit_linear),
+        (Option("fit_intercept", False), not estimator.fit_intercept),
+        (Option("polish", False), not estimator.polish),
+        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
+    ]
+    return [option for option, wrong in asked if wrong]
