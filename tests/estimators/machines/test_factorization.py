@@ -336,6 +336,24 @@ def test_a_stream_of_fields_says_that_fit_has_a_better_model(kind):
     assert machine.n_samples_seen_ == 800
 
 
+@pytest.mark.parametrize("kind", [FactorizationMachineRegressor, FactorizationMachineClassifier])
+def test_ids_that_were_not_declared_are_warned_of(kind):
+    user, item = (
+        np.asarray(X[:, c].argmax(axis=1)).ravel() for c in (slice(USERS), slice(USERS, None))
+    )
+    ids = pd.DataFrame({"user": user, "item": item + 1000})
+    y = Y if kind is FactorizationMachineRegressor else np.median(Y) < Y
+    with pytest.warns(
+        UserWarning, match=r"'user', 'item' .*categorical_features=\['user', 'item'\]"
+    ):
+        kind(1, alpha=1.0, random_state=0).fit(ids, y)
+    with pytest.warns(UserWarning, match=r"categorical_features=\[0, 1\]"):
+        kind(1, alpha=1.0, random_state=0).fit(ids.to_numpy(), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        kind(1, random_state=0, categorical_features=["user", "item"]).fit(ids, y)
+
+
 def test_draws_are_saved_and_loaded(drawn, variational, tmp_path):
     for model in (drawn, variational):
         save(model, tmp_path / "model.safetensors")

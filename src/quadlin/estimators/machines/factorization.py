@@ -14,6 +14,7 @@ from quadlin.estimators.machines.posterior_options import (
     check_stream,
     has_posterior,
     warn_of_another_model,
+    warn_of_ids,
 )
 from quadlin.estimators.machines.recommending import Recommending
 from quadlin.estimators.regression.fitted import Fitted
@@ -174,6 +175,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         on_step: Any,
     ) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
+        warn_of_ids(task, rows, source)
         if self.draws is not None:
             check_draws(self)
         if self.draws is not None or has_posterior(self):

@@ -14,6 +14,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
+from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.field_fit import fit_fields
 from quadlin.estimators.machines.field_table import gathered
@@ -23,6 +24,7 @@ from quadlin.estimators.machines.posterior_options import (
     check_stream,
     has_posterior,
     warn_of_another_model,
+    warn_of_ids,
 )
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
@@ -217,6 +219,18 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def _fitted_rows(  # type: ignore[override]
+        self,
+        task: Task,
+        rows: Rows,
+        source: MemorySource | Source,
+        warm: FitState | None,
+        on_step: Any,
+    ) -> FittedClasses:
+        """Warn of ids that were not declared, and fit each class."""
+        warn_of_ids(task, rows, source)
+        return super()._fitted_rows(task, rows, source, warm, on_step)
 
     def _fitted_labels(
         self,
