@@ -4,11 +4,13 @@ import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.explain import pictures
 from quadlin.explain.html import html_page
+from quadlin.explain.whole_columns import column_values
 
 EVIL = "<script>alert(1)</script>&"
 RNG = np.random.default_rng(0)
@@ -105,3 +107,19 @@ def test_without_matplotlib_a_report_has_no_pictures_and_says_so(tmp_path, monke
 
 def test_a_value_with_a_newline_cannot_leave_its_line():
     assert r"a\nb" in html_page("t", "", "<p>{{ v }}</p>", {"v": "a\nb"})
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_a_report_of_rows_with_lists_of_labels_names_those_of_the_row(library, tmp_path):
+    rng = np.random.default_rng(0)
+    genres = rng.choice(["war", "war|fun", "fun", None], 300)
+    age = rng.normal(40, 9, 300)
+    y = np.array(["war" in (g or "") for g in genres]) * 2.0 + 0.1 * age + rng.normal(size=300)
+    rows = library({"genres": genres.tolist(), "age": age})
+    model = SecondOrderRegressor(1, alpha=1.0, multi_hot=["genres"], random_state=0).fit(rows, y)
+    page = model.report(tmp_path / "r.html", rows, y).read_text()
+    assert "genres=war" in page
+    columns = model.decomposition().columns
+    values = {c.name: column_values(rows, c) for c in columns}
+    np.testing.assert_array_equal(values["genres=war"], ["war" in (g or "") for g in genres])
+    np.testing.assert_allclose(values["age"], age)

@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.label_sets import labels_of
 from quadlin.data.columns.names import shortened
 
 ZERO = object()  # the value of a column whose features are all zero
@@ -22,6 +23,7 @@ class WholeColumn(NamedTuple):
     name: str
     features: np.ndarray  # positions
     levels: tuple[str, ...] | None  # None for a column of numbers
+    label: tuple[str, str, str] | None = None  # of a column of lists: that, separator, the label
 
     def values_of(self, value: Any) -> np.ndarray:
         """Return the features of a value of the column: a number, or one of its levels."""
@@ -68,8 +70,13 @@ def whole_columns(
     [('age', None), ('city', ('Oslo', 'Rome'))]
     """
     of_field = {int(j) for field in fields for j in field}
+    label_of = {
+        int(j): (name, separator, str(names[j])[len(name) + 1 :])
+        for name, separator in ({} if encoder is None else encoder.separators).items()
+        for j in (encoder.text[name] if encoder is not None else ())
+    }
     columns = [
-        WholeColumn(str(name), np.array([j]), None)
+        WholeColumn(str(name), np.array([j]), None, label_of.get(j))
         for j, name in enumerate(names)
         if j not in of_field
     ]
@@ -101,6 +108,8 @@ def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
 def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     """Return the numbers of a column, or the positions of its levels (−1 for others).
 
+    A label of a column of lists is 1 where a cell has it, else 0.
+
     Parameters
     ----------
     X : frame, array or sparse matrix
@@ -122,6 +131,11 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     table = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(table, nw.DataFrame):
         names = {str(name): name for name in table.columns}
+        if column.label is not None and column.label[0] in names:
+            name, separator, label = column.label
+            cells = table.get_column(names[name]).cast(nw.String()).to_list()
+            texts = [cell if isinstance(cell, str) else "" for cell in cells]  # others are missing
+            return np.array([float(label in labels_of(text, separator)) for text in texts])
         if column.name in names:
             values = table.get_column(names[column.name])
             if column.levels is None:
