@@ -9,8 +9,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
+from quadlin.data.columns.columns import values_of
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import labels_of
+from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.columns.names import shortened
 
 ZERO = object()  # the value of a column whose features are all zero
@@ -133,9 +134,8 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
         names = {str(name): name for name in table.columns}
         if column.label is not None and column.label[0] in names:
             name, separator, label = column.label
-            cells = table.get_column(names[name]).cast(nw.String()).to_list()
-            texts = [cell if isinstance(cell, str) else "" for cell in cells]  # others are missing
-            return np.array([float(label in labels_of(text, separator)) for text in texts])
+            codes, _ = LabelSets([label], separator).codes(values_of(table.get_column(names[name])))
+            return (codes >= 0).any(axis=1).astype(float)
         if column.name in names:
             values = table.get_column(names[column.name])
             if column.levels is None:

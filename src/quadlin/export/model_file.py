@@ -85,7 +85,12 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
-        raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.")
+        inside = ""
+        if hasattr(estimator, "best_estimator_"):
+            inside = " Save its best_estimator_."
+        elif hasattr(estimator, "steps"):
+            inside = " Save its last step, pipeline[-1], and prepare the rows as the others do."
+        raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.{inside}")
     if Path(path).suffix.lower() in PICKLE_SUFFIXES:
         raise ValueError(
             f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "

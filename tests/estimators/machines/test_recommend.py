@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_matrix, hstack
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 from quadlin import (
     FactorizationMachineClassifier,
@@ -270,6 +272,49 @@ def test_a_bias_is_that_beside_average_others(machine):
     bias = machine.embeddings("film").set_index("level")["bias"]
     np.testing.assert_allclose(bias[films.film], of_films, atol=1e-8)
     assert np.abs(machine.embeddings("age")["v0"]).max() > 0  # products with the age are there
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [(pd.DataFrame, list), (pd.DataFrame, tuple), (pd.DataFrame, set), (pl.DataFrame, list)],
+)
+def test_cells_may_be_lists_of_labels(library, kind, tmp_path):
+    _, _, rows, y = table()
+    labels = {"war": ["war", "old"], "love": ["love"]}
+    text = library({"user": rows.user.tolist(), "tags": ["|".join(labels[k]) for k in rows.kind]})
+    lists = library({"user": rows.user.tolist(), "tags": [kind(labels[k]) for k in rows.kind]})
+    machine = FactorizationMachineRegressor(1, alpha=1.0, multi_hot=["tags"], random_state=0)
+    expected = machine.fit(text, y).predict(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        machine.fit(lists, y)
+    assert machine.embeddings("tags")["level"].tolist() == ["love", "old", "war"]
+    np.testing.assert_allclose(machine.predict(lists), expected, rtol=1e-9)
+    machine.report(tmp_path / "r.html", lists, y)
+    with pytest.raises(ValueError, match=r"holds lists.*give multi_hot=\['tags'\]"):
+        FactorizationMachineRegressor().fit(lists, y)
+
+
+def test_messages_say_what_to_do_for_ratings_and_clicks(tmp_path):
+    _, _, rows, y = table()
+    stars = np.round(2 * y) / 2
+    with pytest.raises(
+        ValueError, match=r"stored as text, convert them.*FactorizationMachineClass"
+    ):
+        FactorizationMachineRegressor().fit(rows, stars.astype(str))
+    with pytest.raises(ValueError, match="for ratings FactorizationMachineRegressor"):
+        FactorizationMachineClassifier().fit(rows, stars)
+    with pytest.raises(ValueError, match=r"clicks, draw others at random"):
+        FactorizationMachineClassifier().fit(rows, np.ones(len(y)))
+    machine = FactorizationMachineRegressor(1, alpha=1.0, random_state=0)
+    search = GridSearchCV(machine, {"rank": [1]}, cv=2).fit(rows, y)
+    with pytest.raises(TypeError, match="Save its best_estimator_"):
+        save(search, tmp_path / "m.safetensors")
+    with pytest.raises(TypeError, match=r"Save its last step, pipeline\[-1\]"):
+        save(make_pipeline(search.best_estimator_), tmp_path / "m.safetensors")
+    strange = rows.assign(user="user " + rows.user)
+    with pytest.warns(UserWarning, match="No row has a value of 'user' that fit saw"):
+        search.best_estimator_.predict(strange)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])

@@ -105,6 +105,18 @@ def is_text(column: nw.Series[Any]) -> bool:
             return False
     if dtype in TIMES:
         raise _column_of_dates(column.name, dtype)
+    if dtype == nw.List or (dtype == nw.Object and types & {list, tuple, set, frozenset}):
+        raise ColumnError(
+            str(column.name),
+            Message(
+                "Column {name!r} has dtype {dtype} and holds lists. If they list labels, give "
+                "{multi_hot}, so that each becomes a 0/1 column. Drop it, or turn it into numbers "
+                "or into strings otherwise.",
+                name=str(column.name),
+                dtype=str(dtype),
+                multi_hot=Option("multi_hot", [str(column.name)]),
+            ),
+        )
     raise ColumnError(
         str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
@@ -117,13 +129,17 @@ def is_category(column: nw.Series[Any], has_levels: bool) -> bool:
 
     These were declared as categories.
     """
-    return (has_levels and column.dtype in (*TIMES, nw.Object, nw.Unknown)) or is_text(column)
+    others = (*TIMES, nw.Object, nw.Unknown, nw.List)
+    return (has_levels and column.dtype in others) or is_text(column)
 
 
 def values_of(column: nw.Series[Any]) -> Values:
     """Return the values of a column: text as it is, dates as objects, all others as numpy's."""
-    if column.dtype in TIMES:  # numpy's would be whole numbers where they are nanoseconds
-        return np.array(column.to_list(), dtype=object)
+    if column.dtype in (*TIMES, nw.List):  # numpy's would be whole numbers, or of unequal lengths
+        values = np.empty(len(column), dtype=object)
+        for i, value in enumerate(column.to_list()):
+            values[i] = value
+        return values
     return column if column.dtype in TEXT else np.asarray(column.to_numpy())
 
 

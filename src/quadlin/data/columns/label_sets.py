@@ -18,6 +18,7 @@ from quadlin.data.columns.level_codes import Levels, filtered, label_of, level_c
 
 SEPARATOR = "|"
 SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
+LISTED = (list, tuple, set, frozenset, np.ndarray)  # cells that are lists as they are
 LISTS = 0.3  # share of distinct cells with a separator, above which they count as lists
 
 
@@ -46,7 +47,7 @@ class LabelSets(dict[str, int]):
         Positions are sorted and filled up with -1, (n, most labels of a row); a missing value has
         no labels.
         """
-        cells, place = _cells(values)
+        cells, place = _cells(values, self.separator)
         sets = [labels_of(cell, self.separator) for cell in cells]
         positions_of = [sorted(self[label] for label in labels if label in self) for labels in sets]
         table = np.full((len(cells) + 1, max(map(len, positions_of), default=0)), -1)
@@ -69,13 +70,26 @@ def labels_of(cell: str, separator: str) -> list[str]:
 
 def labels_in(values: Values, separator: str) -> tuple[set[str], bool]:
     """Return the labels that occur in cells, and whether a cell has a separator."""
-    cells, _ = _cells(values)
+    cells, _ = _cells(values, separator)
     labels = {label for cell in cells for label in labels_of(cell, separator)}
-    return labels, any(separator in cell for cell in cells)
+    return labels, _are_lists(values) or any(separator in cell for cell in cells)
 
 
-def _cells(values: Values) -> tuple[list[str], np.ndarray]:
+def _are_lists(values: Values) -> bool:
+    """Tell whether cells are lists of labels, and not text."""
+    whole = isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    return whole and any(isinstance(value, LISTED) for value in values)
+
+
+def _joined(value: Any, separator: str) -> Any:
+    """Return a list of labels as the text that would stand for it."""
+    return separator.join(map(label_of, value)) if isinstance(value, LISTED) else value
+
+
+def _cells(values: Values, separator: str) -> tuple[list[str], np.ndarray]:
     """Return the distinct cells as text, and the position of each row's cell, -1 for none."""
+    if _are_lists(values):
+        values = np.array([_joined(value, separator) for value in values], dtype=object)
     absent = missing_in(values)
     if isinstance(values, np.ndarray):
         cells = list(dict.fromkeys(label_of(value) for value in values[~absent].tolist()))

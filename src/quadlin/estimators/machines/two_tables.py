@@ -115,7 +115,7 @@ class TwoTables:
             encoder, features = columns.encoder.only(names)
             X, unseen = encoder.encode(chosen.to_native(), self.fill)
             if set(unseen.items()) - told:
-                warn_unseen(unseen)
+                warn_unseen(unseen, rows=X.shape[0])
                 told.update(unseen.items())
             return self._trusted(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in names])

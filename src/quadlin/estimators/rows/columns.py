@@ -262,7 +262,7 @@ def encoded(
     X, unseen = encoder.encode(rows, fill)
     validated(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
-        warn_unseen(unseen, learns)
+        warn_unseen(unseen, learns, X.shape[0])
     return X
 
 
@@ -283,10 +283,12 @@ def check_weights(tally: Tally, dtype: Any) -> None:
         )
 
 
-def warn_unseen(unseen: dict[str, int], learns: bool = False) -> None:
+def warn_unseen(unseen: dict[str, int], learns: bool = False, rows: int = 0) -> None:
     """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
     counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    text = f"Levels that fit did not see are treated as an average level: {counts}."
+    text = f"Levels that fit did not see are treated as an average level; rows: {counts}."
+    if whole := [name for name, count in unseen.items() if count == rows > 1]:
+        text += f" No row has a value of {whole[0]!r} that fit saw: is it written differently?"
     advice = Phrase(
         " To learn them from a stream, name all levels when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "

@@ -188,8 +188,9 @@ def refuse_text_targets(y: Any) -> None:
     label = next((value for value in _objects(y) if isinstance(value, str)), None)
     if label is not None:
         raise ValueError(
-            f"The targets are text, such as {label!r}, but a regressor predicts numbers. Use "
-            "SecondOrderClassifier to predict classes, or replace the targets by numbers."
+            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
+            "are numbers stored as text, convert them: y.astype(float). For classes use "
+            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
         )
 
 

@@ -31,7 +31,15 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
             ". Every row needs a label: drop the rows without one."
         )
     present = sorted_classes(y)  # in words where they cannot be sorted
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        fraction = numbers and bool((y != np.floor(y)).any())
+        advice = (
+            " Targets such as 3.5 are numbers, not classes: use SecondOrderRegressor (for ratings "
+            "FactorizationMachineRegressor), or make classes of them, such as y >= 4."
+        )
+        raise ValueError(f"{error}{advice if fraction else ''}") from None
     classes = present if classes is None else classes
     codes = np.searchsorted(classes, y)
     codes = np.minimum(codes, len(classes) - 1)
