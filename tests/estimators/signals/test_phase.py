@@ -212,6 +212,7 @@ def drawn_real(n, d):
         (lambda A, y: (A, y[:-1]), "A has 80 rows, but y has 79 entries"),
         (lambda A, y: (np.where(np.arange(10) == 3, np.nan, A), y), "NaN"),
         (lambda A, y: (A[0], y), "Expected 2D array"),
+        (lambda A, y: (A, y.reshape(2, 8, 5)), r"shape \(2, 8, 5\).*use y.ravel\(\)"),
         (lambda A, y: (A, None), "requires y to be passed"),
     ],
 )
@@ -297,13 +298,6 @@ def test_errors_ignore_sign_and_phase_and_nothing_else():
         signal_error(z, z[:2])
 
 
-def test_amplitudes_in_place_of_intensities_are_suspected():
-    rng = np.random.default_rng(0)
-    A, z = rng.normal(size=(200, 12)), rng.normal(size=12)
-    with pytest.warns(UserWarning, match="square amplitudes first"):
-        PhaseRetriever(random_state=0).fit(A, abs(A @ z))
-
-
 def operator(matvec, rmatvec=None):
     return LinearOperator((80, 10), matvec=matvec, rmatvec=rmatvec, dtype=complex)
 
@@ -314,5 +308,10 @@ def test_an_operator_without_adjoint_or_with_a_wrong_one_is_refused_in_words():
     y = abs(A @ rng.normal(size=10)) ** 2
     with pytest.raises(ValueError, match="needs both products"):
         PhaseRetriever().fit(operator(lambda z: A @ z), y)
-    with pytest.raises(ValueError, match="not the conjugate transpose"):
-        PhaseRetriever().fit(operator(lambda z: A @ z, lambda u: A.T @ u), y)
+    for wrong in (lambda u: A.T @ u, lambda u: A.T @ u.conj(), lambda u: (A.conj().T @ u).real):
+        with pytest.raises(ValueError, match="not the conjugate transpose"):
+            PhaseRetriever().fit(operator(lambda z: A @ z, wrong), y)
+    with pytest.raises(ValueError, match="matvec returned NaN or infinity in 80 of 80 entries"):
+        PhaseRetriever().fit(operator(lambda z: np.nan * (A @ z), lambda u: A.conj().T @ u), y)
+    with pytest.raises(ValueError, match="take a vector of 10 entries and return one of 80"):
+        PhaseRetriever().fit(operator(lambda z: A[:79] @ z, lambda u: A.conj().T @ u), y)

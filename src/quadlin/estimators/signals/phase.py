@@ -8,23 +8,26 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.regression.unfinished import no_model_yet
-from quadlin.estimators.rows.input_errors import refuse_missing_targets
 from quadlin.estimators.rows.parameters import checked_weight, float_types
 from quadlin.estimators.rows.validation import validated
-from quadlin.estimators.signals.sensing_rows import POOR, share_of, unexplained
+from quadlin.estimators.signals.intensities import (
+    checked_intensities,
+    is_enough,
+    refuse_other_operators,
+    warn_of_columns,
+    warn_of_rest,
+)
+from quadlin.estimators.signals.sensing_rows import measurement_rows
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.phase import retrieve, squared
 from quadlin.solve.signals.search import Effort
-
-MOST_NEGATIVE = 0.1  # of the sum of squares of y: more than noise makes of intensities
-ENOUGH = 4  # measurements per entry of the signal, for the search to succeed
+from quadlin.solve.signals.second_look import second_look
 
 
 class PhaseRetriever(RegressorMixin, BaseEstimator):
@@ -40,10 +43,11 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     ----------
     real : bool, default=False
         Whether the signal is known to be real although the vectors are complex, as for a picture.
-        With real vectors the signal is always real.
+        With real vectors the signal is always real; pass ``A.astype(complex)`` for a complex one,
+        which they determine up to its phase and conjugation.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
-        linearly, not quadratically.
+        linearly, not quadratically, and beyond 10 not at all.
     n_starts : int, default=10
         Maximum number of starts. The search ends as soon as the signal explains y exactly, or a
         second start leads to the best signal so far; otherwise the status is `ambiguous`.
@@ -80,8 +84,8 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     A complex vector a and i·a measure the same, so one complex row is two real ones. Complex
     arithmetic uses both of them without a copy: see `docs/signals.md`.
 
-    Intensities that are slightly negative because of noise are accepted. If they are more negative
-    than noise can explain, `fit` raises an error.
+    Intensities that are negative because of noise are accepted, as long as their mean is positive.
+    `fit` warns where y holds amplitudes or a background, of which another fit is the proof.
 
     Examples
     --------
@@ -142,23 +146,20 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         effort = search_effort(self)
         with no_model_yet(self):
             A = self._checked(A, reset=True)
-            y = _intensities(y, A.shape[0])
+            y = checked_intensities(y, A.shape[0])
             weight = checked_weight(sample_weight, y)
             weight = np.ones(len(y)) if weight is None else weight
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
-            enough = _is_enough(int(np.count_nonzero(weight)), A.shape[1], real)
             result = retrieve(A, y, weight, real, effort, seed_of(self))
             self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
-        if result.rank < A.shape[1]:
-            warn(
-                f"The {A.shape[1]} columns of A are linearly dependent: they span {result.rank} "
-                "dimensions. Of all signals with the same intensities, this is the smallest."
-            )
-        if not enough and self.status_ is not Status.interrupted:
+        warn_of_columns(result, A.shape[1])
+        rows = int(np.count_nonzero(weight))
+        interrupted = self.status_ is Status.interrupted
+        if not interrupted and not is_enough(result.n_distinct, rows, A.shape[1], real):
             self.status_ = Status.undetermined
         raise_or_warn(self.status_)
-        if self.status_ is Status.converged and self.loss == "squared":
-            _warn_of_rest(unexplained(y, self.history_[-1].loss, weight))
+        if self.status_ in (Status.converged, Status.ambiguous):
+            warn_of_rest(second_look(A, y, weight, real, effort, result), effort.robust)
         return self
 
     @unflagged
@@ -202,9 +203,11 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
                     f"{self.n_features_in_} features as input."
                 )
             return A
+        refuse_other_operators(A)
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
-            return validated(self, A, accept_sparse="csr", dtype=float_types(A), reset=reset)
+            checks = {"accept_sparse": "csr", "dtype": float_types(A), "reset": reset}
+            return measurement_rows(self, A, **checks)
         # scikit-learn's check of entries refuses complex ones, so their two parts are checked.
         if rows.ndim != 2:
             raise ValueError(
@@ -242,55 +245,6 @@ def raise_or_warn(status: Status) -> None:
     if status not in (Status.converged, Status.undetermined):
         text = Message("{status}: {advice}", status=status.name, advice=status.value)
         warn(text, ConvergenceWarning)
-
-
-def _intensities(y: Any, n: int) -> np.ndarray:
-    """Return y as numbers, or say why they are not intensities."""
-    if y is None:
-        raise ValueError("PhaseRetriever requires y to be passed, but the target y is None.")
-    if np.iscomplexobj(np.asarray(y)):
-        raise ValueError(
-            "Complex data not supported in y: give the intensities |A @ z|², real numbers."
-        )
-    refuse_missing_targets(y)
-    y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-    y = column_or_1d(y, warn=True)
-    if len(y) != n:
-        raise ValueError(f"A has {n} rows, but y has {len(y)} entries. Give one per row.")
-    negative = y < 0
-    if np.sum(y[negative] ** 2) > MOST_NEGATIVE * np.sum(y**2):
-        raise ValueError(
-            f"{np.count_nonzero(negative)} of the {n} intensities in y are negative, by more than "
-            "noise explains. Intensities are squares, |A @ z|²: square amplitudes first, and do "
-            "not subtract a background or mean."
-        )
-    return np.asarray(y)
-
-
-def _warn_of_rest(left: float) -> None:
-    """Warn where a signal explains little of the intensities."""
-    if left > POOR:
-        warn(
-            Message(
-                "The signal leaves {left} of the variance of y unexplained. The cause may be "
-                "noise, outliers ({huber}), or a y that does not hold intensities |A @ z|²: square "
-                "amplitudes first.",
-                left=share_of(left),
-                huber=Option("loss", "huber"),
-            )
-        )
-
-
-def _is_enough(n: int, d: int, real: bool) -> bool:
-    """Tell whether measurements can determine a signal, and warn where they cannot."""
-    needed = 2 * d - 1 if real else 2 * d
-    if n < needed:
-        kind = "real" if real else "complex"
-        warn(
-            f"{n} measurements do not determine a {kind} signal of {d} entries: at least {needed} "
-            f"are needed, and about {ENOUGH * d} for the search to succeed. Add measurements."
-        )
-    return n >= needed
 
 
 def forget_names(estimator: Any) -> None:

@@ -4,28 +4,28 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.regression.unfinished import no_model_yet
 from quadlin.estimators.rows.input_errors import refuse_missing_targets
 from quadlin.estimators.rows.parameters import checked_weight, float_types
-from quadlin.estimators.rows.validation import validated
+from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
 from quadlin.estimators.signals.phase import forget_names, raise_or_warn, search_effort
 from quadlin.estimators.signals.sensing_rows import (
     Recovery,
     as_pair,
+    measurement_rows,
     pair_of_rows,
     rank_of_pairs,
     refuse_complex,
-    unexplained,
     warn_of_diagonal,
 )
-from quadlin.estimators.signals.symmetric_sensing import EXACT, fitted_symmetric
+from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.bilinear import sense
+from quadlin.solve.signals.measurements import distinct_rows
 from quadlin.solve.signals.search import Effort
 
 WEAK = (Status.too_few_rows, Status.out_of_passes)
@@ -51,7 +51,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         Whether M is positive semi-definite. Not for pairs of rows.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
-        linearly, not quadratically.
+        linearly, not quadratically, and beyond 10 not at all.
     n_starts : int, default=10
         For pairs of rows: the maximum number of starts. The search ends as soon as M explains y
         exactly, or a second start leads to the best M so far.
@@ -163,8 +163,11 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         if isinstance(A, tuple):
             return self._fit_pairs(A, y, sample_weight, effort)
         types = float_types(A)
+        if hasattr(A, "shape"):
+            refuse_unravelled(y, A.shape[0], "A has")
         with no_model_yet(self):
-            A, y = validated(self, A, y, accept_sparse="csr", dtype=types, y_numeric=True)
+            checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
+            A, y = measurement_rows(self, A, y, y_numeric=True, **checks)
             model, status = fitted_symmetric(self, A, y, sample_weight)
             self.left_ = self.right_ = np.asarray(model.components_).T
             self.values_ = np.asarray(model.eigenvalues_)
@@ -172,18 +175,21 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             self.status_ = Status.undetermined if status in WEAK else status
         if status is not Status.interrupted:
             warn_of_diagonal(A, self.rank_)
-        self._judge(y, sample_weight, None)
+            self._judge(A, y, sample_weight)
         raise_or_warn(self.status_)
         return self
 
-    def _judge(self, y: np.ndarray, weight: Any, sizes: tuple[int, int] | None) -> None:
-        """Say where rows do not determine M."""
+    def _judge(self, rows: Any, y: np.ndarray, weight: Any) -> None:
+        """Say where rows do not determine M, or M does not explain y."""
         weight = checked_weight(weight, y)
-        n = len(y) if weight is None else int(np.count_nonzero(weight))
-        left = unexplained(y, self.history_[-1].loss if self.loss == "squared" else np.nan, weight)
-        recovery = Recovery(n, self.rank_, sizes, self.left_.shape[0], left, left <= EXACT)
+        weight = np.ones(len(y)) if weight is None else weight
+        first, *others = rows if self.is_pair_ else (rows,)
+        n = distinct_rows(first, weight, np.random.default_rng(0), *others)
+        sizes = (len(self.left_), len(self.right_)) if self.is_pair_ else None
+        recovery = Recovery(n, int(np.count_nonzero(weight)), self.rank_, sizes, len(self.left_))
+        recovery = recovery.of(y, self.predict(rows), weight, self.loss == "huber")
         status, weak = self.status_, Status.undetermined
-        if status is not Status.interrupted and not recovery.is_determined(status is not weak):
+        if not recovery.is_determined(status is not weak):
             self.status_ = weak
 
     def predict(self, A: Any) -> np.ndarray:
@@ -213,7 +219,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
                 )
         else:
             types = float_types(A)
-            left = right = validated(self, A, accept_sparse="csr", dtype=types, reset=False)
+            left = right = measurement_rows(self, A, accept_sparse="csr", dtype=types, reset=False)
         return np.asarray((left @ self.left_) * (right @ self.right_) @ self.values_)
 
     @property
@@ -244,9 +250,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
         A, B = pair_of_rows(pair)
         rank = rank_of_pairs(self.rank, self.psd)
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-        if len(y) != A.shape[0]:
-            raise ValueError(f"A and B have {A.shape[0]} rows, but y has {len(y)} entries.")
+        y = checked_targets(y, A.shape[0], "A and B have")
         weight = checked_weight(sample_weight, y)
         weight = np.ones(len(y)) if weight is None else weight
         with no_model_yet(self):
@@ -255,6 +259,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             self.status_, self.history_ = result.status, result.history
             self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
             forget_names(self)
-        self._judge(y, weight, (A.shape[1], B.shape[1]))
+        if self.status_ is not Status.interrupted:
+            self._judge((A, B), y, weight)
         raise_or_warn(self.status_)
         return self

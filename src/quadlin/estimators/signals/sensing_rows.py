@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 from warnings import catch_warnings, filterwarnings, simplefilter
@@ -14,10 +14,14 @@ from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.rows.parameters import float_types, is_auto
+from quadlin.estimators.rows.validation import validated
+from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
 ENOUGH = 2  # measurements per unknown, with which a matrix is found or noise is told from rank
 NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
+EXACT = 1e-12  # of the variance of y: only rounding
+OFTEN = 0.25  # of the rows: more gross errors than that deserve a word
 POOR = 0.2  # of the variance of y: more than that deserves a word
 
 
@@ -69,12 +73,26 @@ def rank_of_pairs(rank: Any, psd: bool) -> int | None:
 class Recovery:
     """Whether measurements determine the matrix that was found, and what to say if they do not."""
 
-    n: int  # measurements
+    n: int  # measurements that differ
+    rows: int
     rank: int
     sizes: tuple[int, int] | None  # of a and b; None for a symmetric matrix of `d` rows
     d: int
-    left: float  # what M leaves of the variance of y; nan where outliers are
-    exact: bool  # whether that is only rounding
+    left: float = 0.0  # what M leaves of the variance of y, without gross errors
+    exact: bool = True  # whether that is only rounding
+    robust: bool = False  # whether gross errors were left out
+    left_out: float = 0.0  # their share
+
+    def of(self, y: np.ndarray, fitted: np.ndarray, weight: np.ndarray, robust: bool) -> "Recovery":
+        """Return the recovery with what the fitted values leave of y."""
+        y, fitted = np.asarray(y, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
+        kept, size = weight, np.abs(fitted - y)
+        if robust:
+            majority = Majority.of(self.n, self.unknowns(self.rank))
+            kept = weight * (size <= FAR * majority.sigma(size, weight))
+        left = unexplained(y, float(np.average(size**2, weights=kept)), kept)
+        share = 1 - float(kept.sum() / weight.sum())
+        return replace(self, left=left, exact=left <= EXACT, robust=robust, left_out=share)
 
     def unknowns(self, rank: int) -> int:
         """Return how many numbers a matrix of some rank has."""
@@ -88,46 +106,97 @@ class Recovery:
         higher = self.unknowns(k + 1)
         if n < unknowns:
             text = (
-                "{n} measurements do not determine a matrix of rank {k}, which has {unknowns} "
-                "unknowns. Add measurements, about two for each unknown, or lower {rank}."
+                "{counted} {do} not determine a matrix of rank {k}, which has {unknowns} "
+                "unknowns. Add measurements by other vectors, about two for each unknown, or lower "
+                "{rank}."
             )
         elif not converged:
             text = (
-                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
-                "unknowns, and the search did not converge. Add measurements, or lower {rank}."
+                "{counted} hardly {determine} a matrix of rank {k}, which has {unknowns} unknowns, "
+                "and the search did not converge. Add measurements by other vectors, or lower "
+                "{rank}."
             )
         elif not self.exact and n < FEW * unknowns:
             text = (
-                "The {n} measurements hardly determine a matrix of rank {k}, which has {unknowns} "
-                "unknowns and does not explain them exactly. Add measurements, or lower {rank}."
+                "{counted} hardly {determine} a matrix of rank {k}, which has {unknowns} unknowns "
+                "and does not explain them exactly. Add measurements by other vectors, or lower "
+                "{rank}."
             )
         elif self.left > NOTABLE and n < ENOUGH * higher:
             text = (
                 "The matrix of rank {k} leaves {left} of the variance of y unexplained, and "
                 "{n} measurements are too few to tell noise from a matrix of higher rank: one of "
-                "rank {next} has {higher} unknowns. Add measurements, about two for each unknown."
+                "rank {next} has {higher} unknowns. Add measurements by other vectors, about two "
+                "for each unknown; but if y holds a part that {form} cannot express, such as an "
+                "offset, fit SecondOrderRegressor instead."
             )
         else:
             if self.left > POOR:
                 self._warn_of_rest()
+            elif not self.exact:
+                warn_of_left_out(self.left_out, "matrix")
             return True
-        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank")}
+        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank"), "form": self.form}
+        values |= {"counted": counted(n, self.rows), "do": "does" if n == 1 else "do"}
+        values["determine"] = "determines" if n == 1 else "determine"
         warn(Message(text, left=share_of(self.left), next=k + 1, higher=higher, **values))
         return False
 
+    @property
+    def form(self) -> str:
+        """Return the formula of a measurement."""
+        return "aᵀMa" if self.sizes is None else "aᵀMb"
+
     def _warn_of_rest(self) -> None:
-        form = "aᵀMa" if self.sizes is None else "aᵀMb"
         warn(
             Message(
                 "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
-                "cause may be noise, a rank that is too low, outliers ({huber}), or a part of y "
-                "that {form} cannot express, such as an offset, which SecondOrderRegressor fits.",
+                "cause may be noise, a rank that is too low, {errors}, or a part of y that {form} "
+                "cannot express, such as an offset, which SecondOrderRegressor fits.",
                 k=self.rank,
                 left=share_of(self.left),
-                huber=Option("loss", "huber"),
-                form=form,
+                errors=gross_errors(self.robust),
+                form=self.form,
             )
         )
+
+
+def counted(n: int, rows: int) -> str:
+    """Return how many measurements there are, as the subject of a sentence."""
+    many = "1 measurement" if n == 1 else f"{n} measurements"
+    return many if n == rows else f"The {rows} rows hold {n} different vectors: {many}"
+
+
+def gross_errors(robust: bool) -> str:
+    """Return gross errors as a cause, with the loss for them unless it was used."""
+    if robust:
+        return "gross errors in too many measurements"
+    text = "gross errors in some measurements ({huber})"
+    return Message(text, huber=Option("loss", "huber"))
+
+
+def warn_of_left_out(share: float, result: str) -> None:
+    """Warn where many rows were left out as gross errors."""
+    if share > OFTEN:
+        text = (
+            "{share} of the measurements do not fit the {result} and were left out as gross "
+            "errors. Look at them before you rely on it: it is what the others agree on."
+        )
+        warn(Message(text, share=share_of(share), result=result))
+
+
+def measurement_rows(estimator: Any, *rows: Any, **checks: Any) -> Any:
+    """Return validated rows; NaN is refused in words for measurements."""
+    try:
+        return validated(estimator, *rows, **checks)
+    except ValueError as error:
+        reason, *advice = str(error).split("\n")
+        if not advice or "NaN" not in reason:
+            raise
+        raise ValueError(
+            f"{reason.replace('Input X', 'Input A')} A measurement by a vector that is not known "
+            "tells nothing: leave those rows out, of y too."
+        ) from error
 
 
 def share_of(left: float) -> str:

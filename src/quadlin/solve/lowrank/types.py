@@ -60,8 +60,8 @@ class Status(Enum):
         more=Option("alpha"),
     )
     ambiguous = Message(
-        "No two starts of the search led to the same signal, and the best of them was kept. "
-        "Add measurements, or raise {n_starts}.",
+        "No two starts of the search led to the same result, and the best of them was kept. "
+        "Add measurements by other, varied vectors, or raise {n_starts}.",
         n_starts=Option("n_starts"),
     )
     undetermined = (

@@ -15,14 +15,23 @@ import numpy as np
 from quadlin.core.rows import Walks
 from quadlin.solve.lowrank.types import Record, Status, finished
 from quadlin.solve.signals.levenberg import LinearisedResidual
-from quadlin.solve.signals.measurements import Measurements, conditioned
-from quadlin.solve.signals.search import Effort, best_of
+from quadlin.solve.signals.measurements import Measurements, conditioned, distinct_rows
+from quadlin.solve.signals.search import (
+    ALL_ROWS,
+    FAR,
+    Effort,
+    Majority,
+    best_of,
+    typical_size,
+    usual_limit,
+)
 
 SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
 NOTHING = 1e-12  # of the sum of squares: an exact prediction
 SAME = 1e-2  # matrices that differ by less are one optimum
 HELD_OUT, PATIENCE = 0.2, 3  # rows that compare ranks; ranks that may bring nothing in a row
 ROWS_PER_UNKNOWN = 1.2  # the least that a rank is tried with
+ROUGHLY = 1e-3  # of the loss: a gain that ends a fit that is compared with others
 BETTER = 0.99  # of the error on those rows: what a higher rank must bring
 
 
@@ -35,6 +44,7 @@ class Sensed:
     V: np.ndarray  # (e, k), orthonormal columns
     status: Status
     history: tuple[Record, ...]
+    n_distinct: int  # measurements that differ
 
     def predict(self, A: Any, B: Any) -> np.ndarray:
         """Return aᵀMb of each pair of rows."""
@@ -49,6 +59,7 @@ class BilinearProblem:
     right: Measurements
     y: np.ndarray
     weight: np.ndarray
+    majority: Majority = ALL_ROWS
 
     @property
     def walks(self) -> Walks:
@@ -104,17 +115,32 @@ def sense(
 ) -> Sensed:
     """Find M of a rank that is given, or of the one that predicts rows held out best."""
     rng = np.random.default_rng(seed)
+    n = distinct_rows(A, weight, rng, B)
+    unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
+    y = y / unit  # so that no square overflows, in single precision either
     if rank is None:
         rank = chosen_rank(A, B, y, weight, effort, rng)
-    left, right = (conditioned(X, weight, True, rng) for X in (A, B))
-    problem = BilinearProblem(left, replace(right, counter=left.counter), y, weight)
-    rank = min(rank, left.width, right.width)
+    sensed = _sensed(A, B, y, weight, rank, effort, rng, n)
+    history = tuple(replace(record, loss=record.loss * unit**2) for record in sensed.history)
+    return replace(sensed, s=sensed.s * unit, history=history)
 
-    def starts() -> Iterator[np.ndarray]:
-        steps = SPECTRAL_STEPS
-        while True:
-            yield problem.spectral(rank, rng, steps)
-            steps = MIXED_STEPS
+
+def _sensed(
+    A: Any,
+    B: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    rank: int,
+    effort: Effort,
+    rng: np.random.Generator,
+    n: int,
+) -> Sensed:
+    """Find M of a rank from targets of size 1, n of the measurements being different."""
+    left, right = (conditioned(X, weight, True, rng) for X in (A, B))
+    rank = min(rank, left.width, right.width)
+    majority = Majority.of(n, rank * (left.width + right.width - rank))
+    counted = replace(right, counter=left.counter)
+    problem = BilinearProblem(left, counted, y, weight, majority)
 
     def same(Z: np.ndarray, other: np.ndarray) -> bool:
         (P, Q), (R, S) = problem.split(Z), problem.split(other)
@@ -123,11 +149,25 @@ def sense(
         difference = size - 2 * np.sum((P.T @ R) * (Q.T @ S)) + np.sum((R.T @ R) * (S.T @ S))
         return bool(difference <= SAME**2 * size)
 
-    best = best_of(starts(), problem, effort, same)
+    best = best_of(_starts(problem, rank, effort.robust, rng), problem, effort, same)
     P, Q = problem.split(best.z)
     (U, R), (V, S) = np.linalg.qr(left.signal(P)), np.linalg.qr(right.signal(Q))
     inner_left, s, inner_right = np.linalg.svd(R @ S.T)
-    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history)
+    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history, n)
+
+
+def _starts(
+    problem: BilinearProblem, rank: int, robust: bool, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield starts: with gross errors, every second one is without the largest targets."""
+    size, steps = np.abs(problem.y), SPECTRAL_STEPS
+    most = usual_limit(size, problem.weight) if robust and np.any(size) else np.inf
+    everything = replace(problem, y=np.clip(problem.y, -most, most))
+    usual = replace(everything, weight=problem.weight * (size <= most))
+    while True:
+        for start in (usual, everything) if robust else (everything,):
+            yield start.spectral(rank, rng, steps)
+            steps = MIXED_STEPS
 
 
 def chosen_rank(
@@ -136,17 +176,28 @@ def chosen_rank(
     """Return the rank whose fit of four fifths of the rows predicts the others best."""
     counting = rng.permutation(np.flatnonzero(weight > 0))
     new, old = np.split(counting, [int(HELD_OUT * len(counting))])
-    effort, best, least, rank = replace(effort, n_starts=min(2, effort.n_starts)), 1, np.inf, 0
+    tol, n_starts = max(effort.tol, ROUGHLY), min(2, effort.n_starts)
+    effort, best, least, rank = replace(effort, n_starts=n_starts, tol=tol), 1, np.inf, 0
     d, e = A.shape[1], B.shape[1]
+    kept = (A[old], B[old], y[old], weight[old])
+    n = distinct_rows(kept[0], kept[3], rng, kept[1])
     while rank < min(d, e, best + PATIENCE):
         rank += 1
-        if rank > 1 and len(old) < ROWS_PER_UNKNOWN * rank * (d + e - rank):
+        if rank > 1 and n < ROWS_PER_UNKNOWN * rank * (d + e - rank):
             break
-        kept = (A[old], B[old], y[old], weight[old])
-        sensed = finished(sense(*kept, rank, effort, int(rng.integers(2**31))))
-        error = float(weight[new] @ (sensed.predict(A[new], B[new]) - y[new]) ** 2)
+        sensed = finished(_sensed(*kept, rank, effort, rng, n))
+        error = held_out_error(sensed.predict(A[new], B[new]) - y[new], weight[new], effort.robust)
         if error < BETTER * least:
             best, least = rank, error
-        if error <= NOTHING * float(weight[new] @ y[new] ** 2):
+        if error <= NOTHING * held_out_error(y[new], weight[new], effort.robust):
             break
     return best
+
+
+def held_out_error(r: np.ndarray, weight: np.ndarray, robust: bool) -> float:
+    """Return the sum of squares; with gross errors, each counts as ten standard deviations."""
+    if robust:
+        size = np.abs(r)
+        limit = FAR * Majority.of(len(r), 0).sigma(size, weight)
+        r = np.minimum(size, limit)
+    return float(weight @ r**2)

@@ -15,6 +15,8 @@ BLOCK_ELEMENTS = 1 << 20
 POWER_STEPS = 20
 PROBES = 10  # random signs that estimate the sizes of columns
 LOOSE = 1e-3  # of a product: more than rounding of float32 explains
+DIRECTIONS, DIGITS = 3, 5  # of the products by which rows are compared: those that float32 has
+NO_LENGTH = (ValueError, IndexError)  # what numpy raises where lengths do not agree
 LEAST_COLUMN = 1e-2  # of the mean: columns that are smaller may be hardly measured
 
 
@@ -23,12 +25,19 @@ class Measurements:
     r"""Rows aᵢ behind new unknowns v, :math:`z = Bv`, such that √Ω·AB has singular values about 1.
 
     B is a d×r matrix, which makes them 1, or a diagonal one (d,), which makes the largest 1.
+    The rank is r, or d less the columns that are zero.
     """
 
     A: Any  # (n, d): array, sparse matrix or LinearOperator
     B: np.ndarray
     is_real: bool  # whether the signal is
     counter: Walks = field(default_factory=Walks)
+    zero_columns: int = 0  # that a diagonal B keeps
+
+    @property
+    def rank(self) -> int:
+        """Return how many unknowns are measured."""
+        return self.width - self.zero_columns
 
     @property
     def width(self) -> int:
@@ -65,6 +74,8 @@ class Measurements:
         z = z if self.is_real else z + 1j * rng.standard_normal(shape)
         if self.B.ndim == 2:
             z = (self.B / np.linalg.norm(self.B, axis=0)).conj().T @ z
+        else:
+            z = ((self.B > 0) * z.T).T
         return np.asarray(z, dtype=self.dtype)
 
 
@@ -78,7 +89,14 @@ def adjoint(A: Any, u: np.ndarray) -> np.ndarray:
                 "The operator A needs both products: matvec, A @ z, and rmatvec, its conjugate "
                 "transpose, Aᴴ @ u."
             ) from error
+    # Of the precision of A, so that A is not copied to that of u.
+    u = u.astype(np.result_type(A.dtype, np.complex64 if np.iscomplexobj(u) else np.float32))
     return np.asarray(A.T @ u.conj()).conj()
+
+
+def in_double(numbers: np.ndarray) -> np.ndarray:
+    """Return real or complex numbers in double precision."""
+    return np.asarray(numbers, dtype=np.result_type(numbers.dtype, np.float64))
 
 
 def unknowns_dtype(A: Any, is_real: bool) -> np.dtype:
@@ -114,16 +132,44 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
 
     diagonal = np.zeros(plain.width)
     for _ in range(PROBES):
-        signs = rng.choice([-1.0, 1.0], size=plain.width).astype(plain.dtype)
-        forward = plain.forward(signs)
-        back = plain.adjoint(weight * forward)
+        signs = rng.choice([-1.0, 1.0], size=plain.width)
+        if not plain.is_real:  # a real vector would not notice that a conjugation is missing
+            signs = signs * rng.choice([1, 1j], size=plain.width)
+        signs = signs.astype(plain.dtype)
+        forward = in_double(_tried(plain.forward, signs, "matvec", plain.A.shape))
+        back = _tried(plain.adjoint, weight * forward, "rmatvec", plain.A.shape[::-1])
         _check_adjoint(float(np.sum(weight * abs(forward) ** 2)), np.vdot(signs, back))
-        diagonal += (signs * back).real / PROBES
+        diagonal += (signs.conj() * back).real / PROBES
     mean = float(np.mean(diagonal))
     if not mean > 0:
         return plain
-    level = replace(plain, B=1 / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)))
+    unseen = np.abs(diagonal) <= plain.width * np.finfo(plain.dtype).eps * mean
+    level = replace(
+        plain,
+        B=~unseen / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)),
+        zero_columns=int(np.count_nonzero(unseen)),
+    )
     return replace(level, B=level.B / np.sqrt(_norm(lambda v: gram(level, v), level.random(rng))))
+
+
+def _tried(
+    product: Callable[[np.ndarray], np.ndarray], v: np.ndarray, name: str, shape: tuple[int, int]
+) -> np.ndarray:
+    """Return a product with an operator that may be wrong, or say what is wrong with it."""
+    try:
+        result = product(v)
+    except NO_LENGTH as error:
+        raise ValueError(
+            f"The operator's {name} failed: {error}. For its shape it has to take a vector of "
+            f"{shape[1]} entries and return one of {shape[0]}."
+        ) from error
+    count = int(np.count_nonzero(~np.isfinite(result)))
+    if count:
+        raise ValueError(
+            f"The operator's {name} returned NaN or infinity in {count} of {result.size} entries "
+            "for a vector of finite numbers. Every entry of A has to be finite."
+        )
+    return result
 
 
 def _check_adjoint(size: float, product: complex) -> None:
@@ -134,6 +180,27 @@ def _check_adjoint(size: float, product: complex) -> None:
             f"{product:.4g} for some v, and the square of the size of A v {size:.4g}. Conjugate, "
             "transpose, and divide by the same number in both."
         )
+
+
+def distinct_rows(A: Any, weight: np.ndarray, rng: np.random.Generator, *others: Any) -> int:
+    """Return how many measurements differ: a row and its multiples measure the same.
+
+    Two rows are told apart by three products with random vectors; `others` are rows beside those of
+    A, of which each pair of rows is one measurement.
+    """
+    columns = []
+    for X in (A, *others):
+        d = int(X.shape[1])
+        G = rng.standard_normal((d, DIRECTIONS)).astype(unknowns_dtype(X, True))
+        by_one = isinstance(X, LinearOperator)  # which may take nothing else
+        P = np.stack([X @ g for g in G.T], axis=1) if by_one else np.asarray(X @ G)
+        P = in_double(P)
+        size = np.linalg.norm(P, axis=1)
+        phase = P[:, 0].conj() / np.maximum(np.abs(P[:, 0]), np.finfo(np.float64).tiny)
+        P = np.round(P * (phase / np.where(size > 0, size, 1.0))[:, None], DIGITS) + 0.0
+        columns += [P.real, P.imag] if np.iscomplexobj(P) else [P]
+        weight = weight * (size > 0)
+    return len(np.unique(np.hstack(columns)[weight > 0], axis=0))
 
 
 def _norm(apply: Callable[[np.ndarray], np.ndarray], v: np.ndarray) -> float:

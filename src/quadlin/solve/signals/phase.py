@@ -11,18 +11,31 @@ those that complex arithmetic forms from a; so complex rows are used as they are
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from quadlin.core.rows import Walks
 from quadlin.metrics import signal_error
-from quadlin.solve.fits.robust import weighted_median
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.levenberg import LinearisedResidual
-from quadlin.solve.signals.measurements import Measurements, conditioned
-from quadlin.solve.signals.search import Effort, best_of
+from quadlin.solve.signals.measurements import (
+    DIRECTIONS,
+    Measurements,
+    conditioned,
+    distinct_rows,
+    in_double,
+)
+from quadlin.solve.signals.search import (
+    ALL_ROWS,
+    Effort,
+    Majority,
+    best_of,
+    typical_size,
+    usual_limit,
+)
 
 SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading direction, or several mixed
 STILL = 1e-4  # a change of the direction that ends power iteration
@@ -30,7 +43,7 @@ FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
 ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, from which flow need not go on
 SAME = 1e-2  # signals that differ by less are one optimum
 TINY = 1e-30
-TYPICAL = 10.0  # medians: a larger intensity tells nothing about the others
+TRUNCATED = 5.0  # times the largest residual of a majority: a row that does not pull
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class Retrieval:
     status: Status
     history: tuple[Record, ...]
     rank: int  # of A: below the number of columns, the signal is the smallest that fits
+    n_distinct: int  # measurements that differ
+    fitted: np.ndarray | None  # (n,), the intensities of the signal; None after an interruption
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,7 @@ class PhaseProblem:
     measure: Measurements
     y: np.ndarray
     weight: np.ndarray
+    majority: Majority = ALL_ROWS
 
     @property
     def walks(self) -> Walks:
@@ -81,11 +97,12 @@ class PhaseProblem:
         power = float(self.weight @ squared(self.measure.forward(v)))
         return v * np.sqrt(float(self.weight @ self.y) / power) if power > 0 else v
 
-    def flow(self, v: np.ndarray) -> np.ndarray:
+    def flow(self, v: np.ndarray, robust: bool = False) -> np.ndarray:
         r"""Follow the gradient of Σ(|p| − √y)², rows that fit badly weighing less.
 
         The weight |p|/(|p| + β·||p| − √y|) bounds the pull of any row (reweighted amplitude flow,
-        Wang, Giannakis, Saad and Chen). Ends at the best place on the way.
+        Wang, Giannakis, Saad and Chen). `robust`: rows far beyond the majority have none (as in
+        median-truncated flows, Zhang, Chi and Liang). Ends at the best place on the way.
         """
         amplitude = np.sqrt(self.y)
         best, least = v, np.inf
@@ -93,6 +110,11 @@ class PhaseProblem:
             p = self.measure.forward(v)
             size = np.abs(p)
             excess = size - amplitude
+            weight = self.weight
+            if robust:
+                far = TRUNCATED * self.majority.largest(np.abs(excess), weight)
+                excess = np.clip(excess, -far, far)
+                weight = weight * (np.abs(excess) < far)
             loss = float(self.weight @ excess**2)
             if loss < least:
                 best, least = v, loss
@@ -100,7 +122,7 @@ class PhaseProblem:
                 break
             # The weight, times the gradient's (|p| − √y)·p/|p|.
             pull = excess / np.maximum(size + FLOW_WEIGHT * np.abs(excess), TINY)
-            v = v - FLOW_STEP * self.measure.adjoint(self.weight * pull * p)
+            v = v - FLOW_STEP * self.measure.adjoint(weight * pull * p)
         return best
 
 
@@ -113,23 +135,45 @@ def retrieve(
     """
     rng = np.random.default_rng(seed)
     measure = conditioned(A, weight, real, rng)
-    usable = np.maximum(y, 0)  # noise may have made small intensities negative
-    if effort.robust:
-        usable = np.minimum(usable, TYPICAL * weighted_median(usable, weight))
-    if not usable @ weight > 0:
+    n = distinct_rows(A, weight, rng)
+    measure.counter.count += DIRECTIONS if isinstance(A, LinearOperator) else 1
+    unit = typical_size(np.maximum(y, 0), weight, effort.robust)
+    if not unit > 0:
         zero = np.zeros(A.shape[1], measure.dtype)
-        return Retrieval(zero, Status.converged, (Record(0, 0, 0.0),), measure.width)
-    first = PhaseProblem(measure, usable, weight)
+        only = Record(0, 0, float(np.average(y**2, weights=weight)))
+        return Retrieval(zero, Status.converged, (only,), measure.rank, n, np.zeros(len(y)))
+    # In units of the intensities no square overflows, in single precision either.
+    majority = Majority.of(n, measure.width if real else 2 * measure.width)
+    problem = PhaseProblem(measure, y / unit, weight, majority)
+    best = best_of(
+        _starts(problem, effort.robust, rng),
+        problem,
+        effort,
+        lambda v, other: signal_error(v, other) < SAME,
+    )
+    status, fitted = best.status, None
+    if status is not Status.interrupted:
+        try:
+            fitted = squared(in_double(measure.forward(best.z))) * unit
+        except KeyboardInterrupt:
+            status = Status.interrupted
+    history = tuple(replace(record, loss=record.loss * unit**2) for record in best.history)
+    last = replace(history[-1], passes=measure.counter.rounded)
+    signal = np.asarray(measure.signal(best.z) * np.sqrt(unit), dtype=measure.dtype)
+    return Retrieval(signal, status, (*history[:-1], last), measure.rank, n, fitted)
 
-    def starts() -> Iterator[np.ndarray]:
-        steps = SPECTRAL_STEPS
-        while True:
-            yield first.flow(first.spectral(measure.random(rng), steps))
+
+def _starts(problem: PhaseProblem, robust: bool, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield starts: with gross errors, every second one is without the largest intensities."""
+    y, steps = np.maximum(problem.y, 0), SPECTRAL_STEPS  # noise made small intensities negative
+    most = usual_limit(y, problem.weight) if robust else np.inf
+    everything = replace(problem, y=np.minimum(y, most))
+    usual = replace(everything, weight=problem.weight * (y <= most))
+    while True:
+        for start in (usual, everything) if robust else (everything,):
+            v = start.spectral(problem.measure.random(rng), steps)
+            yield start.flow(v, robust)
             steps = MIXED_STEPS
-
-    problem = PhaseProblem(measure, y, weight)
-    best = best_of(starts(), problem, effort, lambda v, other: signal_error(v, other) < SAME)
-    return Retrieval(measure.signal(best.z), best.status, best.history, measure.width)
 
 
 def squared(p: np.ndarray) -> np.ndarray:

@@ -5,15 +5,20 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from scipy.special import ndtri
 
 from quadlin.core.rows import Walks
-from quadlin.solve.fits.robust import BEND, MAD, ROUNDING, weighted_median
+from quadlin.solve.fits.robust import BEND, ROUNDING, weighted_median
 from quadlin.solve.lowrank.types import Record, Status, finished
 from quadlin.solve.signals.levenberg import LinearisedResidual, Place, levenberg
 
 ROUNDED = 64  # times the rounding of one number: an exact fit
 GIVEN_UP = 1e-3  # a gain from which a start is not worth another step until it proves the best
-FAR, ROUNDS, SETTLED = 10.0, 100, 1e-3  # of Huber's loss, as in `robust`
+FAR, SETTLED = 10.0, 1e-3  # of Huber's loss, as in `robust`
+TYPICAL, LOW = 30.0, 100.0  # medians, lower quartiles: Gaussian vectors measure nothing larger
+LIMIT_ROUNDS = 3
+STEPS_PER_ROUND = 3  # before rows are weighted anew
+MOST = 0.95  # of the rows: a majority leaves out at least the others
 
 
 class SearchProblem(Protocol):
@@ -25,6 +30,8 @@ class SearchProblem(Protocol):
     def weight(self) -> np.ndarray: ...  # noqa: D102
     @property
     def walks(self) -> Walks: ...  # noqa: D102
+    @property
+    def majority(self) -> "Majority": ...  # noqa: D102
     def linearise(self, z: np.ndarray) -> LinearisedResidual: ...  # noqa: D102
 
 
@@ -87,9 +94,15 @@ def best_of(
 
 def _continued(first: StartEnd, then: StartEnd) -> StartEnd:
     """Return the second search with the path of both."""
-    steps = first.history[-1].step
-    more = (replace(record, step=steps + record.step) for record in then.history[1:])
-    return replace(then, history=(*first.history, *more))
+    return replace(then, history=joined(first.history, then.history))
+
+
+def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record, ...]:
+    """Return the path of a search and of the one that went on from its end."""
+    if not first:
+        return then
+    steps = first[-1].step
+    return (*first, *(replace(record, step=steps + record.step) for record in then[1:]))
 
 
 def least_squares(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
@@ -113,50 +126,126 @@ def least_squares(problem: SearchProblem, z: np.ndarray, effort: Effort) -> Star
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """A problem whose targets were moved and whose rows were weighted anew."""
+class Majority:
+    """The rows that fit best, more than half: of m rows beyond the unknowns p, p + m/2.
+
+    Any p rows may be fitted, whatever they measure; so the rest decides, and no more than half of
+    it may be gross errors. The size of the residuals of this majority tells σ.
+    """
+
+    share: float
+    per_sigma: float  # the largest of their residuals, where noise is Gaussian
+
+    @classmethod
+    def of(cls, n: int, unknowns: int) -> "Majority":
+        """Return the majority of n measurements that differ."""
+        share = min((1 + unknowns / max(n, 1)) / 2, MOST)
+        overfit = np.sqrt(max(1 - unknowns / max(n, 1), 1 - MOST))  # what residuals shrink by
+        return cls(share, float(ndtri((1 + share) / 2) * overfit))
+
+    def largest(self, size: np.ndarray, weight: np.ndarray) -> float:
+        """Return the largest residual of the majority."""
+        return float(np.quantile(size, self.share, weights=weight, method="inverted_cdf"))
+
+    def sigma(self, size: np.ndarray, weight: np.ndarray) -> float:
+        """Return the standard deviation of the noise, which gross errors do not affect."""
+        return self.largest(size, weight) / self.per_sigma
+
+    def mean(self, size: np.ndarray, weight: np.ndarray) -> float:
+        """Return the mean residual of the majority."""
+        inside = size <= self.largest(size, weight)
+        return float(np.average(size[inside], weights=weight[inside]))
+
+
+ALL_ROWS = Majority(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Reweighted:
+    """A problem whose rows were weighted anew."""
 
     base: SearchProblem
-    y: np.ndarray
     weight: np.ndarray
+
+    @property
+    def y(self) -> np.ndarray:
+        """Return the targets of the problem."""
+        return self.base.y
 
     @property
     def walks(self) -> Walks:
         """Return the walks over the rows of the problem."""
         return self.base.walks
 
+    @property
+    def majority(self) -> Majority:
+        """Return the majority of the problem."""
+        return self.base.majority
+
     def linearise(self, z: np.ndarray) -> LinearisedResidual:
-        """Return the residual f(z) − y of the moved targets."""
-        near = self.base.linearise(z)
-        return replace(near, residual=near.residual + (self.base.y - self.y))
+        """Return the residual of the problem."""
+        return self.base.linearise(z)
 
 
 def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
-    """Go to the optimum of Huber's loss by reweighted least squares, as `robust` does.
+    """Go to an optimum of Huber's loss by reweighted least squares, without gross errors.
 
-    Searches are compared by Σ ω|r|, for each has a scale of its own.
+    Beyond 1.345σ a residual counts linearly, beyond 10σ not at all: a bounded pull is not enough
+    where the unknowns are multiplied, for they could turn to the gross errors. Searches are
+    compared by the mean residual of the majority that σ comes from.
     """
-    y, given = problem.y, problem.weight
+    y, given, majority = problem.y, problem.weight, problem.majority
     eps = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps))
-    rounding = eps * weighted_median(np.abs(y), given)
-    scale, factor, reached = np.inf, np.zeros_like(y), None
-    for _ in range(ROUNDS):
-        r = problem.linearise(z).residual
-        size = np.abs(r)
-        before = (scale, factor)
-        scale = max(MAD * weighted_median(size, given), rounding)
-        factor = BEND / np.clip(size / (scale or 1.0), BEND, FAR)
-        exact = scale <= rounding
-        steady = scale > (1 - SETTLED) * before[0]
+    rounding = eps * majority.largest(np.abs(y), given)
+    sigma, factor, reached = np.inf, np.zeros_like(y), None
+    brief = replace(effort, max_iter=min(effort.max_iter, STEPS_PER_ROUND))
+    history: tuple[Record, ...] = ()
+    for _ in range(effort.max_iter):
+        size = np.abs(problem.linearise(z).residual)
+        before = (sigma, factor)
+        sigma = max(majority.sigma(size, given), rounding)
+        factor = robust_factor(size, sigma)
+        exact = sigma <= rounding
+        steady = sigma > (1 - SETTLED) * before[0]
         if reached is not None and (
             exact or (steady and np.max(np.abs(factor - before[1])) <= SETTLED)
         ):
+            reached = replace(reached, status=Status.converged)
             break
-        moved = y + r - np.clip(r, -FAR * scale, FAR * scale)
-        reached = least_squares(Bounded(problem, moved, given * factor), z, effort)
-        z = reached.z
+        reached = least_squares(Reweighted(problem, given * factor), z, brief)
+        z, history = reached.z, joined(history, reached.history)
         if reached.status is Status.interrupted:
             exact = False
             break
+        reached = replace(reached, status=Status.out_of_steps)  # unless the next round says more
     assert reached is not None
-    return replace(reached, objective=float(given @ size), exact=bool(exact))
+    return replace(
+        reached, objective=majority.mean(size, given), exact=bool(exact), history=history
+    )
+
+
+def robust_factor(size: np.ndarray, sigma: float) -> np.ndarray:
+    """Return the weights of residuals: 1, less beyond 1.345σ, and none beyond 10σ."""
+    ratio = size / (sigma or 1.0)
+    return np.where(ratio > FAR, 0.0, BEND / np.maximum(ratio, BEND))
+
+
+def typical_size(size: np.ndarray, weight: np.ndarray, robust: bool) -> float:
+    """Return the mean of sizes, or with gross errors the median of those that are not 0."""
+    counts = (size > 0) & (weight > 0)
+    if not np.any(counts):
+        return 0.0
+    if robust:
+        return weighted_median(size[counts], weight[counts])
+    return float(np.average(size, weights=weight))
+
+
+def usual_limit(size: np.ndarray, weight: np.ndarray) -> float:
+    """Return the size beyond which rows are gross errors if vectors are about Gaussian."""
+    counts = (size > 0) & (weight > 0)
+    low = np.quantile(size[counts], 0.25, weights=weight[counts], method="inverted_cdf")
+    limit = LOW * float(low)
+    for _ in range(LIMIT_ROUNDS):  # without those, the median is another
+        counts = counts & (size <= limit)
+        limit = TYPICAL * weighted_median(size[counts], weight[counts])
+    return limit
