@@ -210,6 +210,21 @@ def test_a_weak_component_is_found_in_longer_batches():
     assert model.status_ is Status.converged
 
 
+def test_a_model_that_still_moves_by_long_steps_is_not_called_converged():
+    rng = np.random.default_rng(0)
+    U = np.linalg.qr(rng.standard_normal((20, 2)))[0]
+    M = U * [1.0, -1.0] @ U.T
+    model = strict(rank=2, fit_linear=False, alpha=0.0)
+    for _ in range(30):
+        X = rng.standard_normal((200, 20))
+        y = np.sum((X @ M) * X, axis=1) + 0.5 * rng.standard_normal(200)
+        model.partial_fit(X, y)
+        error = np.linalg.norm(model.interactions_.matrix() - M) / np.sqrt(2)
+        # It was called converged with 0.3 and 0.6; σ·√(39/n)/2 at 4,000 rows is 0.025.
+        assert model.status_ is Status.searching or error < 0.1
+    assert model.status_ is Status.converged
+
+
 def test_without_a_quadratic_part_the_linear_one_is_averaged():
     X = drawn(14_000).X
     y = X[:, 0] + np.random.default_rng(0).standard_normal(14_000)

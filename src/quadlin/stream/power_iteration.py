@@ -32,6 +32,7 @@ IDENTITY = Identity()
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
 REAL = 2.0  # times the noise within the block: an eigenvalue below it is taken for none
 POWER_ROWS = 10  # per parameter, of a batch of the power iteration
+EXPLAINED = 1e-4  # of the variance of the target: a loss below it is that of a model found
 FALLING = 0.8  # a loss below this share of the last batch's shows that full steps still contract
 
 
@@ -210,6 +211,15 @@ def contracts(state: FitState, pending: Pending) -> bool:
     """
     loss = pending.sums.loss / pending.sums.weight * state.units.target.scale**2
     return loss < FALLING * state.history[-1].loss or undone(state, pending) is not None
+
+
+def still_moving(state: FitState) -> FitState:
+    """Return the state of a start as one that is still searching, unless it explains the target.
+
+    All of M may stand out and be far off, as the next steps of full length show.
+    """
+    explained = state.history[-1].loss <= EXPLAINED * float(state.target.var[0])
+    return state if explained else replace(state, status=Status.searching)
 
 
 def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:

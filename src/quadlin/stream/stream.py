@@ -24,7 +24,7 @@ from quadlin.solve.lowrank.types import Options, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
-from quadlin.stream.power_iteration import Stage, Start, stands_out
+from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
 from quadlin.stream.row_sample import Buffer, RowSample, capacity
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
@@ -237,6 +237,7 @@ class Stream(Beginning):
             return pair_step(self.state, self.pair_pending, self.make_units)
         if self.start is not None:  # a step of full length needs a whole batch, and is tried first
             state = self._trusted_early(self.start, self.state)
+            state = still_moving(state)
             if self.options.loss == "squared":
                 return state
             return as_log_odds(state, self.options, self.make_units)

@@ -69,8 +69,8 @@ class Status(Enum):
         "Add measurements."
     )
     searching = Message(
-        "Not all components of the quadratic part stand out in the rows so far. Learn from more "
-        "rows, or lower {rank}.",
+        "Not all components of the quadratic part stand out in the rows so far, or steps still "
+        "change them by much. Learn from more rows, or lower {rank}.",
         rank=Option("rank"),
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
