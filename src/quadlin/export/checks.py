@@ -1,6 +1,8 @@
 """Checks of the parts of a model file: what no fit could have written is refused."""
 
+import os
 from math import isfinite, isinf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError
 
+PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
 LARGEST_DRAW = 1e32  # of a prediction in float32: some thousand of them add up to a number
 
@@ -20,6 +23,15 @@ LARGEST_DRAW = 1e32  # of a prediction in float32: some thousand of them add up 
 def distinct(items: Any) -> bool:
     """Return whether no item comes twice."""
     return len(set(items)) == len(items)
+
+
+def refuse_pickle_name(path: str | os.PathLike[str]) -> None:
+    """Refuse the name of a file that programs would read as a pickle."""
+    if Path(path).suffix.lower() in PICKLE_SUFFIXES:
+        raise ValueError(
+            f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "
+            f"`load` reads. Name it {Path(path).with_suffix('.safetensors').name!r}."
+        )
 
 
 def require(good: Any, what: str) -> None:

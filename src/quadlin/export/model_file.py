@@ -6,7 +6,6 @@
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from quadlin.export.checks import (
     check_uncertainty,
     fields_of,
     fill_of,
+    refuse_pickle_name,
     require,
 )
 from quadlin.export.plain_values import (
@@ -38,6 +38,7 @@ from quadlin.export.plain_values import (
     set_params,
 )
 from quadlin.export.record import EncoderRecord, ModelRecord, PairsRecord, ScoresRecord
+from quadlin.export.signal_file import SIGNALS, signal_of, signal_parts
 from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
@@ -49,8 +50,8 @@ ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressorCV": SecondOrderRegressorCV,
     "SecondOrderClassifier": SecondOrderClassifier,
     "FactorizationMachineClassifier": FactorizationMachineClassifier,
+    **SIGNALS,
 }
-PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -58,8 +59,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    estimator : SecondOrderRegressor, FactorizationMachineRegressor, SecondOrderRegressorCV, \
-    SecondOrderClassifier or FactorizationMachineClassifier
+    estimator : an estimator of quadlin
         Fitted, or in the middle of a stream. Arrays of torch and others are written as numpy's.
         Parameters that are not numbers, text or lists of them (a `RandomState`, a splitter, a
         scorer) are written as None, with a warning; callbacks are left out.
@@ -91,15 +91,14 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         elif hasattr(estimator, "steps"):
             inside = " Save its last step, pipeline[-1], and prepare the rows as the others do."
         raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.{inside}")
-    if Path(path).suffix.lower() in PICKLE_SUFFIXES:
-        raise ValueError(
-            f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "
-            f"`load` reads. Name it {Path(path).with_suffix('.safetensors').name!r}."
-        )
+    refuse_pickle_name(path)
     check_is_fitted(estimator)
-    check_params(estimator)
-    parts = parts_of(estimator)
-    arrays, content = _part(estimator, parts[0])
+    if name in SIGNALS:
+        arrays, content = signal_parts(estimator)
+    else:
+        check_params(estimator)
+        parts = parts_of(estimator)
+        arrays, content = _part(estimator, parts[0])
     header = {"class": name, **content}
     if isinstance(estimator, LogisticModel):
         header["classes"] = labels_record(estimator.classes_)
@@ -137,8 +136,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
     except (InvalidContentError, ArithmeticError, LookupError, RecursionError, ValueError) as error:
-        # No computation on what `save` wrote fails, so these are numbers that nobody fitted, or
-        # lists in lists in lists.
+        # No computation on what `save` wrote fails: these are numbers that nobody fitted.
         raise FileFormatError(path, f"It contradicts itself: {error}.", _advice(header)) from error
 
 
@@ -214,6 +212,8 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     content = dict(header)
     name = content.pop("class", None)
     require(name in tuple(ESTIMATORS), "the class")
+    if name in SIGNALS:
+        return signal_of(str(name), arrays, content)
     estimator = ESTIMATORS[str(name)]()
     if isinstance(estimator, LogisticModel):
         return _classifier(estimator, arrays, content)

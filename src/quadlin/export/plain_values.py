@@ -104,13 +104,18 @@ def labels_of(record: JSON) -> np.ndarray:
     return classes
 
 
-def set_params(estimator: Any, params: JSON) -> None:
-    """Set all parameters to those of a file."""
+def assign_params(estimator: Any, params: JSON) -> None:
+    """Set all parameters to those of a file, whatever their values."""
     names = estimator.get_params(deep=False).keys()
     require(isinstance(params, dict), "the parameters")
     require(names - ADDED_PARAMS <= params.keys() <= names, "the parameters")
     for name, value in params.items():
         setattr(estimator, name, _param(value))
+
+
+def set_params(estimator: Any, params: JSON) -> None:
+    """Set all parameters to those of a file, and check them."""
+    assign_params(estimator, params)
     try:
         check_params(estimator)
     except (ValueError, TypeError, OverflowError) as error:
