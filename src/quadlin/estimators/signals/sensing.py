@@ -184,7 +184,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         weight = checked_weight(weight, y)
         weight = np.ones(len(y)) if weight is None else weight
         first, *others = rows if self.is_pair_ else (rows,)
-        n = distinct_rows(first, weight, np.random.default_rng(0), *others)
+        n = distinct_rows(first, weight, *others)
         sizes = (len(self.left_), len(self.right_)) if self.is_pair_ else None
         recovery = Recovery(n, int(np.count_nonzero(weight)), self.rank_, sizes, len(self.left_))
         recovery = recovery.of(y, self.predict(rows), weight, self.loss == "huber")

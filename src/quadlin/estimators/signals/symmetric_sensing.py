@@ -57,7 +57,7 @@ def fitted_robustly(
     y = np.asarray(y, dtype=np.float64)
     given = checked_weight(weight, y)
     given = np.ones(len(y)) if given is None else given
-    search = RobustSearch(sensing, A, y, given, distinct_rows(A, given, np.random.default_rng(0)))
+    search = RobustSearch(sensing, A, y, given, distinct_rows(A, given))
     best: RobustFit | None = None
     try:
         if not is_auto(sensing.rank):

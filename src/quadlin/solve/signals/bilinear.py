@@ -115,7 +115,7 @@ def sense(
 ) -> Sensed:
     """Find M of a rank that is given, or of the one that predicts rows held out best."""
     rng = np.random.default_rng(seed)
-    n = distinct_rows(A, weight, rng, B)
+    n = distinct_rows(A, weight, B)
     unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
     y = y / unit  # so that no square overflows, in single precision either
     if rank is None:
@@ -180,7 +180,7 @@ def chosen_rank(
     effort, best, least, rank = replace(effort, n_starts=n_starts, tol=tol), 1, np.inf, 0
     d, e = A.shape[1], B.shape[1]
     kept = (A[old], B[old], y[old], weight[old])
-    n = distinct_rows(kept[0], kept[3], rng, kept[1])
+    n = distinct_rows(kept[0], kept[3], kept[1])
     while rank < min(d, e, best + PATIENCE):
         rank += 1
         if rank > 1 and n < ROWS_PER_UNKNOWN * rank * (d + e - rank):

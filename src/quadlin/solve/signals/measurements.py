@@ -182,13 +182,13 @@ def _check_adjoint(size: float, product: complex) -> None:
         )
 
 
-def distinct_rows(A: Any, weight: np.ndarray, rng: np.random.Generator, *others: Any) -> int:
+def distinct_rows(A: Any, weight: np.ndarray, *others: Any) -> int:
     """Return how many measurements differ: a row and its multiples measure the same.
 
     Two rows are told apart by three products with random vectors; `others` are rows beside those of
     A, of which each pair of rows is one measurement.
     """
-    columns = []
+    columns, rng = [], np.random.default_rng(0)
     for X in (A, *others):
         d = int(X.shape[1])
         G = rng.standard_normal((d, DIRECTIONS)).astype(unknowns_dtype(X, True))

@@ -135,7 +135,7 @@ def retrieve(
     """
     rng = np.random.default_rng(seed)
     measure = conditioned(A, weight, real, rng)
-    n = distinct_rows(A, weight, rng)
+    n = distinct_rows(A, weight)
     measure.counter.count += DIRECTIONS if isinstance(A, LinearOperator) else 1
     unit = typical_size(np.maximum(y, 0), weight, effort.robust)
     if not unit > 0:
