@@ -62,6 +62,23 @@ def test_full_rank_is_logistic_regression_on_all_products():
     np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("rank", "features"), [(0, lambda Z: Z), (3, products)])
+def test_without_a_penalty_the_default_tolerance_ends_at_the_largest_likelihood(rank, features):
+    rng = np.random.default_rng(0)
+    rows = np.exp(0.5 * rng.standard_normal((3000, 3)) @ [[1, 1, 0], [0, 0.5, 0], [0, 0, 1]])
+    standard = (rows - rows.mean(0)) / rows.std(0)
+    f = 1.5 * standard[:, 0] + 0.3 * standard[:, 2] - 4  # rare ones: curvatures vary a lot
+    labels = (rng.uniform(size=3000) < 1 / (1 + np.exp(-f))).astype(int)
+    oracle = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12, max_iter=100)
+    expected = oracle.fit(features(standard), labels).decision_function(features(standard))
+    model = SecondOrderClassifier(rank=rank, alpha=0, pairs=None).fit(rows, labels)
+    error = np.linalg.norm(model.decision_function(rows) - expected)
+    assert error < 1e-6 * np.linalg.norm(expected - expected.mean())
+    fewest = SecondOrderClassifier(rank=rank, alpha=0, pairs=None, tol=1e-3).fit(rows, labels)
+    assert model.status_ is Status.converged
+    assert len(model.history_) <= len(fewest.history_) + 4  # Newton's last steps are few
+
+
 def test_the_history_is_the_log_loss_and_never_rises():
     model = SecondOrderClassifier(rank=2, alpha=0.0, **TIGHT).fit(X, Y)
     losses = [record.loss for record in model.history_]

@@ -52,6 +52,16 @@ def test_without_a_penalty_it_is_poisson_regression(rank, features):
     assert model.score(X, Y) == pytest.approx(d2_tweedie_score(Y, expected, power=1), rel=1e-9)
 
 
+@pytest.mark.parametrize(("rank", "features"), [(0, lambda X: X), (4, products)])
+def test_the_default_tolerance_ends_within_a_millionth_of_poisson_regression(rank, features):
+    oracle = PoissonRegressor(alpha=0, solver="newton-cholesky", tol=1e-12, max_iter=100)
+    expected = np.log(oracle.fit(features(X), Y).predict(features(X)))
+    error = (
+        np.log(SecondOrderRegressor(rank=rank, alpha=0, **COUNTS).fit(X, Y).predict(X)) - expected
+    )
+    assert np.linalg.norm(error) < 1e-6 * np.linalg.norm(expected - expected.mean())
+
+
 def test_a_low_rank_has_a_gradient_of_zero_and_its_history_is_the_deviance():
     model = SecondOrderRegressor(rank=2, **EXACT).fit(X, Y)
     losses = np.array([record.loss for record in model.history_])

@@ -60,7 +60,8 @@ class SecondOrderClassifier(LogisticModel):
     max_iter : int, default=50
         Maximum number of steps of `fit`.
     tol : float, default=1e-6
-        `fit` stops when a step would lower the objective by less than this fraction of it.
+        `fit` stops when a step would lower the objective by less than this fraction of it. With
+        rank 0, or all products, a few more steps bring log-odds that close to the optimum, too.
     batch_size : int or "auto", default="auto"
         Number of rows of the first batch of `partial_fit`. Later steps use two rows per parameter,
         and more as the stream continues.

@@ -5,7 +5,7 @@ With few features the start is the best of many optima (`restarts`), else one of
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from math import inf, isfinite, log10, sqrt
+from math import isfinite, log10
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from quadlin.solve.lowrank import step_length
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
 from quadlin.solve.lowrank.gauss_newton import GaussNewton, Point, precise
 from quadlin.solve.lowrank.moment_sequence import moment_sequence
+from quadlin.solve.lowrank.precision import LOOSE_TOL, Ends, precision
 from quadlin.solve.lowrank.restarts import FEW, best_start
 from quadlin.solve.lowrank.tangent import mean_of_quadratic
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, smallest_loss
@@ -26,12 +27,8 @@ from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened,
 OnStep = Callable[[Solution], bool] | None
 
 EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
-LOOSE_STEPS, LOOSE_TOL, LOOSE_CAP = 2, 0.5, 5
-TIGHT_TOL = 1e-3  # a step solves its equations to this fraction of its gradient at most
-# Where steps promise more than this share of the objective, there is hardly any noise. They then
-# solve their equations to these at most, by the bytes of a number, in so many iterations per digit,
-# and aim at this part of the smallest loss.
-PROMISING, TIGHTEST_TOL, PER_DIGIT, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 5, 0.5
+LOOSE_STEPS, LOOSE_CAP = 2, 5
+PER_DIGIT = 5  # conjugate-gradient iterations per digit that a step is to be precise to
 GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
@@ -108,26 +105,6 @@ def iterate(p: Point) -> Iterate:
     return Iterate(p.model, p.objective, orthonormal=False)
 
 
-def precision(
-    task: GaussNewton, objective: float, promised: float, tol: float, ends: tuple[float, float]
-) -> tuple[float, float]:
-    """Return how precisely a step solves its equations, and the gain beyond which it need not.
-
-    `tol` is what the last steps suggest, `promised` about the gain of this one. A fit ends at a
-    gain of the first of `ends`, as a fraction of the objective, or at an objective of the second.
-    """
-    least, rounding = ends
-    if promised > PROMISING * objective and task.options.loss == "squared":
-        # Without noise the error of a step is its size squared, and the fit ends by rounding.
-        size = sqrt(objective / max(task.units.target.power, 1e-300))
-        scale = task.units.scale
-        tightest = TIGHTEST_TOL[int(namespace(scale).finfo(scale.dtype).bits) // 8]
-        return min(LOOSE_TOL, max(size, tightest)), objective - AIM * rounding
-    # What is left of the gain after this step need not be less than what ends the fit.
-    enough = 0.5 * sqrt(max(least * objective, rounding) / promised)
-    return min(LOOSE_TOL, max(tol, enough, TIGHT_TOL)), inf
-
-
 def refined(
     task: GaussNewton, p: Point, budget: float, near: bool = False
 ) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
@@ -136,9 +113,9 @@ def refined(
     `budget` is the number of walks over the rows after which it is time to stop. Where the optimum
     is `near`, the first step already solves its equations well.
     """
-    options, rows = task.options, task.problem.rows
-    least = max(options.tol, task.problem.worthless)
+    rows = task.problem.rows
     rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
+    ends = Ends.of(task, rounding)
     if not isfinite(p.objective):  # no step leads back from there
         return p, Status.diverged, False
     damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
@@ -148,25 +125,27 @@ def refined(
         promised = g.dot(task.preconditioned(p, g)) / task.unit
         if task.separates(p):
             return p, Status.separated, False
-        if promised <= least * p.objective or p.objective <= rounding:
+        closing = promised <= ends.gain * p.objective
+        if p.objective <= rounding or (closing and ends.reached(promised / p.objective)):
             return p, Status.converged, False
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True
         if len(seen) > 1:
             tol = 0.9 * promised / seen[-2]
-        tol, goal = precision(task, p.objective, promised, tol, (least, rounding))
+        tol, goal = precision(task, p.objective, promised, tol, ends)
         cap = max(cap, min(LAST_CAP, int(PER_DIGIT * log10(1 / tol))))
         reached, met = task.descended(p, g, tol, cap, damping, goal)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
         if not met:  # the preconditioner is weak here, which is not the fault of the place
             seen.clear()
         if reached is None:
-            if damping >= 1.0 or p.objective <= HARDLY * rounding:
+            if closing or damping >= 1.0 or p.objective <= HARDLY * rounding:
                 return p, Status.converged, False  # as far as rounding allows
             damping = max(10 * damping, 1e-2)
             continue
         exhausted = HALF * p.objective < reached.objective <= HARDLY * rounding
+        ends = ends.after_closing() if closing else ends
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
         if exhausted:
