@@ -29,7 +29,7 @@ from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
 from quadlin.solve.fits.missing_values import with_gaps
-from quadlin.solve.fits.robust import bend_of, fit_robustly, robust_law, tighter
+from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
@@ -200,23 +200,23 @@ def _fit_state(
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)
-    options = _tight(task, surveyed)
+    options, begin = _tight(task, surveyed), None
     if automatic:
         # Gross errors must not choose: a fit with moderate penalties finds them first.
         first = provisional_fit(task, rows, surveyed, warm, on_step)
         weighted = first[2]
         try:
             finished(first[0])
-            warm, options = fit_choosing(weighted, options, *args)
+            begin, options = fit_choosing(weighted, options, *args)
         except KeyboardInterrupt:
             return replace(first[0], status=Status.interrupted), *first[1:]
-        if warm.status is Status.interrupted:
-            return _of_all_rows(warm, surveyed), options, weighted
+        if begin.status is Status.interrupted:
+            return _of_all_rows(begin, surveyed), options, weighted
 
-    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
-        return fit_table(rows, options, make_units, seed, warm, on_step)
+    def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
+        return fit_table(rows, replace(options, tol=tol), make_units, seed, warm, on_step)
 
-    state, weighted = fit_robustly(rows, least_squares, warm)
+    state, weighted = fit_robustly(rows, least_squares, options.tol, warm, begin)
     return _of_all_rows(state, surveyed), options, weighted
 
 
@@ -238,10 +238,10 @@ def provisional_fit(
         weight = PROVISIONAL_ALPHA * surveyed.features.weight
         options = replace(options, alpha=(weight, weight))
 
-    def least_squares(rows: Rows, warm: FitState | None) -> FitState:
-        return fit_table(rows, options, task.make_units, task.seed, warm, on_step)
+    def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
+        return fit_table(rows, replace(options, tol=tol), task.make_units, task.seed, warm, on_step)
 
-    state, weighted = fit_robustly(rows, least_squares, warm)
+    state, weighted = fit_robustly(rows, least_squares, options.tol, warm, settled=ROUGHLY)
     return _of_all_rows(state, surveyed), options, weighted
 
 

@@ -86,13 +86,13 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     plan = replace(task.plan, automatic=FIXED, options=options)
     base, last = replace(state, model=state.low_rank, parts=None), [start]
 
-    def least_squares(view: Rows, _: FitState | None) -> FitState:
+    def least_squares(view: Rows, _: FitState | None, tol: float) -> FitState:
         stage = PairStage(plan, given, view, survey(view), state.units)
         stage.penalise = not task.automatic.alpha
-        last[0] = Reported.of(stage.beside(base, options), task)
+        last[0] = Reported.of(stage.beside(base, replace(options, tol=tol)), task)
         return last[0].state
 
-    state, weighted = fit_robustly(rows, least_squares, state)
+    state, weighted = fit_robustly(rows, least_squares, options.tol, begin=state)
     state = replace(state, features=surveyed.features, target=surveyed.target)
     first, second = start.report, last[0].report
     assert first is not None

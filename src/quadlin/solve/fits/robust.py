@@ -32,24 +32,37 @@ ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
 ROUNDS, PASSES = 30, 2000  # at most: with as many parameters as rows, weights may go to and fro
 FAR = (1e6, 1e3, 10.0)  # g
 SETTLED = 1e-4  # the largest change of a weight that still counts as none
+ROUGHLY = 0.03  # the same for weights by which rank and penalties are chosen
 WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
+# A change of weights by δ changes the objective by about δ²: a fit is as precise as this share of
+# it, and at first as this.
+SHARE, FIRST_TOL = 1e-2, 1e-4
+
+Fit = Callable[[Rows, FitState | None, float], FitState]  # of rows, from a fit, to a tolerance
 
 
 def fit_robustly(
     rows: Rows,
-    fit: Callable[[Rows, FitState | None], FitState],
+    fit: Fit,
+    tol: float,
     warm: FitState | None = None,
+    begin: FitState | None = None,
+    settled: float = SETTLED,
 ) -> tuple[FitState, Rows]:
-    """Fit by Huber's loss, `fit(rows, warm)` being the least-squares fit.
+    """Fit by Huber's loss, `fit(rows, warm, tol)` being the least-squares fit.
 
-    Also return the rows with the weights of the last one. Starts from the median. Passes: those of
-    one fit, and a few for each round after, 2,000 and those of a fit at most; the history is that
-    of the last round.
+    Also return the rows with the weights of the last one. The weights start from the median, or
+    from a robust fit `begin`, and end where none changes by more than `settled`; the last fits are
+    as precise as `tol`. Passes: those of one fit, and a few for each round after, 2,000 and those
+    of a fit at most; the history is that of the last round.
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
     f, far = np.full(len(y), weighted_median(y, given)), list(FAR)
+    if begin is not None:
+        warm, f, far = begin, predictions(rows, begin), list(FAR[-1:])
     state: FitState | None = None
+    precise = max(tol, FIRST_TOL)  # the tolerance of the last fit, and of the next one
     factor, weighted = np.ones(len(y)), rows  # given weights times factor
     last = rows.counter.count + PASSES
     for _ in range(ROUNDS):
@@ -63,16 +76,21 @@ def fit_robustly(
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
         new = _factor(size / scale, far[0])
-        while state is not None and far and np.max(np.abs(new - factor)) <= SETTLED:
+        change = float(np.max(np.abs(new - factor)))
+        enough = max(tol, SHARE * settled**2)  # precise enough to see that weights have settled
+        while state is not None and precise <= enough and far and change <= settled:
             far = far[1:]
             new = _factor(size / scale, far[0]) if far else new
+            change = float(np.max(np.abs(new - factor)))
         if not far:
             break
+        if state is not None:
+            precise = min(precise, max(enough, SHARE * change**2))
         factor, limit = new, far[0] * scale
         target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
         weighted = rows.reweighted(moved(factor, like), moved(target, like))
         try:
-            state = fit(weighted, warm if state is None else state)
+            state = fit(weighted, warm if state is None else state, precise)
             if state.status in (Status.interrupted, Status.stopped):
                 break
             f = predictions(rows, state)
@@ -80,7 +98,7 @@ def fit_robustly(
             if state is None:
                 raise
             return replace(state, status=Status.interrupted), weighted
-    return fit(rows, warm) if state is None else state, weighted
+    return fit(rows, warm, tol) if state is None else state, weighted
 
 
 def tighter(tol: float, eps: float) -> float:
