@@ -87,6 +87,7 @@ class PairSearch(PairRegression):
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
         self.shortlist: list[Group] = []  # what has been worth a look
+        self.banned: frozenset[Group] = frozenset()  # of it, what a few rows carry
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
         """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
@@ -95,11 +96,11 @@ class PairSearch(PairRegression):
         many were refused since a few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist, banned = self.shortlist, set[Group]()
+        shortlist, banned = self.shortlist, set(self.banned)
         step, projected = self._stepwise(shortlist)
-        choice = step.judged(())
+        choice, places = step.judged(()), [shortlist.index(group) for group in banned]
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
-        choice = choice if enough else step.run((), (), most)
+        choice = choice if enough else step.run((), places, most)
         columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
         self.score = self.rows.reduce(scores, columns, beta, inverse)
         for _ in range(0 if enough else ROUNDS):
@@ -127,7 +128,8 @@ class PairSearch(PairRegression):
             self.score = self.rows.reduce(scores, columns, beta, inverse)
             if hopeless:
                 break
-        self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
+        self.regression, self.inverse = (columns, beta), inverse
+        self.shortlist, self.banned = shortlist, frozenset(banned)
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
 
