@@ -113,6 +113,7 @@ def to_onnx(
         if fitted.stream.options.loss == "poisson":
             if clips:
                 y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
+            y = graph.node("Max", y, graph.constant(np.array(fitted.smallest_log_mean)))
             y = graph.node("Exp", y)
         elif clips and fitted.prediction_bounds is not None:
             y = graph.clipped(y, *map(np.array, fitted.prediction_bounds))

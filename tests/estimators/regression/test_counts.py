@@ -194,3 +194,16 @@ def test_no_mean_is_predicted_far_above_the_largest_count():
     free = model.set_params(extrapolation="free").predict(far[:1])
     np.testing.assert_allclose(held, 2 * y.max())
     assert free[0] > 20 * y.max()  # in truth e⁷, and the largest count is about e³
+
+
+def test_a_mean_too_small_for_float32_is_not_zero():
+    # exp(−105) is zero in float32, where a count of 4 would be impossible: D² was −inf.
+    rng = np.random.default_rng(0)
+    X = np.linspace(-60, 60, 80)[:, None].astype(np.float32)
+    y = np.where(X[:, 0] > 40, 1e9, 0.0)
+    y[10] = 4.0
+    model = SecondOrderRegressor(0, alpha=0.0, loss="poisson", random_state=0).fit(X, y)
+    far = np.array([[-2000.0]], dtype=np.float32)
+    model.set_params(extrapolation="free")
+    assert model.predict(far)[0] > 0
+    assert np.isfinite(model.score(np.vstack([X, far]), np.append(y, rng.integers(1, 5))))

@@ -184,6 +184,12 @@ class Fitted:
         return y
 
     @property
+    def smallest_log_mean(self) -> float:
+        """Return the log of the smallest number: a mean of zero would rule every count out."""
+        dtype = self.state.units.scale.dtype
+        return log(float(namespace(self.state.units.scale).finfo(dtype).smallest_normal))
+
+    @property
     def largest_log_mean(self) -> float:
         """Return the log of the largest mean of counts that is trusted; inf where none is known."""
         high = self.state.target.high
@@ -199,6 +205,7 @@ class Fitted:
         if self.stream.options.loss != "poisson":
             return self.held(f) if bounded else f
         xp = namespace(f)
+        f = xp.clip(f, min=self.smallest_log_mean)
         if bounded:
             f = xp.clip(f, max=self.largest_log_mean)
         too_large = int(xp.count_nonzero(f > log(float(xp.finfo(f.dtype).max))))
