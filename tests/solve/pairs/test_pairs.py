@@ -7,7 +7,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from problems import PLANTED, planted_pairs
-from quadlin import SecondOrderRegressor
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
@@ -19,7 +18,6 @@ from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
 from quadlin.solve.pairs.pair_projection import inverse_of
 from quadlin.solve.pairs.pair_remainder import bounded_moments
-from quadlin.solve.pairs.pair_screen import Blocks
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import (
@@ -505,45 +503,6 @@ def test_a_search_for_few_pairs_ends_where_a_few_rows_carry_many_of_them():
         walks.append(search.rows.walks - before)
     assert taken[1] == 0
     assert walks[1] < walks[0] / 2
-
-
-def test_products_that_a_few_rows_carry_are_refused_once():
-    rng = np.random.default_rng(1)
-    rare = rng.uniform(size=(1500, 60)) < 0.027  # about 40 rows each: products have one or two
-    X = np.concatenate([rng.standard_normal((1500, 10)), rare], axis=1)
-    y = X[:, 0] + 2 * X[:, 1] * X[:, 2] + rng.standard_t(2, 1500)
-    first = PairSearch(*in_memory(X, y))
-    fit = first.run()
-    again = PairSearch(*in_memory(X, y))
-    again.shortlist, again.banned = first.shortlist, first.banned
-    before = again.rows.walks
-    assert pairs_of(again.run()) == pairs_of(fit) == {(1, 2)}
-    assert len(first.banned) > 5
-    assert again.rows.walks - before <= 3
-    # A fit searches three times, beside a linear model that hardly changes: 84 passes, not 105.
-    assert SecondOrderRegressor(random_state=0).fit(X, y).history_[-1].passes <= 95
-
-
-def test_sums_over_blocks_are_those_of_each_block():
-    rng = np.random.default_rng(0)
-    allowed = np.triu(rng.uniform(size=(11, 11)) < 0.5, 1)
-    allowed |= allowed.T
-    fields = [np.array([0, 4, 9]), np.array([2, 3]), np.array([7])]
-    blocks = Blocks.of(allowed, fields)
-    alone = [np.array([j]) for j in (1, 5, 6, 8, 10)]
-    expected = []
-    for a, field in enumerate(fields):
-        for other in [*fields[a + 1 :], *alone]:
-            if allowed[np.ix_(field, other)].sum() > 1:
-                expected.append((field.tolist(), other.tolist()))
-    count = len(blocks.first)
-    sides = [tuple(side.tolist() for side in blocks.features(b)) for b in range(count)]
-    assert sides == expected
-    t2 = np.where(allowed, rng.uniform(size=(11, 11)), 0.0)
-    sums = [t2[np.ix_(*block)].sum() for block in expected]
-    np.testing.assert_allclose(blocks.sums(t2), sums, rtol=1e-12)
-    dofs = [max(1, len(a) - 1) * max(1, len(b) - 1) for a, b in expected]
-    assert blocks.dofs.tolist() == dofs
 
 
 def test_entries_of_a_matrix_must_be_better_than_a_lower_rank_alone():

@@ -64,7 +64,6 @@ class Composer:
     spread: bool = False  # whether what ridge regression leaves is of too many pairs
     refused: bool = False  # whether pairs beside ridge regression are not better than all products
     shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
-    banned: frozenset[Group] = frozenset()  # of it, what a few rows carry
 
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.
@@ -127,7 +126,7 @@ class Composer:
         if self.clean or self.spread:
             return None
         joint = self._settled(self._search(ridge), ridge, few=True)
-        self.shortlist, self.banned = joint.search.shortlist, joint.search.banned
+        self.shortlist = joint.search.shortlist
         self.clean = not joint.fit.taken
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -244,17 +243,13 @@ class Composer:
         return replace(self.options, rank=beside.rank, alpha=beside.alpha)
 
     def _chosen(self, beside: Beside) -> Joint:
-        """Choose pairs beside a fit.
-
-        Beside ridge regression, what was worth a look still is, and what a few rows carry is not
-        tried again: each would take a walk to refuse.
-        """
+        """Choose pairs beside a fit; beside ridge regression, what was worth a look still is."""
         search = self._search(beside)
         if not beside.rank:
-            search.shortlist, search.banned = self.shortlist, self.banned
+            search.shortlist = self.shortlist
         joint = self._settled(search, beside)
         if not beside.rank:
-            self.shortlist, self.banned = joint.search.shortlist, joint.search.banned
+            self.shortlist = joint.search.shortlist
         return joint
 
     def _settled(self, search: PairSearch, beside: Beside, few: bool = False) -> Joint:

@@ -87,7 +87,6 @@ class PairSearch(PairRegression):
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
         self.shortlist: list[Group] = []  # what has been worth a look
-        self.banned: frozenset[Group] = frozenset()  # of it, what a few rows carry
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
         """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
@@ -96,11 +95,11 @@ class PairSearch(PairRegression):
         many were refused since a few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist, banned = self.shortlist, set(self.banned)
+        shortlist, banned = self.shortlist, set[Group]()
         step, projected = self._stepwise(shortlist)
-        choice, places = step.judged(()), [shortlist.index(group) for group in banned]
+        choice = step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
-        choice = choice if enough else step.run((), places, most)
+        choice = choice if enough else step.run((), (), most)
         columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
         self.score = self.rows.reduce(scores, columns, beta, inverse)
         for _ in range(0 if enough else ROUNDS):
@@ -128,8 +127,7 @@ class PairSearch(PairRegression):
             self.score = self.rows.reduce(scores, columns, beta, inverse)
             if hopeless:
                 break
-        self.regression, self.inverse = (columns, beta), inverse
-        self.shortlist, self.banned = shortlist, frozenset(banned)
+        self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
 
