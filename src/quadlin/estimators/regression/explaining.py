@@ -68,7 +68,7 @@ class Explaining(FittedAttributes):
         >>> data = make_second_order(300, 3, rank=1, noise=0.5, random_state=0)
         >>> model = SecondOrderRegressor(1, uncertainty=True, random_state=0).fit(data.X, data.y)
         >>> model.summary(top=2).to_frame()["term"].tolist()
-        ['intercept', 'x0', 'x1', 'x2', 'x0²', 'x0 × x1']
+        ['intercept', 'x2', 'x1', 'x0', 'x0²', 'x0 × x1']
         """
         self._require_one_model()
         return summary_of(self, (X, y, sample_weight), top, level)

@@ -25,7 +25,6 @@ TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for a few starts, and 
 START_HEATS, SWAP_HEATS = ((4, 2), (8, 3)), ((2, 4), (5, 4))
 FINALISTS, FINAL_SWAPS = 4, 2
 SWAPS = 8
-HEAT_GAIN, FINAL_GAIN = 1e-6, 1e-8  # a smaller share of the loss cannot change who is best
 
 
 def starts(
@@ -65,7 +64,7 @@ def swapped(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
         best = _raced(landscape, tried, SWAP_HEATS, FINAL_SWAPS)[0]
         if not best.loss < f.loss - 1e-6 * (f.loss + landscape.unexplained):
             return f
-        f = landscape.descended(best, STEPS)
+        f = best
     return f
 
 
@@ -77,12 +76,12 @@ def _raced(
 ) -> list[SignedFactors]:
     """Return what the finalists of all tries lead to, the best first."""
 
-    def onwards(tries: list[SignedFactors], steps: int, gain: float) -> list[SignedFactors]:
-        return sorted(descended(landscape, tries, steps, gain), key=lambda f: f.loss)
+    def onwards(tries: list[SignedFactors], steps: int) -> list[SignedFactors]:
+        return sorted(descended(landscape, tries, steps), key=lambda f: f.loss)
 
     for steps, share in heats:
-        tries = onwards(tries, steps, HEAT_GAIN)[: max(finalists, -(-len(tries) // share))]
-    return onwards(tries[:finalists], STEPS, FINAL_GAIN)
+        tries = onwards(tries, steps)[: max(finalists, -(-len(tries) // share))]
+    return onwards(tries[:finalists], STEPS)
 
 
 def products_of(rows: Rows, units: Units) -> np.ndarray:
@@ -106,7 +105,7 @@ def optima(
     """Return the best optima that many starts lead to, the very best first."""
     many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
     best, *others = _raced(landscape, many, START_HEATS, FINALISTS)
-    return [swapped(landscape, landscape.descended(best, STEPS), psd), *others]
+    return [swapped(landscape, best, psd), *others]
 
 
 def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
