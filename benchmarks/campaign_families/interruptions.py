@@ -45,13 +45,18 @@ class CtrlC:
 
 
 def interrupted(fit, call):
-    """Tell whether KeyboardInterrupt came out of a fit that is interrupted at a call."""
+    """Tell whether KeyboardInterrupt came out of a fit that is interrupted at a call.
+
+    Or whether the fit was over before that call: a second fit may have a call less than the first,
+    which found nothing remembered.
+    """
+    watched = CtrlC(call)
     try:
-        with CtrlC(call):
+        with watched:
             fit()
     except KeyboardInterrupt:
         return True
-    return False
+    return watched.calls < call
 
 
 def numbers(rng, d):
