@@ -56,6 +56,8 @@ BROKEN_BEFORE = [
     (821113, "order"),  # the same of ridge regression alone
     (953586, "constant"),  # float32 with two equal columns, along whose difference M was free
     (910590, "sparse"),  # moments alone without a linear part, which ended where they agreed
+    (1000445, "units"),  # a rank judged by a fifth of the rows that depended on units
+    (1102234, "sparse"),  # errors of rows left out that rounding told from each other
     (507024, "finite"),  # a sum of squares beside pairs that rounding had made negative
 ]
 
@@ -73,6 +75,9 @@ BROKEN_FAMILIES = [
     ("classifiers", 2001352),  # a batch of a stream whose labels are all certain
     ("minimal", 2001469),  # a stream after a fit with pairs of one feature, which was not saved
     ("contents", 602937),  # draws so large that their products overflow
+    ("odd counts", 1202650),  # equations whose squares no number holds
+    ("odd counts", 1301520),  # means of counts below the smallest number of float32
+    ("redundant", 1209820),  # an M of 1e8 along a difference that float32 hardly holds
 ]
 
 

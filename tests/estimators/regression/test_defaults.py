@@ -402,12 +402,12 @@ def test_a_model_without_parameters_has_predictions_with_a_spread():
 
 @pytest.mark.parametrize("draw", [0, 1])
 def test_the_rank_with_a_given_penalty_depends_neither_on_the_seed_nor_on_units(draw):
-    # One fifth of 400 rows loses a component of three for one seed in six; all fifths do not.
-    data = make_second_order(400, 12, rank=3, noise=1.5, random_state=draw)
-    units = 2.0 ** np.arange(-6, 6)
+    # Fifths are drawn by what rows hold in units of their own, and each of them judges.
+    data = make_second_order(2400, 12, rank=3, noise=1.5, random_state=draw)
+    rows, y, units = data.X[:400], data.y[:400], 2.0 ** np.arange(-6, 6)
     ranks = [
-        SecondOrderRegressor(alpha=0.0, random_state=seed).fit(X, data.y).rank_
-        for seed, X in [(0, data.X), (1, data.X), (0, data.X * units)]
+        SecondOrderRegressor(alpha=0.0, random_state=seed).fit(X, y).rank_
+        for seed, X in [(0, rows), (1, rows), (0, rows * units)]
     ]
     assert ranks == [3, 3, 3]
 
