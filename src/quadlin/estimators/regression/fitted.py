@@ -145,11 +145,11 @@ class Fitted:
         if self.prediction_bounds is None:
             return outside
         f = self.predict(X)
-        return outside | (f != self.held(f))
+        return outside | (f != self.limited(f))
 
-    def held(self, f: Array) -> Array:
+    def limited(self, f: Array) -> Array:
         """Return predictions where they are trusted."""
-        return f if self.is_exact else self._trust.held(f)
+        return f if self.is_exact else self._trust.limited(f)
 
     @property
     def is_exact(self) -> bool:
@@ -203,7 +203,7 @@ class Fitted:
         """
         f = self.predict(X, clip=False)
         if self.stream.options.loss != "poisson":
-            return self.held(f) if bounded else f
+            return self.limited(f) if bounded else f
         xp = namespace(f)
         f = xp.clip(f, min=self.smallest_log_mean)
         if bounded:

@@ -44,7 +44,7 @@ class Trust:
         far = int(xp.count_nonzero(_beyond(X, self.far)))
         return xp.minimum(xp.maximum(X, low), high), far
 
-    def held(self, f: Array) -> Array:
+    def limited(self, f: Array) -> Array:
         """Return predictions within their bounds."""
         if self.predictions is None:
             return f
