@@ -12,7 +12,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import residual_sums
 from quadlin.core.units import Target, units_of
 from quadlin.solve.lowrank import step_length as guard
-from quadlin.solve.lowrank.whitening import covariance
+from quadlin.solve.lowrank.whitening import covariance, covariance_products
 
 
 def problem(seed):
@@ -39,8 +39,8 @@ def test_sums_do_not_know_how_the_rows_were_cut_or_ordered(seed, block, as_spars
     whole = MemorySource(X, y, weight, block_rows=50)
     cut = MemorySource(form(X[order]), y[order], weight[order], block_rows=block)
     same(*(Rows.of(source).reduce(residual_sums, model, units) for source in (whole, cut)))
-    same(*(Rows.of(source).reduce(covariance, units, model.U) for source in (whole, cut)))
-    same(*(Rows.of(source).reduce(covariance, units, None) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(covariance_products, units, model.U) for source in (whole, cut)))
+    same(*(Rows.of(source).reduce(covariance, units) for source in (whole, cut)))
     family = guard.rank_k_family(model, model.U, model.s, model.w, units, True, True)
     same(*(Rows.of(source).reduce(guard.gram, family, units) for source in (whole, cut)))
 
@@ -53,4 +53,4 @@ def test_weights_equal_repetition_in_every_sum(seed):
     again = np.repeat(np.arange(50), times)
     weighted, repeated = MemorySource(X, y, times.astype(float)), MemorySource(X[again], y[again])
     same(*(Rows.of(source).reduce(residual_sums, model, units) for source in (weighted, repeated)))
-    same(*(Rows.of(source).reduce(covariance, units, None) for source in (weighted, repeated)))
+    same(*(Rows.of(source).reduce(covariance, units) for source in (weighted, repeated)))

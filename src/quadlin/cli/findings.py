@@ -122,7 +122,7 @@ def _correlations(
     source: Source, units: Units
 ) -> tuple[float | None, list[tuple[str, str, float]]]:
     """Return the condition number and the pairs of features that are nearly the same."""
-    total = Rows.of(source).reduce(covariance, units, None)
+    total = Rows.of(source).reduce(covariance, units)
     R = to_numpy(total.action).astype(np.float64) / total.weight
     varies = np.flatnonzero(np.diag(R) > 0)
     if len(varies) < 2:

@@ -19,7 +19,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
 from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
-from quadlin.solve.lowrank.whitening import Identity, covariance
+from quadlin.solve.lowrank.whitening import Identity, covariance_products
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
 from quadlin.stream.correlations import correlation_step, first_probe
@@ -118,7 +118,7 @@ class Beginning:
         assert self.state is not None
         self.pending = self._with_sums_of(chunk)
         if start.stage is Stage.correlations:
-            spread = covariance(chunk, self.state.units, start.Q)
+            spread = covariance_products(chunk, self.state.units, start.Q)
             spread = spread if start.spread is None else start.spread + spread
             self.start = start = replace(start, spread=spread)
         if self.pending.rows < self.goal:

@@ -464,6 +464,12 @@ def test_first_rows_that_rule_every_field_out_save_the_walk():
     rows = Rows.of(MemorySource(numbers))
     assert fields_among(rows.reduce, 4, Chunk(numbers, None, None)) == ()
     assert rows.walks == 0
+    # 300 columns of frequency 0.1: in 512 rows two are apart with probability .99⁵¹² = .6%, so each
+    # has two partners or so, which cover a fifth of the rows. 256 rows do not rule them out.
+    noise = (np.random.default_rng(0).random((3000, 300)) < 0.1).astype(np.float32)
+    rows = Rows.of(MemorySource(noise))
+    assert fields_among(rows.reduce, 300, Chunk(noise, None, None)) == ()
+    assert rows.walks == 0
     # Rows of weight zero say nothing: the others are a field.
     pair = np.eye(2)[np.arange(200) % 2]
     pair[:64], weight = 0.5, np.repeat([0.0, 1.0], [64, 136])

@@ -20,6 +20,7 @@ Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) o
 SCATTERED = 1000  # most 0/1 columns among which fields are sought that are not side by side
 FIRST_ROWS = 64  # of a chunk, which show cheaply that most columns are not 0/1
 TELLING_ROWS = 256  # of a chunk, which show that most 0/1 columns have no others to make a field of
+MOST_TELLING_ROWS = 2048  # of a table in memory: more rows would take as long as the pass they save
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,15 @@ class Flags(Additive):
     seen: np.ndarray  # (m,)
 
 
-def field_counts(chunk: Chunk) -> FieldCounts:
-    """Count the ones of the 0/1 columns of a chunk, and which of them occur together."""
+def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts:
+    """Count the ones of the 0/1 columns of a chunk, and which of them occur together.
+
+    With `columns`, only these can be in a field.
+    """
     d = int(chunk.X.shape[1])
     eligible, after = np.zeros(d, dtype=bool), np.full(d, d)
-    columns = np.flatnonzero(_zero_or_one(_first_rows(chunk)))
-    if 0 < len(columns) <= SCATTERED and not issparse(chunk.X):
-        some = slice(0, min(TELLING_ROWS, int(chunk.X.shape[0])))
-        columns = columns[_may_have_partners(rows_that_count(chunk, columns, some))]
+    if columns is None:
+        columns = _candidates(chunk, TELLING_ROWS)
     if not len(columns):
         return FieldCounts(_count(chunk), eligible, np.zeros(d, dtype=np.int64), after)
     B = rows_that_count(chunk, columns)
@@ -81,8 +83,20 @@ def field_counts(chunk: Chunk) -> FieldCounts:
     return FieldCounts(int(B.shape[0]), eligible, np.bincount(at, minlength=d), after)
 
 
-def _first_rows(chunk: Chunk) -> Any:
-    return rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, int(chunk.X.shape[0]))))
+def _candidates(chunk: Chunk, most: int) -> np.ndarray:
+    """Return the columns that may be in a field, by at most so many of the first rows of a chunk.
+
+    The number of rows doubles, so that columns that few rows rule out cost little.
+    """
+    n, rows = int(chunk.X.shape[0]), TELLING_ROWS
+    columns = np.flatnonzero(
+        _zero_or_one(rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, n))))
+    )
+    while 0 < len(columns) <= SCATTERED and not issparse(chunk.X) and rows <= most:
+        first = rows_that_count(chunk, columns, slice(0, min(rows, n)))
+        columns = columns[_may_have_partners(first)]
+        rows = 2 * rows if rows < n else most + 1
+    return columns
 
 
 def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
@@ -128,9 +142,10 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
     >>> fields_among(Rows.of(MemorySource(X)).reduce, 5)
     (array([0, 1, 2]),)
     """
-    if d < 2 or (some is not None and np.sum(_zero_or_one(_first_rows(some))) < 2):
+    columns = None if some is None else _candidates(some, MOST_TELLING_ROWS)
+    if d < 2 or (columns is not None and len(columns) < 2):
         return ()
-    counts: FieldCounts = reduce(field_counts)
+    counts: FieldCounts = reduce(field_counts, columns)
     n, ones = counts.rows, counts.ones.copy()
     ones[~counts.eligible] = n + 1  # no group can contain them
     fields = _adjacent(ones, counts.after, n)

@@ -34,7 +34,7 @@ from quadlin.data.gpu.triton_kernel import (
 )
 
 HEAD = 4  # places of float32 that two numbers of float64 take
-RECORDED = 3  # passes of a kind before it is recorded
+RECORDED = 7  # passes of a kind before it is recorded, which takes as long as seven replays save
 TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
@@ -45,7 +45,7 @@ class GridPlan:
     The residuals themselves are the column after the products that they are multiplied by.
     """
 
-    packed: np.ndarray  # coefficients, first factor, second factor, squares that are left out
+    packed: np.ndarray  # coefficients, both factors, squares that are left out
     d: int
     first: int  # columns of the first factor, with those of zeros
     second: int  # the same of the second one, 0 without it
@@ -103,11 +103,15 @@ def _plan(asked: Asked, target: bool, squares: bool) -> GridPlan | None:
     coefficients[1 if paired else 0, :k] = response.factor
     coefficients[2, k], coefficients[3, 0] = 1.0, response.assembly.constant[0]
     stop = (4 + d) * first
-    packed[4 * first : stop].reshape(first, d)[: k + 1] = Y[:, : k + 1].T
-    if second:
-        start = response.right if paired else response.action.start
-        other = Y[:, start : start + (k if paired else answers)].T
-        packed[stop : stop + d * second].reshape(second, d)[: other.shape[0]] = other
+    if paired:
+        both = packed[4 * first : stop + d * second].reshape(first, 2, d)
+        both[: k + 1, 0] = Y[:, : k + 1].T
+        both[:k, 1] = Y[:, response.right : response.right + k].T
+    else:
+        packed[4 * first : stop].reshape(first, d)[: k + 1] = Y[:, : k + 1].T
+    if second and not paired:
+        other = packed[stop : stop + d * second].reshape(second, d)
+        other[:answers] = Y[:, response.action].T
     if left_out is not None:
         packed[stop + d * second :] = left_out[:, 0]
     has_squares = left_out is not None
@@ -129,7 +133,8 @@ class PreparedPass:
         def buffer(*shape: int) -> Array:
             return torch.empty(shape, dtype=torch.float32, device=X.device)
 
-        self.tile = forward_tile(plan.first + plan.second)
+        factors = 2 if plan.second and not plan.paired else 1
+        self.tile = forward_tile(plan.first + plan.second, factors)
         self.asked = torch.empty(plan.packed.shape, dtype=torch.float32, pin_memory=cuda)
         self.sent = buffer(*plan.packed.shape)
         self.answer = buffer(plan.width, n)

@@ -98,26 +98,30 @@ def respond(  # type: ignore[no-untyped-def]
 ):
     """Write ω∘r∘(Z Q), with 1 in the place of the column `one_at` of Z Q, and Σωr² and Σωr.
 
+    Factors that are PAIRED come as one, their columns in turns, so that one product serves both.
     `coefficients` are rows of length FIRST_WIDTH: t for pairs of equal columns of the first factor,
     t for pairs of columns of both, the mark of the linear column, and the constant.
     """
     d, row_stride = d_over * VECTOR, row_stride_over * VECTOR
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     width = tl.arange(0, FIRST_WIDTH)
-    a = tl.zeros((ROWS, FIRST_WIDTH), dtype=tl.float32)
+    BOTH: tl.constexpr = FIRST_WIDTH + (SECOND_WIDTH if PAIRED else 0)
+    a = tl.zeros((ROWS, BOTH), dtype=tl.float32)
     b = tl.zeros((ROWS, SECOND_WIDTH), dtype=tl.float32)
     squares = tl.zeros((ROWS,), dtype=tl.float32)
     for first in range(0, d, COLUMNS):
         columns = first + tl.arange(0, COLUMNS)
         z = _standardised(x, units, rows, columns, n, d, row_stride, column_stride)
-        q = _factor(first_factor, columns, d, FIRST_WIDTH)
+        q = _factor(first_factor, columns, d, BOTH)
         a += one * tl.dot(z, q, input_precision="tf32x3")
-        if SECOND:
+        if SECOND and not PAIRED:
             h = _factor(second_factor, columns, d, SECOND_WIDTH)
             b += one * tl.dot(z, h, input_precision="tf32x3")
         if SQUARES:
             s = tl.load(left_out + columns, mask=columns < d, other=0.0)
             squares += tl.sum(z * z * s[None, :], axis=1)
+    if PAIRED:
+        a, b = tl.split(tl.reshape(a, (ROWS, FIRST_WIDTH, 2)))
     squared = tl.load(coefficients + width)
     linear = tl.load(coefficients + 2 * FIRST_WIDTH + width)
     terms = a * (squared[None, :] * a + linear[None, :])

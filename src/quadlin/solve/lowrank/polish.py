@@ -128,6 +128,8 @@ def refined(
         closing = promised <= ends.gain * p.objective
         if p.objective <= rounding or (closing and ends.reached(promised / p.objective)):
             return p, Status.converged, False
+        if p.objective <= HARDLY * rounding and promised <= HALF * p.objective:
+            return p, Status.converged, False  # what is left is rounding, which no step removes
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True

@@ -12,7 +12,7 @@ import numpy as np
 from quadlin.core.arrays import Array, diagonal, lead, namespace, orthonormal
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, by_products
+from quadlin.core.engine import Additive, by_products, in_wide_blocks
 from quadlin.core.model import in_dtype
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
@@ -139,20 +139,25 @@ class Covariance(Additive):
 
 
 @by_products
-def covariance(chunk: Chunk, units: Units, Q: Array | None) -> Covariance:
-    """Sum z zᵀ Q over a chunk, or z zᵀ itself when Q is None."""
+def covariance(chunk: Chunk, units: Units) -> Covariance:
+    """Sum z zᵀ over a chunk."""
+    return Covariance(_weight(chunk), Block(chunk.X, units).gram(chunk.weight))
+
+
+@in_wide_blocks
+def covariance_products(chunk: Chunk, units: Units, Q: Array) -> Covariance:
+    """Sum z zᵀ Q over a chunk."""
     block = Block(chunk.X, units)
-    weight = (
-        float(chunk.X.shape[0])
-        if chunk.weight is None
-        else float(namespace(chunk.weight).sum(chunk.weight))
-    )
-    if Q is None:
-        return Covariance(weight, block.gram(chunk.weight))
     ZQ = block.matmul(Q)
     if chunk.weight is not None:
         ZQ = namespace(ZQ).astype(chunk.weight, ZQ.dtype)[:, None] * ZQ
-    return Covariance(weight, block.rmatmul(ZQ))
+    return Covariance(_weight(chunk), block.rmatmul(ZQ))
+
+
+def _weight(chunk: Chunk) -> float:
+    if chunk.weight is None:
+        return float(chunk.X.shape[0])
+    return float(namespace(chunk.weight).sum(chunk.weight))
 
 
 def whitener(
@@ -189,7 +194,7 @@ def _correlated(rows: Rows, units: Units, rng: np.random.Generator) -> bool:
 def correlation_energy(rows: Rows, units: Units, rng: np.random.Generator) -> tuple[float, float]:
     """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
     Q = probes(units, PROBES, rng)
-    total = rows.reduce(covariance, units, Q)
+    total = rows.reduce(covariance_products, units, Q)
     varies = namespace(Q).astype(units.scale > 0, Q.dtype)
     return off_diagonal_energy(total, varies, Q)
 
@@ -210,7 +215,7 @@ def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[
 
 def _full(rows: Rows, units: Units, ridge: float) -> Full:
     xp = namespace(units.scale)
-    total = rows.reduce(covariance, units, None)
+    total = rows.reduce(covariance, units)
     heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # than the ridge of the other features
     values, V = xp.linalg.eigh(total.action / total.weight + heavier)
     values = xp.clip(values, min=0)
@@ -237,7 +242,7 @@ def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) 
     rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
 
     def covariance_times(Q: Array) -> Array:
-        total = rows.reduce(covariance, units, Q)
+        total = rows.reduce(covariance_products, units, Q)
         return total.action / total.weight
 
     start = _random(units, rng.standard_normal((d, rank)))
