@@ -62,7 +62,8 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
 def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module 'quadlin' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)  # asked for once
+    return value
 
 
 def __dir__() -> list[str]:

@@ -71,13 +71,13 @@ SUMS: dict[str, Any] = {"number": float, **{kind.__name__: kind for kind in KIND
 @contextmanager
 def checkpointed(
     path: Any, rows: Any, estimator: Any, seed: int, start: Any = None, names: Any = None
-) -> Iterator[tuple[int, "Journal | None"]]:
-    """Open the journal of a fit; yield the seed to use, which is that of the fit continued, and it.
+) -> Iterator[tuple[int, "Journal"]]:
+    """Open the journal of a fit; yield the seed to use (a fit that continues keeps its own) and it.
 
     Parameters
     ----------
-    path : path or None
-        The journal; None records nothing.
+    path : path
+        The journal.
     rows : MemorySource or Source
         What is fitted.
     estimator : estimator
@@ -89,9 +89,6 @@ def checkpointed(
     names : sequence of str or None
         Of the columns.
     """
-    if path is None:
-        yield seed, None
-        return
     identity = identity_of(rows, estimator, start, names)
     if identity["rows"] is None:
         raise CheckpointError(

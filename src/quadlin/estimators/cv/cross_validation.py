@@ -20,23 +20,21 @@ from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.cv.splitting import is_shuffled, splits
+from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import (
     check_pairs,
     fields_of,
     is_sparse,
     request_of,
-    seed_of,
     task_of,
 )
-from quadlin.estimators.regression.unfinished import no_model_yet
 from quadlin.estimators.rows.columns import Columns, checked
 from quadlin.estimators.rows.parameters import check_options, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.pairs.pair_search import MOST_PAIRS
-from quadlin.storage import checkpointed
 
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 
@@ -238,9 +236,8 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         ranks = checked_ranks(self.ranks, chunk.X.shape[1])
         alphas = None if self.alphas is None else checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        names = columns.names_in
-        checkpoints = checkpointed(checkpoint, table, self, seed_of(self), None, names)
-        with no_model_yet(self), checkpoints as (seed, journal):
+        with no_model_yet(self), self._journaled(checkpoint, table, columns, None) as journaled:
+            seed, journal = journaled
             rows = Rows(Serial(table), journal)
             task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
@@ -259,13 +256,12 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             fitted, walks, best = fitted.with_passes(rows), rows.walks, scores.mean(point)
         self.adopt(fitted)
         self.n_passes_, self.best_score_, self.cv_results_ = walks, best, results
-        if self.status_ is Status.interrupted:
+        if fitted.status is Status.interrupted:
             raise KeyboardInterrupt(text)
         if alphas is not None:
             warn_of_edge(point, alphas)
         warn_of_heavy_rows(scores, point, task.robust)
-        if self.status_ is not Status.converged:
-            self._warn_of_status()
+        raise_or_warn(fitted.status, Status.stopped)
         return self
 
     def _request(self, columns: Columns, table: MemorySource) -> PairRequest | None:

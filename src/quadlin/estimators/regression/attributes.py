@@ -1,8 +1,13 @@
 """The attributes of a fitted estimator, in the user's units and by the user's names."""
 
-from sklearn.exceptions import NotFittedError
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Moments
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.names import Name
@@ -11,6 +16,29 @@ from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
+
+NO_MODEL = "The fit was interrupted before there was a model; the estimator is as it was."
+
+
+@contextmanager
+def no_model_yet(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was, and say so, if Ctrl-C ends a fit before there is a model."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise KeyboardInterrupt(NO_MODEL) from error
+
+
+def raise_or_warn(status: Status, *expected: Status) -> None:
+    """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
+    if status is Status.interrupted:
+        raise KeyboardInterrupt(status.value)
+    if status is not Status.converged and status not in expected:
+        text = Message("{status}: {advice}", status=status.name, advice=status.value)
+        warn(text, ConvergenceWarning)
 
 
 class FittedAttributes:

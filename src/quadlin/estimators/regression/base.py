@@ -1,25 +1,25 @@
 """What the estimators share: they check rows, call the solver and keep what it learned."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import Message
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.id_columns import code_advice, code_columns
 from quadlin.data.opening.engines import engine_for
+from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.regression.streaming import Streaming
 from quadlin.estimators.regression.tasks import check_pairs, fields_of, seed_of, task_of
-from quadlin.estimators.regression.unfinished import no_model_yet
 from quadlin.estimators.regression.weight_scale import (
     count_share,
     in_given_weights,
@@ -33,8 +33,8 @@ from quadlin.estimators.rows.parameters import check_one_pass, check_options, is
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Status, finished
-from quadlin.storage import checkpointed
+from quadlin.solve.lowrank.types import Status
+from quadlin.storage import Journal, checkpointed
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -152,20 +152,18 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             check_one_pass(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
-        names = columns.names_in
-        checkpoints = checkpointed(checkpoint, source, self, seed_of(self), warm, names)
-        with no_model_yet(self), checkpoints as (seed, journal):
+        with no_model_yet(self), self._journaled(checkpoint, source, columns, warm) as journaled:
+            seed, journal = journaled
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = task_of(self, source, columns, fields_of(self, rows, source, columns), seed)
             with blas_between_sums(rows.engine):
                 fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
             if not fitted.is_begun:
-                finished(fitted)
+                raise KeyboardInterrupt
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
-        finished(fitted)
-        self._warn_of_status()
+        raise_or_warn(fitted.status, Status.stopped)
         return self
 
     @unflagged
@@ -219,6 +217,15 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         """Return rows that were checked, and their columns."""
         return opened(self, X, y, weight, columns, least)
 
+    def _journaled(
+        self, path: Any, source: MemorySource | Source, columns: Columns, warm: FitState | None
+    ) -> AbstractContextManager[tuple[int, Journal | None]]:
+        """Return the seed and the journal of a fit, as a context; without a path no journal."""
+        seed = seed_of(self)
+        if path is None:
+            return nullcontext((seed, None))
+        return checkpointed(path, source, self, seed, warm, columns.names_in)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -241,11 +248,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         share = count_share(rows, source)
         fitted = fit(task, reweighted(rows, source, share)[0], warm, on_step)
         return in_given_weights(task, fitted, share)
-
-    def _warn_of_status(self) -> None:
-        if self.status_ not in (Status.converged, Status.stopped):
-            status, advice = self.status_.name, self.status_.value
-            warn(Message("{status}: {advice}", status=status, advice=advice), ConvergenceWarning)
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from; other levels are other features."""

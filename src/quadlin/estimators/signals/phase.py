@@ -7,13 +7,12 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, Option
+from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.regression.unfinished import no_model_yet
 from quadlin.estimators.rows.parameters import checked_weight, float_types
 from quadlin.estimators.rows.validation import validated
 from quadlin.estimators.signals.intensities import (
@@ -157,7 +156,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         interrupted = self.status_ is Status.interrupted
         if not interrupted and not is_enough(result.n_distinct, rows, A.shape[1], real):
             self.status_ = Status.undetermined
-        raise_or_warn(self.status_)
+        raise_or_warn(self.status_, Status.undetermined)  # `is_enough` warned
         if self.status_ in (Status.converged, Status.ambiguous):
             warn_of_rest(second_look(A, y, weight, real, effort, result), effort.robust)
         return self
@@ -236,15 +235,6 @@ def search_effort(estimator: Any) -> Effort:
         raise ValueError(Message("{loss} is not one of 'squared', 'huber'.", loss=loss))
     robust = estimator.loss == "huber"
     return Effort(int(estimator.n_starts), int(estimator.max_iter), float(estimator.tol), robust)
-
-
-def raise_or_warn(status: Status) -> None:
-    """Pass Ctrl-C on, and warn where a search did not converge, unless a warning was given."""
-    if status is Status.interrupted:
-        raise KeyboardInterrupt(status.value)
-    if status not in (Status.converged, Status.undetermined):
-        text = Message("{status}: {advice}", status=status.name, advice=status.value)
-        warn(text, ConvergenceWarning)
 
 
 def forget_names(estimator: Any) -> None:

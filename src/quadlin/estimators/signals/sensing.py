@@ -7,12 +7,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
+from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.regression.unfinished import no_model_yet
 from quadlin.estimators.rows.input_errors import refuse_missing_targets
 from quadlin.estimators.rows.parameters import checked_weight, float_types
 from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
-from quadlin.estimators.signals.phase import forget_names, raise_or_warn, search_effort
+from quadlin.estimators.signals.phase import forget_names, search_effort
 from quadlin.estimators.signals.sensing_rows import (
     Recovery,
     as_pair,
@@ -176,7 +176,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         if status is not Status.interrupted:
             warn_of_diagonal(A, self.rank_)
             self._judge(A, y, sample_weight)
-        raise_or_warn(self.status_)
+        raise_or_warn(self.status_, Status.undetermined)
         return self
 
     def _judge(self, rows: Any, y: np.ndarray, weight: Any) -> None:
@@ -261,5 +261,5 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             forget_names(self)
         if self.status_ is not Status.interrupted:
             self._judge((A, B), y, weight)
-        raise_or_warn(self.status_)
+        raise_or_warn(self.status_, Status.undetermined)
         return self
