@@ -11,17 +11,16 @@ from quadlin.core.arrays import Array
 from quadlin.core.losses import LINKED
 from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.choice import Automatic
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.solve.pairs.pair_search import HIERARCHIES
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.power_iteration import Stage, Start
 from quadlin.stream.row_sample import Buffer
-from quadlin.stream.stream import FIXED, Stream
+from quadlin.stream.stream import Stream
 from quadlin.stream.verdict import StreamVerdict
 
 LARGEST_WEIGHT = 1e150  # its square is a number too

@@ -15,12 +15,12 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import FEWEST_ROWS, Plan
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import Options, finished
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
@@ -29,7 +29,6 @@ from quadlin.stream.row_sample import Buffer, RowSample, capacity
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
-FIXED = Automatic()  # nothing is left to choose
 PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
 LABEL_ROWS = 20  # the same of labels with pairs, where memory and `batch_size` allow
 FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge

@@ -11,13 +11,12 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.choice import Automatic
 from quadlin.solve.labels.logistic import LogisticFit, Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.labels.logistic_search import LogisticSearch, floored
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.tangent import Tangent
-from quadlin.solve.lowrank.types import Options, Problem, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Problem, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 RNG = np.random.default_rng(0)

@@ -10,9 +10,8 @@ from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit, provisional_fit
 from quadlin.estimators.regression.tasks import PROVISIONAL_RANK
-from quadlin.solve.choose.choice import Automatic
 from quadlin.solve.fits.grid import Point
-from quadlin.solve.lowrank.types import finished
+from quadlin.solve.lowrank.types import Automatic, finished
 
 CUT_SHORT = (
     "Cross-validation was interrupted; the model has the best rank and penalties so far, and was "

@@ -30,9 +30,8 @@ from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState, fit_state
 from quadlin.solve.fits.grid import Cells, Point
 from quadlin.solve.lowrank.exact import rows_of
-from quadlin.solve.lowrank.types import Solution, finished
+from quadlin.solve.lowrank.types import FIXED, Solution, finished
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.stream.stream import FIXED
 
 TIE = 1e-6  # of the score: what is closer counts as equal
 PERFECT = 1e-10  # of the target's variance: of smaller mean squares the lowest rank is the best

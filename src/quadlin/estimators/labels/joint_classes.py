@@ -21,7 +21,7 @@ from quadlin.core.model import Model, constant_model
 from quadlin.core.units import Units
 from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.solve.choose.choice import Automatic, fits
+from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_labels import SHORTEST, stage_about
@@ -32,7 +32,7 @@ from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Alpha, exact_solver
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.tangent_gram import tangent_gram
-from quadlin.solve.lowrank.types import Options, Problem, finished
+from quadlin.solve.lowrank.types import FIXED, Options, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts
 
@@ -186,7 +186,7 @@ class JointFit:
             terms = at.fit.terms
             pairs = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
             request = PairRequest(given=pairs)
-            stage = stage_about(working, task.plan, request, Automatic(), options.rank)
+            stage = stage_about(working, task.plan, request, FIXED, options.rank)
             state = replace(at.part.state, model=start, units=working.units, parts=None)
             joint = stage.beside(state, options).joint
             assert joint is not None

@@ -24,9 +24,8 @@ from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_rows import default_signs
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Record, Status
+from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.stream.stream import FIXED
 
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions

@@ -24,7 +24,7 @@ from quadlin.estimators.rows.input_errors import (
 )
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch
-from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
@@ -33,7 +33,7 @@ from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import Options, Status, finished
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status, finished
 from quadlin.solve.pairs.pair_regression import MOST_TANGENT
 from quadlin.solve.pairs.pair_search import MOST_PAIRS
 from quadlin.stream.memory import (
@@ -42,7 +42,7 @@ from quadlin.stream.memory import (
     refuse_with_strict,
     rows_within,
 )
-from quadlin.stream.stream import FIRST_ROWS, FIXED, Stream
+from quadlin.stream.stream import FIRST_ROWS, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
@@ -197,6 +197,9 @@ def _fit_state(
     args = (make_units, seed, automatic)
     if task.options.loss != "squared":
         return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
+    if not (task.robust or automatic):
+        state = fit_table(rows, task.options, make_units, seed, warm, on_step, surveyed)
+        return state, task.options, rows
     if not task.robust:
         return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
     make_units.refuse_overflow(surveyed.features, surveyed.target)

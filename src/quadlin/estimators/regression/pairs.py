@@ -16,8 +16,7 @@ from quadlin.solve.composite.pair_stage import (
 )
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.robust import fit_robustly
-from quadlin.solve.lowrank.types import Status
-from quadlin.stream.stream import FIXED
+from quadlin.solve.lowrank.types import FIXED, Status
 
 if TYPE_CHECKING:
     from quadlin.estimators.regression.fitting import Task

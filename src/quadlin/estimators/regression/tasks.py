@@ -22,9 +22,8 @@ from quadlin.data.columns.names import Name, positions_of
 from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.parameters import alphas, is_auto
-from quadlin.solve.choose.choice import Automatic
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.types import Automatic, Options
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_search import HIERARCHIES
 

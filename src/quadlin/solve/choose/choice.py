@@ -5,7 +5,7 @@ the rows is held out to compare ranks and a few penalties.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,24 +20,13 @@ from quadlin.solve.choose.rank import MOST_RANK, HeldOut
 from quadlin.solve.fits.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 from quadlin.solve.lowrank.row_hash import counted_once
-from quadlin.solve.lowrank.types import Options, Solution, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
 RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the weight, for w, where there are few rows per feature
 FEW_ROWS = 10  # per feature
 FEWEST = 3  # rows that evidence, or rows held out, can be found from
-
-
-@dataclass(frozen=True)
-class Automatic:
-    """What is to be chosen from the rows."""
-
-    rank: bool = False
-    alpha: bool = False
-
-    def __bool__(self) -> bool:
-        return self.rank or self.alpha
 
 
 def fit_choosing(

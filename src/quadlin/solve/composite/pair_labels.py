@@ -12,7 +12,6 @@ from typing import Any
 from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
-from quadlin.solve.choose.choice import Automatic
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_log_odds import PRIOR, LogOdds, Objective, moved
 from quadlin.solve.composite.pair_stage import (
@@ -28,7 +27,7 @@ from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.labels.logistic_search import LogisticSearch
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.types import Options, Record, Status
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record, Status
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
@@ -151,7 +150,7 @@ class LabelPairs:
         for step in range(1, STEPS + 1):
             history.append(Record(step, self.rows.walks, value / 2 / weight))
             about = replace(state, model=at.model, units=units, parts=None)
-            stage, offset = self._about(about, request, Automatic(), at.rank)
+            stage, offset = self._about(about, request, FIXED, at.rank)
             beside = replace(about, model=moved(at.low_rank, -offset))
             last = stage.beside(beside, options)
             assert last.joint is not None

@@ -12,14 +12,14 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.automatic import RankSearch
-from quadlin.solve.choose.choice import Automatic, fit_choosing, search_of
+from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.composite.composer import Composer
 from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest
 from quadlin.solve.composite.pair_uncertainty import pair_uncertainty
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.types import Options, Record, Status, finished
+from quadlin.solve.lowrank.types import Automatic, Options, Record, Status, finished
 from quadlin.solve.pairs.pair_joint import Joint
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs

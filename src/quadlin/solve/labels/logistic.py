@@ -35,11 +35,13 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.candidates import NEAR
-from quadlin.solve.choose.choice import Automatic, fit_choosing
+from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.fits.fit_state import FitState, fit_state
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.types import (
+    FIXED,
+    Automatic,
     Options,
     Problem,
     Record,
@@ -196,7 +198,7 @@ class LogisticFit:
 
     def start(self, options: Options) -> Model:
         """Return a model to start from: about that of smallest squared errors."""
-        return self.as_log_odds(self.least_squares(options, Automatic())[0])
+        return self.as_log_odds(self.least_squares(options, FIXED)[0])
 
     def as_log_odds(self, state: FitState) -> Model:
         """Return a least-squares fit of the start as log-odds, to first order."""

@@ -24,14 +24,14 @@ from quadlin.core.model import Model, constant_model, in_units, positive, with_r
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
-from quadlin.solve.choose.choice import Automatic, at_limit, fits
+from quadlin.solve.choose.choice import at_limit, fits
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.count_search import CountSearch
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LogisticSearch, floored
 from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.tangent_gram import Candidate
-from quadlin.solve.lowrank.types import Options, Problem, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
 
 SPREADS, RIDGE_SPREADS, SAME_SPREAD = 5, 2, 1.3  # turns of φ, those by a ridge, what ends them

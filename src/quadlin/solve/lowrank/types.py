@@ -136,6 +136,20 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Automatic:
+    """What is to be chosen from the rows."""
+
+    rank: bool = False
+    alpha: bool = False
+
+    def __bool__(self) -> bool:
+        return self.rank or self.alpha
+
+
+FIXED = Automatic()  # nothing is left to choose
+
+
+@dataclass(frozen=True)
 class Solution:
     """The model that a fit ended with, and how it got there."""
 
