@@ -9,8 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from quadlin.core.arrays import Array, remembered
-from quadlin.core.library import Pass, address, instruction_level, library, point, takes
-from quadlin.core.numpy_kernel import pieces, scratch
+from quadlin.core.library import (
+    Pass,
+    address,
+    instruction_level,
+    library,
+    point,
+    scratch,
+    takes,
+)
+from quadlin.core.numpy_kernel import pieces
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 

@@ -8,8 +8,15 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
 from quadlin.core.compiled import Kernel, usable
-from quadlin.core.library import Pass, SparseStructure, address, instruction_level, library, point
-from quadlin.core.numpy_kernel import scratch
+from quadlin.core.library import (
+    Pass,
+    SparseStructure,
+    address,
+    instruction_level,
+    library,
+    point,
+    scratch,
+)
 from quadlin.core.pieces import Pieces
 
 LINE = 64  # bytes of a line of the cache

@@ -1,4 +1,4 @@
-"""The shared library of the compiled kernel: where it is, whether it can be used, its moments.
+"""The shared library of the compiled kernel: whether it can be used, its memory and its moments.
 
 `_passes.c` is compiled when the package is built, where there is a compiler.
 ``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. Kernels for arrays of
@@ -7,6 +7,7 @@ other libraries are offered here.
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Mapping
 from ctypes import c_double, c_int64, c_void_p
 from functools import cache
@@ -18,7 +19,6 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
-from quadlin.core.numpy_kernel import scratch
 
 SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -62,6 +62,24 @@ def takes(dtype: Any) -> bool:
     """Tell whether there is a compiled kernel that takes such numbers."""
     in_use = os.environ.get("QUADLIN_KERNEL") != "numpy"
     return dtype in NUMBERS and in_use and library() is not None
+
+
+class _Buffers(threading.local):
+    """Memory of one thread, by use; as large as the largest piece so far."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, np.ndarray] = {}
+
+
+_buffers = _Buffers()
+
+
+def scratch(use: str, size: int) -> np.ndarray:
+    """Return uninitialised bytes of this thread, valid until the next call for the same `use`."""
+    memory = _buffers.bytes.get(use)
+    if memory is None or memory.size < size:
+        memory = _buffers.bytes[use] = np.empty(size, np.uint8)
+    return memory[:size]
 
 
 def address(array: np.ndarray) -> int:

@@ -1,4 +1,4 @@
-"""Skinny products of dense numpy rows, tile by tile, and the memory in which blocks are prepared.
+"""Skinny products of dense numpy rows, tile by tile.
 
 A block of rows is read from memory once and from the cache afterwards. Two facts make numpy alone
 enough for that (`benchmarks/passes.py`):
@@ -10,10 +10,11 @@ enough for that (`benchmarks/passes.py`):
   is mapped and cleared by the operating system first.
 """
 
-import threading
 from collections.abc import Iterator
 
 import numpy as np
+
+from quadlin.core.library import scratch
 
 PIECE_BYTES = 1 << 20  # rows that are multiplied twice: they and their squares fill a cache of 2 MB
 LEAST_PIECE = (
@@ -21,16 +22,6 @@ LEAST_PIECE = (
 )
 SMALL_PRODUCT = 1_000_000  # rows × columns × depth: what OpenBLAS multiplies without packing
 LEAST_TILE = 16  # rows or columns of a tile: thinner ones cost more than packing
-
-
-class _Buffers(threading.local):
-    """Memory of one thread, by use; as large as the largest piece so far."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[str, np.ndarray] = {}
-
-
-_buffers = _Buffers()
 
 
 def pieces(rows: int, row_bytes: int) -> Iterator[slice]:
@@ -49,14 +40,6 @@ def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if abs(like.strides[0]) < abs(like.strides[1]):
         return array.reshape(columns, rows).T
     return array.reshape(rows, columns)
-
-
-def scratch(use: str, size: int) -> np.ndarray:
-    """Return so many uninitialised bytes of this thread's, good until the next call."""
-    memory = _buffers.bytes.get(use)
-    if memory is None or memory.size < size:
-        memory = _buffers.bytes[use] = np.empty(size, np.uint8)
-    return memory[:size]
 
 
 def prepared(x: np.ndarray, dtype: np.dtype, mean: np.ndarray | None) -> np.ndarray:

@@ -6,12 +6,14 @@ r"""Gauss–Newton steps on the tangent space of rank-k matrices, matrix-free.
 over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, B a whitener. A step solves the normal equations on the
 tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram matrix of
 whitened Gaussian features, one pass over the rows per iteration; then M ← rank-k part of M + D.
+`precision` says how precise that solution must be, and `Ends` when no further step is taken.
 """
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, sqrt
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import LINKED
 from quadlin.core.model import Model, in_dtype
 from quadlin.core.sums import Sums
 from quadlin.solve.lowrank.krylov import conjugate_gradients
@@ -21,6 +23,14 @@ from quadlin.solve.lowrank.whitening import Whitener, in_float64
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
 LOST = 1e-4  # of a prediction: what rounding may take of terms that tie parts of the model to M
+LOOSE_TOL = 0.5  # a step solves its equations to this fraction of its gradient at least
+TIGHT_TOL = 1e-3  # and to this one at most
+# Where steps promise more than this share of the objective, there is hardly any noise. They then
+# solve their equations to these at most, by the bytes of a number, and aim at this part of the
+# smallest loss.
+PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
+CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
+WITHIN = 0.1  # of the gain that ends a fit: what is left after them
 SEPARATED = 5e-3  # of the deviance of a constant: without a penalty the rest would follow
 
 
@@ -146,3 +156,55 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
         return GaussNewton(problem, white)
     wide = replace(problem, units=in_dtype(units, xp.float64))
     return GaussNewton(wide, in_float64(white))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """When a fit ends: at a small gain per step, relative to the objective, or at an objective.
+
+    If the objective is precise to `gain`, the predictions are precise to about √gain. Where
+    deviances are convex in the parameters, a few Newton steps at the end make the predictions
+    precise to `gain`, too. Squared errors of such parameters need only one step.
+    """
+
+    gain: float
+    least: float  # the gain at which no closing step follows
+    rounding: float  # the objective of rounding alone, which no step improves
+    steps: int  # closing steps that are left
+
+    @classmethod
+    def of(cls, task: GaussNewton, rounding: float) -> "Ends":
+        """Return when the fit of a task ends."""
+        options, scale = task.options, task.units.scale
+        gain = max(options.tol, task.problem.worthless)
+        convex = options.rank == 0 or (options.rank == scale.shape[0] and not options.psd)
+        if options.loss not in LINKED or not convex:
+            return cls(gain, gain, rounding, 0)
+        eps = float(namespace(scale).finfo(scale.dtype).eps)
+        return cls(gain, min(gain, max((WITHIN * gain) ** 2, eps)), rounding, CLOSING_STEPS)
+
+    def reached(self, gain: float) -> bool:
+        """Tell whether a fit ends if the next step promises a gain below `self.gain`."""
+        return gain <= self.least or self.steps == 0
+
+    def after_closing(self) -> "Ends":
+        """Return the ends after a closing step."""
+        return replace(self, steps=self.steps - 1)
+
+
+def precision(
+    task: GaussNewton, objective: float, promised: float, tol: float, ends: Ends
+) -> tuple[float, float]:
+    """Return how precisely a step solves its equations, and the gain at which it may stop earlier.
+
+    The last steps suggest `tol`, and this one promises a gain of about `promised`.
+    """
+    if promised > PROMISING * objective and task.options.loss == "squared":
+        # Without noise the error of a step is its size squared, and only rounding ends the fit.
+        size = sqrt(objective / max(task.units.target.power, 1e-300))
+        scale = task.units.scale
+        tightest = TIGHTEST_TOL[int(namespace(scale).finfo(scale.dtype).bits) // 8]
+        return min(LOOSE_TOL, max(size, tightest)), objective - AIM * ends.rounding
+    # The gain that remains after this step need not be smaller than the one that ends the fit.
+    enough = 0.5 * sqrt(max(ends.least * objective, ends.rounding) / promised)
+    return min(LOOSE_TOL, max(tol, enough, TIGHT_TOL)), inf

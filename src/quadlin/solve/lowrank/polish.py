@@ -16,9 +16,15 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank import step_length
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
-from quadlin.solve.lowrank.gauss_newton import GaussNewton, Point, precise
+from quadlin.solve.lowrank.gauss_newton import (
+    LOOSE_TOL,
+    Ends,
+    GaussNewton,
+    Point,
+    precise,
+    precision,
+)
 from quadlin.solve.lowrank.moment_sequence import moment_sequence
-from quadlin.solve.lowrank.precision import LOOSE_TOL, Ends, precision
 from quadlin.solve.lowrank.restarts import FEW, best_start
 from quadlin.solve.lowrank.tangent import mean_of_quadratic
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, smallest_loss
