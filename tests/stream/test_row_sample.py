@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk
-from quadlin.stream.row_sample import FEWEST, MOST_NUMBERS, NUMBERS, RowSample, capacity
+from quadlin.stream.row_sample import FEWEST, MOST_NUMBERS, NUMBERS, RowSample
 
 
 def fed(X, y, cuts, most):
@@ -50,9 +50,9 @@ def test_sparse_rows_and_dense_rows_after_them_are_kept_and_later_changes_of_the
 
 def test_its_size_is_bounded_and_wide_rows_have_none():
     for d in (1, 10, 500, 4000):
-        assert capacity(d) >= FEWEST
-        assert capacity(d) * (d + 2) <= max(NUMBERS, MOST_NUMBERS)
-    assert capacity(10**6) == 0
+        assert RowSample.of_features(d).most >= FEWEST
+        assert RowSample.of_features(d).most * (d + 2) <= max(NUMBERS, MOST_NUMBERS)
+    assert RowSample.of_features(10**6) is None
 
 
 @pytest.mark.parametrize("intercept", [True, False])

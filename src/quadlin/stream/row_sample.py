@@ -5,7 +5,7 @@ While a stream is short the sample is all of its rows, so that the model it show
 the constant on the rows that were learned.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
@@ -23,24 +23,24 @@ from quadlin.solve.lowrank.sample import stacked
 from quadlin.stream.verdict import constant_of, shortened
 
 
+@dataclass
 class Buffer:
-    """Rows copied as they come (the caller's arrays may change), dense ones into one array.
+    """Copies of the rows so far (the caller's arrays may change); dense rows fill one array.
 
-    The first rows decide whether all are kept dense or sparse. Rows are only ever added behind
-    those there are, so that a shallow copy stays as it was.
+    The first rows decide whether all rows are kept dense or sparse. Rows are only appended, so that
+    a shallow copy does not change.
     """
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self._filled = [0]  # rows in the arrays, which copies share
-        self.X: Array = None  # (capacity, d), or a list of sparse pieces
-        self.y: Array = None  # (capacity,)
-        self.weight: Array = None  # (capacity,)
+    rows: int = 0
+    X: Array = None  # (capacity, d), or a list of sparse pieces
+    y: Array = None  # (capacity,)
+    weight: Array = None  # (capacity,)
+    _filled: list[int] = field(default_factory=[0].copy)  # rows in the arrays; copies share it
 
     def append(self, chunk: Chunk, capacity: int) -> None:
-        """Copy a chunk to the end; `capacity` is how many rows are to come in all."""
+        """Append a copy of a chunk; `capacity` is the number of rows expected in all."""
         start, stop = self.rows, self.rows + chunk.X.shape[0]
-        if self._filled[0] != start:  # a copy has added rows of its own
+        if self._filled[0] != start:  # a shallow copy has appended rows
             self._separate()
         self.y = self._room(self.y, chunk.y, capacity)
         self.weight = self._room(self.weight, chunk.y, capacity)
@@ -67,7 +67,7 @@ class Buffer:
         return MemorySource(X, self.y[: self.rows], self.weight[: self.rows])
 
     def _room(self, old: Array, like: Array, capacity: int) -> Array:
-        """Return an array for so many rows, with those of the old one in it."""
+        """Return an array with room for `capacity` rows that holds those of the old one."""
         if old is not None and old.shape[0] >= capacity:
             return old
         xp = namespace(like)
@@ -78,33 +78,33 @@ class Buffer:
 
 
 def alike(X: Array, kept: Array) -> Array:
-    """Return rows as dense or sparse as those that are kept."""
+    """Return rows as dense or sparse ones, like those that are kept."""
     wanted = issparse(kept) or isinstance(kept, list)
     if issparse(X) == wanted:
         return X
     return csr_array(X) if wanted else X.toarray()
 
 
-NUMBERS = 2**15  # that are kept, 256 KiB
-FEWEST, MOST_NUMBERS = 64, 2**18  # rows that tell anything, unless they hold more numbers than this
-SHARES = (0.75, 0.5, 0.25, 0.1)  # of a model that goes too far
-
-
-def capacity(d: int) -> int:
-    """Return how many rows of d features are kept; 0 where features are too many."""
-    rows = max(FEWEST, NUMBERS // (d + 2))
-    return rows if rows * (d + 2) <= MOST_NUMBERS else 0
+NUMBERS = 2**15  # numbers in a sample: 256 KiB
+FEWEST, MOST_NUMBERS = 64, 2**18  # rows of a useful sample; no sample if they hold more numbers
+SHARES = (0.75, 0.5, 0.25, 0.1)  # factors that shorten a model that goes too far
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """Some of the rows so far; with the rows of a chunk it is another sample."""
+    """Some of the rows so far; `fed` returns the sample that includes further rows."""
 
-    most: int  # rows that are kept
-    seen: int = 0
+    most: int  # rows to keep
+    seen: int = 0  # rows so far
     rows: Chunk | None = None
-    numbers: np.ndarray | None = None  # (m,), of the rows that are kept
-    largest: int = 0  # hash among theirs
+    numbers: np.ndarray | None = None  # (m,), the positions of the kept rows in the stream
+    largest: int = 0  # the largest hash of a kept row
+
+    @classmethod
+    def of_features(cls, d: int) -> "RowSample | None":
+        """Return an empty sample for rows of d features; None if they are too many to keep."""
+        rows = max(FEWEST, NUMBERS // (d + 2))
+        return cls(rows) if rows * (d + 2) <= MOST_NUMBERS else None
 
     def fed(self, chunk: Chunk) -> "RowSample":
         """Return the sample of all rows so far and these."""
@@ -112,7 +112,7 @@ class RowSample:
         numbers = np.arange(self.seen, seen)
         full = self.numbers is not None and len(self.numbers) == self.most
         if full and not (row_hash(numbers) < self.largest).any():
-            return replace(self, seen=seen)  # none of these
+            return replace(self, seen=seen)  # no new row is kept
         if self.numbers is not None:
             numbers = np.concatenate([self.numbers, numbers])
         before = len(numbers) - chunk.X.shape[0]
@@ -131,7 +131,7 @@ class RowSample:
         return self.rows
 
     def shrunk(self, state: FitState, loss: str) -> FitState:
-        """Return the state, its model shortened if the constant is better on these rows."""
+        """Return the state with its model shortened if the constant is better on these rows."""
         if self.rows is None:
             return state
         model, c = state.model, constant_of(state.units, loss)
@@ -153,7 +153,7 @@ class RowSample:
 
 
 def _weighted(chunk: Chunk) -> Chunk:
-    """Return the rows with weights, of one where they had none."""
+    """Return the rows with weights; rows without weights get weights of one."""
     if chunk.weight is not None:
         return chunk
     return replace(chunk, weight=namespace(chunk.y).ones_like(chunk.y))

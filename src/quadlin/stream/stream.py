@@ -25,7 +25,7 @@ from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
-from quadlin.stream.row_sample import Buffer, RowSample, capacity
+from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
@@ -85,8 +85,8 @@ class Stream(Beginning):
         self.verdict: StreamVerdict | None = None  # of rows not learned yet, on the steps so far
         self.proven = False  # whether new rows found the steps so far to do no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
-        most = capacity(len(make_units.names))
-        self.sample = None if strict or state is not None or not most else RowSample(most)
+        sampled = state is None and not strict
+        self.sample = RowSample.of_features(len(make_units.names)) if sampled else None
         self._current: FitState | None = state
         self._chosen = options
 
