@@ -53,6 +53,22 @@ class RawModel:
     eigenvalues: Array  # (k,), signed, by falling size
 
 
+def degrees_of_freedom(
+    n_features: int, rank: int, *, linear: bool = True, intercept: bool = True
+) -> int:
+    """Return the number of free parameters: 1 + d + dk − k(k−1)/2, less parts that are not fitted.
+
+    Examples
+    --------
+    >>> degrees_of_freedom(100, 3)
+    398
+    >>> degrees_of_freedom(100, 1, linear=False, intercept=False)
+    100
+    """
+    k = min(rank, n_features)
+    return intercept + linear * n_features + n_features * k - k * (k - 1) // 2
+
+
 def predict(model: Model, block: Block) -> Array:
     """Return f(z) for the rows of a block."""
     assembly = assembly_of(model)

@@ -11,10 +11,10 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
+from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import FEWEST_ROWS, Plan

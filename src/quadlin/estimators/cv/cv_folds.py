@@ -13,9 +13,8 @@ from sklearn.utils import _safe_indexing
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.model import predict
+from quadlin.core.model import degrees_of_freedom, predict
 from quadlin.core.pieces import with_data
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fits.fit_state import trusted_predictions, trusted_range
 from quadlin.solve.fits.grid import Cells, Point
 

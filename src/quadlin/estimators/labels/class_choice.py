@@ -7,12 +7,12 @@ from math import inf, log
 import numpy as np
 from scipy.special import log_softmax
 
+from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.labels.coupling import COUPLINGS, log_probabilities
 from quadlin.estimators.labels.joint_classes import ClassFit, JointFit
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.linear_choice import WORTH

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.model import with_rank
+from quadlin.core.model import degrees_of_freedom, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
@@ -17,7 +17,6 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.rows.columns import check_weights
 from quadlin.estimators.rows.input_errors import warn_of_target
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
 from quadlin.solve.fields.field_predict import field_model

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import lsmr
 
-from quadlin.metrics import degrees_of_freedom
+from quadlin.core.model import degrees_of_freedom
 from quadlin.solve.choose.rank_climb import FIRST_RANK
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 

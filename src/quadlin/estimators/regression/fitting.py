@@ -9,6 +9,7 @@ import numpy as np
 
 from quadlin.core.arrays import namespace
 from quadlin.core.messages import warn
+from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, Tally, survey
 from quadlin.core.units import UnitsMaker
@@ -22,7 +23,6 @@ from quadlin.estimators.rows.input_errors import (
     warn_of_extremes,
     warn_of_target,
 )
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch, Rival
 from quadlin.solve.choose.linear_choice import MANY_ROWS
 from quadlin.solve.choose.rank_climb import FIRST_RANK

@@ -5,8 +5,7 @@ from math import log
 
 import numpy as np
 
-from quadlin.core.model import Model
-from quadlin.metrics import degrees_of_freedom
+from quadlin.core.model import Model, degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.choose.penalty_search import maximised

@@ -10,8 +10,7 @@ from math import log
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model
-from quadlin.metrics import degrees_of_freedom
+from quadlin.core.model import Model, degrees_of_freedom
 from quadlin.solve.pairs.pair_sums import ProductMoments
 from quadlin.solve.pairs.pair_terms import PairTerms
 

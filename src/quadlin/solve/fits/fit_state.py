@@ -8,12 +8,19 @@ from math import isfinite, sqrt
 import numpy as np
 
 from quadlin.core.arrays import Array, diagonal, mapped, moved_to, namespace, to_host, to_numpy
-from quadlin.core.model import Model, RawModel, in_units, positive, to_raw, with_rank
+from quadlin.core.model import (
+    Model,
+    RawModel,
+    degrees_of_freedom,
+    in_units,
+    positive,
+    to_raw,
+    with_rank,
+)
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.column_descent import fit_by_columns
 from quadlin.solve.lowrank.few_rows import fit_from_few
 from quadlin.solve.lowrank.levels import settled

@@ -16,12 +16,11 @@ from scipy.sparse import csc_array, csr_array, issparse, vstack
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.compiled_columns import MOST_WIDTH, ColumnTable
 from quadlin.core.library import takes
-from quadlin.core.model import Model
+from quadlin.core.model import Model, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.survey import Tally
 from quadlin.core.units import Units
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
 from quadlin.solve.lowrank.gauss_newton import GaussNewton

@@ -14,11 +14,10 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model, in_units
+from quadlin.core.model import Model, degrees_of_freedom, in_units
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally, survey
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.sample import sample_of
