@@ -16,7 +16,6 @@ from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.regression.tasks import check_pairs
 from quadlin.estimators.rows.parameters import check_options
 
 NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
@@ -124,7 +123,6 @@ def _checked(estimator: Any) -> Any:
     """Return an estimator whose parameters make sense."""
     try:
         check_options(estimator)
-        check_pairs(estimator)
     except ValueError as error:
         raise UsageError(error.args[0]) from None
     return estimator

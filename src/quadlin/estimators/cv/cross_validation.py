@@ -23,8 +23,6 @@ from quadlin.estimators.cv.splitting import is_shuffled, splits
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import (
-    check_pairs,
-    fields_of,
     is_sparse,
     request_of,
     task_of,
@@ -231,7 +229,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 'errors. Use SecondOrderRegressor(loss="poisson"): it chooses rank and penalties.'
             )
         check_options(SecondOrderRegressor(rank=1, **params))
-        check_pairs(self)
         chunk, columns = checked(self, X, y, sample_weight, None, least=2)
         ranks = checked_ranks(self.ranks, chunk.X.shape[1])
         alphas = None if self.alphas is None else checked_alphas(self.alphas)
@@ -239,7 +236,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         with no_model_yet(self), self._journaled(checkpoint, table, columns, None) as journaled:
             seed, journal = journaled
             rows = Rows(Serial(table), journal)
-            task = task_of(self, table, columns, fields_of(self, rows, table, columns), seed)
+            task = task_of(self, rows, table, columns, seed)
             task, pairs = replace(task, pairs=None), self._request(columns, table)
             folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
             judged, judged_rows = judged_rows_of(task, chunk, rows)

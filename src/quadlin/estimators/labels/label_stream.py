@@ -12,7 +12,7 @@ from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_predictions import PredictingLabels
 from quadlin.estimators.regression.fitted import Fitted, in_model_dtype
 from quadlin.estimators.regression.streaming import all_zero
-from quadlin.estimators.regression.tasks import check_pairs, fields_of, seed_of, task_of
+from quadlin.estimators.regression.tasks import seed_of, task_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.labels import (
     LabelledRows,
@@ -87,7 +87,6 @@ class StreamingLabels(PredictingLabels):
                 "partial_fit a dict of weights."
             )
         fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
-        check_pairs(self)
         if fitted is not None:
             self._refuse_changes(fitted.parts[0])
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
@@ -99,8 +98,8 @@ class StreamingLabels(PredictingLabels):
         if weightless:
             return self
         if fitted is None:
-            fields = fields_of(self, None, source, columns)
-            task = task_of(self, source, columns, fields, seed_of(self))
+            task = task_of(self, None, source, columns, seed_of(self))
+            fields = tuple(task.make_units.fields)
             streams = [task.stream(task.options) for _ in fitted_classes(len(classes))]
         else:
             fields = fitted.parts[0].fields

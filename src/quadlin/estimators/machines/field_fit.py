@@ -15,8 +15,7 @@ from quadlin.estimators.machines.field_law import with_law
 from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
-from quadlin.estimators.rows.columns import check_weights
-from quadlin.estimators.rows.input_errors import warn_of_target
+from quadlin.estimators.rows.input_errors import check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
 from quadlin.solve.fields.field_predict import field_model

@@ -15,9 +15,8 @@ from quadlin.data.columns.id_columns import code_columns
 from quadlin.data.columns.names import shortened
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
-from quadlin.estimators.regression.tasks import is_asked_for
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.parameters import is_auto
+from quadlin.estimators.rows.parameters import is_asked_for, is_auto
 
 NOT_FIELDS = Message(
     "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "

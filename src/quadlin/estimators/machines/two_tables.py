@@ -22,7 +22,7 @@ from quadlin.estimators.machines.excluded_pairs import (
 )
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import Columns, warn_unseen
-from quadlin.estimators.rows.input_errors import clear_errors
+from quadlin.estimators.rows.validation import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
 

@@ -19,7 +19,7 @@ from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.regression.streaming import Streaming
-from quadlin.estimators.regression.tasks import check_pairs, fields_of, seed_of, task_of
+from quadlin.estimators.regression.tasks import seed_of, task_of
 from quadlin.estimators.regression.weight_scale import (
     count_share,
     in_given_weights,
@@ -146,7 +146,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         self
         """
         check_options(self)
-        check_pairs(self)
         source, columns = self._opened(X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
@@ -156,7 +155,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             seed, journal = journaled
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
-            task = task_of(self, source, columns, fields_of(self, rows, source, columns), seed)
+            task = task_of(self, rows, source, columns, seed)
             with blas_between_sums(rows.engine):
                 fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
             if not fitted.is_begun:

@@ -16,13 +16,8 @@ from quadlin.core.units import UnitsMaker
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.label_pairs import label_pairs
 from quadlin.estimators.regression.pairs import Reported, pairs_beside, pairs_first
-from quadlin.estimators.rows.columns import Columns, check_weights
-from quadlin.estimators.rows.input_errors import (
-    check_counts,
-    check_merged,
-    warn_of_extremes,
-    warn_of_target,
-)
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
@@ -120,11 +115,8 @@ def fit(
     fitted so far, and stops the fit by returning True.
     """
     surveyed = survey(rows)
-    check_weights(surveyed.tally, task.make_units.dtype)
-    check_counts(surveyed, task.options)
-    check_merged(surveyed, task.make_units.names)
-    warn_of_target(surveyed, task.options)
-    warn_of_extremes(surveyed, task.make_units.names, task.options, task.robust)
+    dtype, names = task.make_units.dtype, task.make_units.names
+    check_survey(surveyed, dtype, names, task.options, task.robust)
 
     def fitted(state: FitState, options: Options) -> Fitted:
         return task.fitted(task.stream(options, state).counted(surveyed.tally))

@@ -18,17 +18,15 @@ from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted, in_model_dtype
 from quadlin.estimators.regression.predicting import Predicting
 from quadlin.estimators.regression.tasks import (
-    check_pairs,
-    fields_of,
-    is_asked_for,
     options_of,
     request_of,
     seed_of,
     task_of,
     units_maker_of,
 )
-from quadlin.estimators.rows.columns import Columns, check_weights, warn_unseen
-from quadlin.estimators.rows.parameters import check_options, is_auto
+from quadlin.estimators.rows.columns import Columns, warn_unseen
+from quadlin.estimators.rows.input_errors import check_weights
+from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
 from quadlin.storage import checkpointed_stream
 
 
@@ -91,7 +89,6 @@ class Streaming(Predicting):
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
-        check_pairs(self)
         if self.loss == "huber":
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs several passes over '
@@ -115,9 +112,8 @@ class Streaming(Predicting):
     ) -> Self:
         """Learn from rows as they come."""
         if fitted is None:
-            fields = fields_of(self, None, source, columns)
-            task = task_of(self, source, columns, fields, seed_of(self))
-            stream = task.stream(task.options)
+            task = task_of(self, None, source, columns, seed_of(self))
+            stream, fields = task.stream(task.options), tuple(task.make_units.fields)
         else:
             stream, fields = fitted.stream, fitted.fields
         caller = f"{type(self).__name__}.partial_fit"

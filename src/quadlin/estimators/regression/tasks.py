@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import LINKED
-from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
@@ -21,66 +20,12 @@ from quadlin.data.columns.fields import check_one_hot, fields_among, given_field
 from quadlin.data.columns.names import Name, positions_of
 from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.parameters import alphas, is_auto
+from quadlin.estimators.rows.parameters import alphas, is_asked_for, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.types import Automatic, Options
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
-from quadlin.solve.pairs.pair_search import HIERARCHIES
 
 AUTO_FEATURES = 1000  # up to which pairs are looked for by default
-
-
-def is_asked_for(pairs: Any) -> bool:
-    """Tell whether pairs are wanted in any case, or only where the rows show some."""
-    return not (pairs is None or is_auto(pairs))
-
-
-def check_pairs(estimator: Any) -> None:
-    """Refuse pairs that make no sense, saying what would."""
-    pairs, hierarchy = estimator.pairs, estimator.hierarchy
-    if hierarchy not in (None, *HIERARCHIES):
-        allowed = ", ".join(map(repr, (None, *HIERARCHIES)))
-        raise ValueError(
-            Message(
-                "{option} is not one of {allowed}.",
-                option=Option("hierarchy", hierarchy),
-                allowed=allowed,
-            )
-        )
-    if not is_asked_for(pairs):
-        return
-    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
-    if not (whole_number or _is_list_of_pairs(pairs)):
-        raise ValueError(
-            Message(
-                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
-                "features, by position or name.",
-                option=Option("pairs", pairs),
-            )
-        )
-    wrong = {
-        Option("psd", True): estimator.psd,
-        Option("fit_linear", False): not estimator.fit_linear,
-        Option("fit_intercept", False): not estimator.fit_intercept,
-        Option("polish", False): not estimator.polish,
-        Option("loss", "poisson"): estimator.loss == "poisson",
-    }
-    for option, conflicts in wrong.items():
-        if conflicts:
-            raise ValueError(
-                Message(
-                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
-                    "beside b and w. Leave one of them out.",
-                    pairs=Option("pairs"),
-                    option=option,
-                )
-            )
-
-
-def _is_list_of_pairs(pairs: Any) -> bool:
-    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
-        return False
-    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
 
 
 def is_sparse(source: MemorySource | Source) -> bool:
@@ -131,12 +76,13 @@ PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chose
 
 def task_of(
     estimator: Any,
+    rows: Rows | None,
     source: MemorySource | Source,
     columns: Columns,
-    fields: Sequence[np.ndarray],
     seed: int,
 ) -> Task:
-    """Return what an estimator wants to learn from rows."""
+    """Return what an estimator wants to learn from rows; `rows` is None in a stream."""
+    fields = _fields_of(estimator, rows, source, columns)
     return Task(
         options_of(estimator, source.width),
         units_maker_of(estimator, columns.names, source.dtype, fields),
@@ -186,10 +132,10 @@ def units_maker_of(
     return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
 
 
-def fields_of(
+def _fields_of(
     estimator: Any, rows: Rows | None, source: MemorySource | Source, columns: Columns
 ) -> tuple[np.ndarray, ...]:
-    """Return the positions of the features of each field; `rows` is None in a stream."""
+    """Return the positions of the features of each field."""
     fields = estimator.fields
     if columns.encoder is not None:
         if fields not in ("auto", None):

@@ -1,34 +1,14 @@
 """Which columns of X are categories: what the user declares, by name, by position or by a mask."""
 
-from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.messages import Message, Option
 from quadlin.data import Source
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import separators_of
 from quadlin.data.columns.names import did_you_mean, shortened
-
-FROM_DTYPE = "from_dtype"
-
-
-def check_categories(given: Any) -> None:
-    """Refuse what cannot declare categories, before there are rows."""
-    if given is None or (isinstance(given, str) and given == FROM_DTYPE):
-        return
-    listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
-    if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
-        raise ValueError(
-            Message(
-                '{option} must be "from_dtype", None, a list of names or of positions of columns, '
-                "or one boolean per column.",
-                option=Option("categorical_features", given),
-            )
-        )
 
 
 def declared_columns(given: Any, X: Any) -> list[Any] | None:
@@ -45,7 +25,6 @@ def declared_columns(given: Any, X: Any) -> list[Any] | None:
     -------
     list of names, or None for ``categorical_features=None``
     """
-    check_categories(given)
     if given is None:
         return None
     if isinstance(given, str) or len(given) == 0:

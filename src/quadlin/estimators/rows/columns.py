@@ -27,17 +27,20 @@ from quadlin.estimators.rows.categories import (
     separators_in,
 )
 from quadlin.estimators.rows.input_errors import (
-    clear_errors,
+    check_weights,
     refuse_masked,
     refuse_no_table,
     refuse_unusable,
 )
-from quadlin.estimators.rows.parameters import checked_weight, float_types
-from quadlin.estimators.rows.validation import validated
+from quadlin.estimators.rows.validation import (
+    checked_weight,
+    float_types,
+    validated,
+    validated_numbers,
+)
 from quadlin.explain.diagnosis import listed
 
 NO_TARGET = Message("The source has no target. Open it with {target}.", target=Option("target"))
-HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 
 
 @dataclass(frozen=True)
@@ -178,28 +181,27 @@ def checked(
     estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None, least: int = 1
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
-    check_frame(X, _categories(estimator, X, columns).__contains__)
+    plain = _is_plain(estimator, X)
+    if not plain:
+        check_frame(X, _categories(estimator, X, columns).__contains__)
     refuse_unusable(X, y, weight)
-    first, fills = columns is None, estimator.missing == "mean"
-    encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
+    first, fills, encoder = columns is None, estimator.missing == "mean", None
+    if columns is not None:
+        encoder = columns.encoder
+    elif not plain:
+        encoder = learned_encoder(estimator, X)
     fill = estimator.fitted_.fill if fills and not first else None
     # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
     # is being fitted must stay as it is until there is a new model.
     draft = copy(estimator) if first else estimator
-    checks = {
-        "accept_sparse": "csr",
-        "dtype": float_types(X),
-        "y_numeric": True,
-        "ensure_min_samples": least,
-    }
+    checks = {"y_numeric": True, "ensure_min_samples": least}
     if encoder is not None:
         if fills and first:
             fill = encoder.means(X, checked_weight(weight, np.ones(len(X))))
-        X, y = check_X_y(encoded(draft, X, encoder, first, fill, learns=True), y, **checks)
+        rows, dtypes = encoded(draft, X, encoder, first, fill, learns=True), float_types(X)
+        X, y = check_X_y(rows, y, accept_sparse="csr", dtype=dtypes, **checks)
     else:
-        finite = "allow-nan" if fills else True
-        with clear_errors(X):
-            X, y = validated(draft, X, y, reset=first, ensure_all_finite=finite, **checks)
+        X, y = validated_numbers(draft, X, y, may_be_missing=fills, reset=first, **checks)
         X = canonical(X) if issparse(X) else X
     y = moved(y, X)
     weight = checked_weight(weight, y)
@@ -213,6 +215,13 @@ def checked(
         names_in = getattr(draft, "feature_names_in_", None)
         columns = Columns(draft.n_features_in_, names_in, encoder, fill)
     return chunk, columns
+
+
+def _is_plain(estimator: Any, X: Any) -> bool:
+    """Tell whether X is an array of numbers, none of whose columns is declared to be more."""
+    is_numbers = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
+    given = estimator.categorical_features
+    return is_numbers and estimator.multi_hot is None and (given is None or isinstance(given, str))
 
 
 def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:
@@ -232,7 +241,8 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
         if source.unseen:
             warn_unseen(source.unseen)
         return
-    check_frame(X, _categories(estimator, X, columns).__contains__)
+    if not _is_plain(estimator, X):
+        check_frame(X, _categories(estimator, X, columns).__contains__)
     refuse_no_table(X)
     refuse_masked(X, "X")
     fill = estimator.fitted_.fill if estimator.missing == "mean" else None
@@ -240,10 +250,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
         X = encoded(estimator, X, columns.encoder, False, fill)
         X = check_array(X, accept_sparse="csr", estimator=estimator)
     else:
-        checks = {"accept_sparse": "csr", "dtype": float_types(X), "reset": False}
-        finite = True if fill is None else "allow-nan"
-        with clear_errors(X):
-            X = validated(estimator, X, ensure_all_finite=finite, **checks)
+        X = validated_numbers(estimator, X, may_be_missing=fill is not None, reset=False)
         X = canonical(X) if issparse(X) else X
         X = X if fill is None else filled(X, fill, columns.names)
     for chunk in Rows.of(MemorySource(X)).walk():
@@ -270,17 +277,6 @@ def feature_names(estimator: Any) -> list[str]:
     """Return the names of the columns that scikit-learn has noted."""
     names = getattr(estimator, "feature_names_in_", None)
     return list(NumberedNames(estimator.n_features_in_) if names is None else names)
-
-
-def check_weights(tally: Tally, dtype: Any) -> None:
-    """Refuse weights so large or so small that sums of that dtype would be lost."""
-    mean = tally.weight / max(1, tally.counting)
-    most = HEAVIEST[32 if "32" in str(dtype) else 64]
-    if tally.counting and not 1 / most <= mean <= most:
-        raise ValueError(
-            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
-            "up. Divide them all by the same number, and alpha as well."
-        )
 
 
 def warn_unseen(unseen: dict[str, int], learns: bool = False, rows: int = 0) -> None:

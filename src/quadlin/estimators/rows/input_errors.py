@@ -1,76 +1,25 @@
 """Rows and targets that cannot be fitted are refused, and suspicious ones are warned of."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option, warn
-from quadlin.core.survey import Survey
+from quadlin.core.survey import Survey, Tally
 from quadlin.data.columns.columns import dates_in
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.lowrank.types import Options
 
 EXACT = 2**53  # integers up to here are numbers of float64
 MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
-COMPLEX = (
-    "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
-    "columns: np.hstack([X.real, X.imag])."
-)
+HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 COMPLEX_TARGETS = (
     "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
     "Fit one model to y.real and one to y.imag."
 )
-
-
-@contextmanager
-def clear_errors(X: Any = None) -> Iterator[None]:
-    """Say where and what to do, where scikit-learn only says what is wrong with X."""
-    try:
-        yield
-    except ValueError as error:
-        if "Input X contains NaN" in str(error):
-            raise ValueError(
-                Message(
-                    "Input X contains NaN (missing values){first}. Use {mean}, which replaces them "
-                    "by the means of the fitted rows, or fill or drop them beforehand.",
-                    first=_first(np.isnan, X),
-                    mean=Option("missing", "mean"),
-                )
-            ) from None
-        if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
-            raise ValueError(
-                f"Input X contains infinity{first}. Replace such values by finite numbers, or "
-                "leave those rows out."
-            ) from None
-        if "Complex data not supported" in str(error):
-            raise ValueError(COMPLEX) from None
-        raise
-
-
-def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
-    """Say where the first bad value of rows is."""
-    names = getattr(X, "column_names", getattr(X, "columns", None))
-    try:
-        values: Any = X.tocsr() if issparse(X) else np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # rows of other kinds, or on another device
-        return ""
-    if issparse(values):
-        at = np.flatnonzero(is_bad(values.data))
-        if not len(at):
-            return ""
-        row, column = int(np.searchsorted(values.indptr, at[0], "right")) - 1, values.indices[at[0]]
-    else:
-        places = np.argwhere(is_bad(values))
-        if not len(places) or places.shape[1] != 2:
-            return ""
-        row, column = places[0]
-    name = f"x{column}" if names is None else str(list(names)[column])
-    return f", first in row {row} (counted from 0) of column {name!r}"
 
 
 def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
@@ -204,6 +153,28 @@ def _objects(values: Any) -> list[Any]:
     return values.ravel().tolist() if text else []
 
 
+def check_survey(
+    surveyed: Survey, dtype: Any, names: Sequence[str], options: Options, robust: bool
+) -> None:
+    """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
+    check_weights(surveyed.tally, dtype)
+    _check_counts(surveyed, options)
+    _check_merged(surveyed, names)
+    warn_of_target(surveyed, options)
+    _warn_of_extremes(surveyed, names, options, robust)
+
+
+def check_weights(tally: Tally, dtype: Any) -> None:
+    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    mean = tally.weight / max(1, tally.counting)
+    most = HEAVIEST[32 if "32" in str(dtype) else 64]
+    if tally.counting and not 1 / most <= mean <= most:
+        raise ValueError(
+            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
+            "up. Divide them all by the same number, and alpha as well."
+        )
+
+
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
@@ -224,7 +195,7 @@ def warn_of_target(surveyed: Survey, options: Options) -> None:
         )
 
 
-def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
+def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
     """Refuse numbers so large, and so close, that float64 has merged some of them; warn of one.
 
     Whatever they were before: integers of a file, of Python or of an array of objects.
@@ -251,7 +222,7 @@ def check_merged(surveyed: Survey, names: Sequence[str]) -> None:
             )
 
 
-def check_counts(surveyed: Survey, options: Options) -> None:
+def _check_counts(surveyed: Survey, options: Options) -> None:
     """Refuse negative targets where they are to be counts."""
     low = surveyed.target.low
     if options.loss == "poisson" and low is not None and float(low[0]) < 0:
@@ -266,7 +237,7 @@ def check_counts(surveyed: Survey, options: Options) -> None:
         )
 
 
-def warn_of_extremes(
+def _warn_of_extremes(
     surveyed: Survey, names: Sequence[str], options: Options, robust: bool
 ) -> None:
     """Warn where a handful of rows carry the fourth moment of the target or of features.

@@ -1,4 +1,4 @@
-"""What the user gave, checked before anything is computed from it."""
+"""The parameters of an estimator, checked before anything is computed."""
 
 from collections.abc import Sequence
 from math import inf
@@ -6,51 +6,20 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj
-from scipy.sparse import issparse
-from sklearn import get_config
-from sklearn.utils import check_array, check_consistent_length
 
-from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns.label_sets import separators_of
-from quadlin.estimators.rows.categories import check_categories
-
-
-def float_types(X: Any) -> tuple[Any, Any]:
-    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in.
-
-    The first is what others become: tensors of single precision that scikit-learn is going to turn
-    into arrays, whose dtype it does not know, stay single.
-    """
-    array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
-    xp = namespace(X) if array_api else np
-    single = is_array_api_obj(X) and str(X.dtype).endswith("float32")
-    return (xp.float32, xp.float64) if single else (xp.float64, xp.float32)
-
-
-def checked_weight(weight: Any, y: Array) -> Array | None:
-    """Return the weights as float64 beside y, or None where there are none."""
-    if weight is None:
-        return None
-    xp = namespace(y)
-    if isinstance(weight, Real):
-        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
-    weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
-    weight = moved(weight, y)
-    if weight.ndim != 1:
-        raise ValueError(f"sample_weight must be one number per row; its shape is {weight.shape}.")
-    check_consistent_length(y, weight)
-    if bool(xp.any(weight < 0)):
-        raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
-    if not bool(xp.any(weight > 0)):
-        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
-    return weight
+from quadlin.solve.pairs.pair_search import HIERARCHIES
 
 
 def is_auto(value: Any) -> bool:
     """Tell whether a parameter is to be chosen from the rows."""
     return isinstance(value, str) and value == "auto"
+
+
+def is_asked_for(pairs: Any) -> bool:
+    """Tell whether pairs are wanted in any case, or only where the rows show some."""
+    return not (pairs is None or is_auto(pairs))
 
 
 def alphas(alpha: Any) -> tuple[float, float]:
@@ -125,8 +94,9 @@ def check_options(estimator: Any) -> None:
         "fields": ("auto",),
         "uncertainty": ("robust",),
         "missing": ("error", "mean"),
+        "hierarchy": (None, *HIERARCHIES),
     }
-    check_categories(estimator.categorical_features)
+    _check_categories(estimator.categorical_features)
     if estimator.multi_hot is not None:
         separators_of(estimator.multi_hot)
     diagonal = estimator.diagonal
@@ -148,6 +118,61 @@ def check_options(estimator: Any) -> None:
                     allowed=", ".join(map(repr, allowed)),
                 )
             )
+    _check_pairs(estimator)
+
+
+def _check_categories(given: Any) -> None:
+    """Refuse what cannot declare categories."""
+    if given is None or (isinstance(given, str) and given == "from_dtype"):
+        return
+    listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
+    if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
+        raise ValueError(
+            Message(
+                '{option} must be "from_dtype", None, a list of names or of positions of columns, '
+                "or one boolean per column.",
+                option=Option("categorical_features", given),
+            )
+        )
+
+
+def _check_pairs(estimator: Any) -> None:
+    """Refuse pairs that make no sense, saying what would."""
+    pairs = estimator.pairs
+    if not is_asked_for(pairs):
+        return
+    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
+    if not (whole_number or _is_list_of_pairs(pairs)):
+        raise ValueError(
+            Message(
+                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
+                "features, by position or name.",
+                option=Option("pairs", pairs),
+            )
+        )
+    wrong = {
+        Option("psd", True): estimator.psd,
+        Option("fit_linear", False): not estimator.fit_linear,
+        Option("fit_intercept", False): not estimator.fit_intercept,
+        Option("polish", False): not estimator.polish,
+        Option("loss", "poisson"): estimator.loss == "poisson",
+    }
+    for option, conflicts in wrong.items():
+        if conflicts:
+            raise ValueError(
+                Message(
+                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
+                    "beside b and w. Leave one of them out.",
+                    pairs=Option("pairs"),
+                    option=option,
+                )
+            )
+
+
+def _is_list_of_pairs(pairs: Any) -> bool:
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
+        return False
+    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
 
 
 def _check_memory(memory: Any) -> None:

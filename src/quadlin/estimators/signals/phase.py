@@ -13,8 +13,7 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.parameters import checked_weight, float_types
-from quadlin.estimators.rows.validation import validated
+from quadlin.estimators.rows.validation import checked_weight, float_types, validated
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
     is_enough,

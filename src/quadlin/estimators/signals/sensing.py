@@ -10,7 +10,7 @@ from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.input_errors import refuse_missing_targets
-from quadlin.estimators.rows.parameters import checked_weight, float_types
+from quadlin.estimators.rows.validation import checked_weight, float_types
 from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
 from quadlin.estimators.signals.phase import forget_names, search_effort
 from quadlin.estimators.signals.sensing_rows import (

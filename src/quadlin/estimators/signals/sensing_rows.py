@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
-from quadlin.estimators.rows.parameters import float_types, is_auto
-from quadlin.estimators.rows.validation import validated
+from quadlin.estimators.rows.parameters import is_auto
+from quadlin.estimators.rows.validation import float_types, validated
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails

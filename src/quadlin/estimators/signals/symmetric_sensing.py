@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.parameters import checked_weight, is_auto
+from quadlin.estimators.rows.parameters import is_auto
+from quadlin.estimators.rows.validation import checked_weight
 from quadlin.estimators.signals.sensing_rows import FEW, in_words_for_measurements
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.measurements import distinct_rows
