@@ -200,6 +200,10 @@ class Pieces:
         """Return what standardises all columns: z = (x − mean)∘scale − rest."""
         return self.units.mean, self.units.scale, self.units.rest
 
+    def toarray(self) -> Array:
+        """Return all rows, standardised and dense."""
+        return self.standardised(self.X, *self.standards)
+
     def standardised(self, X: Array, mean: Array, scale: Array, rest: Array) -> Array:
         """Return (X − mean)∘scale − rest, dense."""
         return (self.in_dtype(X.toarray() if self.sparse else X) - mean) * scale - rest

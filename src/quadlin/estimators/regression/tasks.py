@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 
 from quadlin.core.arrays import is_numpy
-from quadlin.core.chunks import MemorySource
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import LINKED
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -147,7 +147,9 @@ def _fields_of(
         # The first rows of a stream prove nothing.
         if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
             return ()
-        some = source.between(0, source.rows) if isinstance(source, MemorySource) else None
+        some = None
+        if isinstance(source, MemorySource):
+            some = Chunk(source.X, source.y, source.weight)
         return fields_among(rows.reduce, source.width, some)
     given = given_fields(fields, columns.names)
     if rows is not None and given:
