@@ -16,7 +16,7 @@ from quadlin.solve.lowrank.types import Options, Status
 from quadlin.solve.lowrank.whitening import Covariance, Identity, LowRank
 from quadlin.stream.correlations import ROUNDS, correlation_step, first_probe
 from quadlin.stream.power_iteration import Stage
-from quadlin.stream.walk import mean_of, mean_share
+from quadlin.stream.walk import averaged, mean_share
 
 D, K = 10, 2
 DOF = degrees_of_freedom(D, K)
@@ -118,7 +118,7 @@ def test_the_mean_of_two_models_predicts_the_mean_where_its_rank_allows_it():
     state = SecondOrderRegressor(1, alpha=0.0, pairs=None).fit(X, y).fitted_.state
     model, units = state.model, state.units
     other = replace(model, s=-2 * model.s, w=model.w + 0.1, c=0.3)  # of the same component
-    mean = mean_of(model, other, 0.25, units, Options(rank=1))
+    mean = averaged(model, other, 0.25, units, Options(rank=1))
     block = Block(X, units)
     expected = 0.75 * predict(model, block) + 0.25 * predict(other, block)
     np.testing.assert_allclose(predict(mean, block), expected, atol=1e-10)

@@ -20,8 +20,8 @@ from quadlin.core.sums import Sums
 from quadlin.core.units import target_of_labels, units_of
 from quadlin.metrics import degrees_of_freedom
 from quadlin.stream.batch import step_curvature
-from quadlin.stream.flatness import FAR, Flatness, flatness_of, resized
 from quadlin.stream.power_iteration import Stage
+from quadlin.stream.walk import FAR, Flatness, flatness_of, resized
 
 D, K, N = 8, 2, 10_000
 DOF = degrees_of_freedom(D, K)

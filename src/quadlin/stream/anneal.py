@@ -1,8 +1,8 @@
-"""The way from the power iteration to a walk, where features are correlated: at a higher rank.
+"""From the power iteration to a walk, for correlated features: steps at a higher rank.
 
-What low-rank whitening leaves of the correlations biases the moment estimates, and a weak component
-may begin with the wrong sign. At rank k it would stay there, in a local optimum; a few components
-more let it vanish, and the one of the right sign grow.
+Correlations that remain after low-rank whitening bias the moment estimates, so a weak component may
+start with the wrong sign. At rank k it would stay in that local optimum; with a few more components
+it can vanish while one of the right sign grows.
 """
 
 from dataclasses import replace
@@ -18,11 +18,11 @@ from quadlin.stream.power_iteration import Stage, Start
 from quadlin.stream.walk import LENGTH
 
 STEPS = 40
-CALAMITY = 2.0  # times the variance of the target: steps that end there were too long
+CALAMITY = 2.0  # times the variance of the target: a larger loss means that steps were too long
 
 
 def first_annealing(state: FitState) -> Start:
-    """Return the stage, from the model that the power iteration found."""
+    """Return the start of this stage, from the model of the power iteration."""
     d, k = state.model.U.shape
     model = with_rank(state.model, min(d, k + OVERSAMPLING))
     return Start(Stage.annealing, batches=STEPS, Q=model.U, s=model.s)
@@ -38,7 +38,7 @@ def annealed_model(start: Start, state: FitState) -> Model:
 def anneal_step(
     state: FitState, pending: Pending, start: Start, options: Options, make_units: UnitsMaker
 ) -> tuple[FitState, Start]:
-    """Take one step of constant length; after a calamity begin anew, with half the length."""
+    """Take one step of constant length; after a calamity, start again with half the length."""
     units, sums = state.units, pending.sums
     features, target = state.features + pending.features, state.target + pending.target
     new, model, pace = make_units(features, target), annealed_model(start, state), state.pace

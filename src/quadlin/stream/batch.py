@@ -1,4 +1,4 @@
-"""A batch that is seen once: its sums, and the one step that they make."""
+"""A batch of rows that are seen once: its sums, and the step that they determine."""
 
 from dataclasses import dataclass, replace
 
@@ -28,19 +28,26 @@ from quadlin.solve.lowrank.step_length import family, member
 from quadlin.solve.lowrank.tangent import averaged_step
 from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
 from quadlin.solve.lowrank.whitening import Identity, Whitener
-from quadlin.stream.flatness import NOT_ASKED, Flatness, flatness_of, resized
-from quadlin.stream.walk import LENGTH, mean_of, mean_share
+from quadlin.stream.walk import (
+    LENGTH,
+    NOT_ASKED,
+    Flatness,
+    averaged,
+    flatness_of,
+    mean_share,
+    resized,
+)
 
-SURE = 3.0  # a rise of the loss by so many standard errors undoes a step
-RECOVERY = 1.1  # what the pace gains with every step that is kept
-LONGEST_HISTORY = 1000  # records: a stream may go on for ever
-SHARE_OF_CURVATURE = 0.6  # that directions in which log-odds vary have, about
-WIDER = 10.0  # a feature whose spread grows so much in one batch has to be learned anew
+SURE = 3.0  # standard errors: a larger rise of the loss undoes a step
+RECOVERY = 1.1  # the pace grows by this factor with every step that is kept
+LONGEST_HISTORY = 1000  # records: a stream may never end
+SHARE_OF_CURVATURE = 0.6  # about that of directions in which log-odds vary
+WIDER = 10.0  # a feature whose scale grows by this factor in one batch is learned anew
 
 
 @dataclass(frozen=True)
 class Rise(Additive):
-    """What the last step did to the loss of new rows: l₀ before it, l after."""
+    """How the last step changed the loss of new rows, from l₀ to l."""
 
     before: float  # Σω l₀
     total: float  # Σω (l − l₀)
@@ -49,16 +56,16 @@ class Rise(Additive):
 
 @dataclass(frozen=True)
 class Pending(Additive):
-    """What the rows of the batch that is being gathered have left behind."""
+    """Sums over the rows of a batch that is not complete yet."""
 
     rows: int
     sums: Sums
     features: Moments
     target: Moments
-    before: float = 0.0  # these three as in Rise, where there is a last step
+    before: float = 0.0  # the three sums of `Rise`, if there was a step
     rise: float = 0.0
     rise_squares: float = 0.0
-    flat: Flatness = NOT_ASKED  # of a walk of log-odds
+    flat: Flatness = NOT_ASKED  # in a walk of log-odds
 
 
 def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str = "squared") -> Rise:
@@ -86,13 +93,13 @@ def without_zero_weights(chunk: Chunk) -> Chunk:
 
 
 def without(left_out: Array, model: Model) -> Model:
-    """Return the model without some features, at their means."""
+    """Return the model without some features, as if they were always at their means."""
     rest = namespace(left_out).astype(~left_out, model.U.dtype)
     return replace(model, U=rest[:, None] * model.U, w=rest * model.w)
 
 
 def watchful(model: Model, units: Units) -> tuple[Model, Units]:
-    """Give features that have been constant so far a scale, so that a change in them is seen."""
+    """Give a scale to features that were constant so far, so that changes in them are seen."""
     return without(units.scale == 0, model), replace(units, scale=watchful_scale(units))
 
 
@@ -104,9 +111,9 @@ def gather(
     Q: Array | None = None,
     model: Model | None = None,
 ) -> Pending:
-    """Add the sums and moments of some rows to those that wait; Q as in `residual_sums`.
+    """Add the sums and moments of some rows to the pending ones; Q is that of `residual_sums`.
 
-    They are of the residuals of the model that steps are taken from, unless another is given.
+    The residuals are those of `model`, by default the model from which the next step is taken.
     """
     units, before = state.units, state.before
     model = state.stepping if model is None else model
@@ -148,9 +155,9 @@ def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model
 def undone(state: FitState, pending: Pending, loss: str = "squared") -> Model | None:
     """Return the model before the last step if new rows find that the step did harm.
 
-    The same rows judge the model before it and after it, so that noise, however heavy its tails,
-    is in both. Harm is a rise of the loss beyond its own sampling error, or by as much as there
-    was, which few rows can tell as well.
+    The same rows judge the models before and after the step, so both losses include the same noise,
+    however heavy its tails. A step did harm if the loss rose by more than its sampling error, or if
+    it doubled, which even a few rows can show.
     """
     last = state.history[-1].loss / loss_unit(loss, state.units)
     usual = max(pending.before, last * pending.sums.weight)
@@ -165,14 +172,14 @@ def batch_step(
     make_units: UnitsMaker,
     since: float = 0.0,
 ) -> FitState:
-    """Take one step of length (weight of the batch)/(weight so far): a mean of Newton steps.
+    """Take one step of length (weight of the batch)/(weight so far), as in a mean of Newton steps.
 
-    Or one of constant length, of a walk whose models have a mean. `since` is the weight of the rows
-    before those that the mean is of.
+    In a walk, the step has constant length and the models are averaged. `since` is the weight of
+    the rows before those that are averaged.
 
-    Each batch's step alone would land at the truth plus that batch's noise; the running mean
-    averages the noise away at the rate of all rows together. A step that new rows find to have done
-    harm is undone, and the pace halved; it recovers with the steps that follow.
+    The step of a single batch would lead to the truth plus the noise of that batch; the running
+    mean averages the noise of all rows. If new rows find that a step did harm, it is undone and the
+    pace is halved; later steps raise it again.
     """
     units, last = state.units, state.history[-1]
     features, target = state.features + pending.features, state.target + pending.target
@@ -194,39 +201,40 @@ def batch_step(
         share = pace * (LENGTH if walks else sums.weight / (features.weight - since))
         share = share / step_curvature(options.loss, new, sums)
         model = _step(before, sums, share, new, options, state.white)
-        model = resized(model, pending.flat, pace * LENGTH)
+        if walks and options.loss != "squared":
+            model = resized(model, pending.flat, pace * LENGTH)
     walker: Model | None = None
     if walks:
         share = mean_share(pending.sums.weight, features.weight - since)
         mean, walker = in_units(without(wider, state.model), units, new), model
-        model = mean_of(mean, walker, 0.0 if back is not None else share, new, options)
+        model = averaged(mean, walker, 0.0 if back is not None else share, new, options)
     loss = pending.sums.loss / pending.sums.weight * loss_unit(options.loss, units)
     history = lengthened(state.history, Record(last.step + 1, last.passes, loss))
-    if options.levels_are_ambiguous:
+    if len(make_units.fields) and options.levels_are_ambiguous:
         model = settled(model, new, make_units.fields)
     learned = FitState(model, new, features, target, history, state.status, state.white)
     return replace(learned, pace=pace, before=before, walker=walker, notes=state.notes)
 
 
 def lengthened(history: tuple[Record, ...], record: Record) -> tuple[Record, ...]:
-    """Return the history with one more record, the last ones kept.
+    """Return the history with one more record; a long one loses its oldest records.
 
-    The first is the constant model's.
+    The first record, that of the constant model, is kept.
     """
     return (history[0], *history[1:][2 - LONGEST_HISTORY :], record)
 
 
 def step_curvature(loss: str, units: Units, sums: Sums) -> float:
-    """Return the curvature of the loss that the steps of a stream count on.
+    """Return the curvature of the loss that the steps of a stream assume.
 
-    Rows whose label is nearly certain have hardly any, and so do the directions in which the
-    log-odds vary most. Steps that are too short cost a mean of steps more than steps that are up
-    to twice too long.
+    Rows whose label is nearly certain have hardly any curvature, and neither have the directions in
+    which the log-odds vary most. For a mean of steps, steps that are too short cost more than steps
+    that are up to twice too long.
     """
     if loss == "squared":
         return 1.0
     uncertain = sums.loss / (sums.weight * units.target.power) if units.target.power else 1.0
-    # Where all labels are certain up to rounding there is no slope to be divided by it either.
+    # If all labels are certain up to rounding, the slope that is divided by it is zero as well.
     uncertain = max(uncertain, float(np.finfo(np.float64).eps))
     return SHARE_OF_CURVATURE * min(1.0, uncertain) * usual_curvature(loss, units)
 
@@ -235,7 +243,7 @@ def _step(
     model: Model, sums: Sums, share: float, units: Units, options: Options, white: Whitener
 ) -> Model:
     tied_to_m = not (options.fit_linear and options.fit_intercept)
-    if isinstance(white, Identity) and not tied_to_m:  # moments know nothing of ties
+    if isinstance(white, Identity) and not tied_to_m:  # moment estimates ignore ties
         return _moment_step(model, sums, share, units, options)
     return averaged_step(model, sums, share, units, options, white)
 

@@ -17,26 +17,27 @@ from quadlin.solve.lowrank.whitening import (
 )
 from quadlin.stream.power_iteration import Stage, Start
 
-RATIO, EXCESS = 2.0, 0.05  # of ‖Σ − I‖²/d, above which a walk is better than a mean of steps
-ROUNDS = 3  # batches of the power iteration, beside the one that tells whether it is needed
+RATIO, EXCESS = 2.0, 0.05  # of ‖Σ − I‖²/d: above them a walk is better than a mean of steps
+ROUNDS = 3  # batches of the power iteration, after the one that shows whether it is needed
 
 
 def first_probe(units: Units, rank: int, seed: int) -> Start:
-    """Return the stage that tells whether features are correlated."""
+    """Return the start of the stage that shows whether features are correlated."""
     width = min(units.scale.shape[0], rank + OVERSAMPLING)
     Q = probes(units, width, np.random.default_rng([seed, width]))
     return Start(Stage.correlations, batches=ROUNDS, Q=Q)
 
 
 def correlation_step(
-    start: Start, units: Units, features: Moments, in_any_case: bool
+    start: Start, units: Units, features: Moments, always: bool
 ) -> tuple[Start, Whitener | None]:
-    """Take one step of the power iteration for Σ; return the whitener once it is there.
+    """Take one step of the power iteration for Σ; also return the whitener once it is known.
 
-    That is at once, and none, where features are not correlated, unless it is wanted in any case.
+    For features that are not correlated, that is the identity, at once, unless `always` is true.
 
-    `features` are the moments of the batch. Its own variances go with its own covariances: what
-    these leave of them is small where correlations are strong, and earlier ones would hide it.
+    `features` are the moments of this batch, whose covariances belong with its own variances. If
+    correlations are strong, little variance remains beside them, and variances of earlier rows
+    would hide that.
     """
     Q, total = start.Q, start.spread
     assert Q is not None
@@ -45,7 +46,7 @@ def correlation_step(
     centre = xp.astype((features.mean - units.mean) * units.scale - units.rest, Q.dtype)
     variances = xp.astype(units.scale**2 * features.var, Q.dtype)
     centred = total.action / total.weight - centre[:, None] * (centre @ Q)
-    if start.batches == ROUNDS and not in_any_case:
+    if start.batches == ROUNDS and not always:
         probed = replace(total, action=total.weight * centred)
         energy, independent = off_diagonal_energy(probed, variances, Q)
         if energy < RATIO * independent or energy - independent < EXCESS:

@@ -1,25 +1,23 @@
-"""How much memory a stream takes: with a first batch of rows, and without."""
+"""The memory that a stream needs, with and without a first batch of rows."""
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.messages import Message, Option
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.types import Options
 
-NUMBERS = (
-    40  # a stream that keeps no row holds at most so many numbers for each of U, work included
-)
-WIDEST = 2000  # features whose correlations are a d×d matrix
+NUMBERS = 40  # per entry of U, at most, in a stream that keeps no rows, including its work space
+WIDEST = 2000  # features, up to which correlations are a d×d matrix
 MOST_PARAMETERS = 1500  # of the p×p matrices that choose rank and penalties
 BYTES = 8
 
 
 def strict_bytes(d: int, rank: int) -> int:
-    """Return how much a stream that keeps no row takes beside the rows of one call."""
+    """Return the memory of a stream that keeps no rows, beside the rows of one call."""
     return BYTES * NUMBERS * max(rank, 4) * d
 
 
 def pair_numbers(d: int, rank: int, most: int) -> int:
-    """Return how many numbers a search for pairs takes, and the regression that goes on."""
+    """Return how many numbers a search for pairs and the regression after it hold."""
     columns = 2 + d + d * rank + most
     return 8 * d * d + 4 * columns * columns
 
@@ -27,11 +25,11 @@ def pair_numbers(d: int, rank: int, most: int) -> int:
 def rows_within(
     limit: int | str, options: Options, d: int, chooses: bool, more_numbers: int = 0
 ) -> int:
-    """Return how many rows of a first batch can be kept and fitted within so many bytes.
+    """Return how many rows of a first batch can be kept and fitted within a limit of bytes.
 
     Sparse rows count as dense ones. The fit takes a block of rows and its products, three d×d
-    matrices where features may be whitened by one, four p×p matrices where it has to choose, and
-    as many more numbers as a search for pairs asks for.
+    matrices if features may be whitened by one, four p×p matrices if rank or penalties are
+    chosen, and the numbers that a search for pairs holds.
     """
     if isinstance(limit, str):
         return 0
@@ -44,7 +42,7 @@ def rows_within(
 
 
 def refuse_with_strict(options: Options) -> None:
-    """Refuse options that need rows of a first batch where none are kept."""
+    """Refuse options that need a first batch of rows if no rows are kept."""
     wrong = {
         Option("alpha"): any(options.alpha),
         Option("whiten", options.whiten): options.whiten == "full",
@@ -62,7 +60,7 @@ def refuse_with_strict(options: Options) -> None:
 
 
 def refuse_pairs_with_strict(pairs: PairRequest) -> None:
-    """Refuse pairs that were asked for where there is no room for their matrix."""
+    """Refuse pairs that the user asked for if there is no room for their matrix."""
     if pairs.asked:
         raise ValueError(
             Message(

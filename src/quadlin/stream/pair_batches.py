@@ -1,4 +1,4 @@
-"""A stream with pairs: searched in the first batch, then fitted to all rows that come."""
+"""A stream with pairs, which are searched in the first batch and fitted to all rows."""
 
 from dataclasses import dataclass, replace
 
@@ -29,20 +29,20 @@ from quadlin.stream.batch import lengthened
 
 @dataclass(frozen=True)
 class PairPending(Additive):
-    """What the rows of the batch that is being gathered have left behind."""
+    """Sums over the rows of a batch that is not complete yet."""
 
     rows: int
     gram: Array  # of the columns of the running regression, and of the response
     features: Moments
     target: Moments
-    loss: float = 0.0  # Σω · loss of these rows before they are learned
+    loss: float = 0.0  # Σω · loss of these rows before they are learned from
 
 
 def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitState, Options]:
-    """Fit the rows of a first batch with pairs, as far as there are some; also return the options.
+    """Fit the rows of a first batch, with pairs if they show any; also return the options.
 
-    The state has a regression that goes on with the pairs where all its parameters fit into a
-    matrix; else the steps that follow go on with M as a whole.
+    If all parameters fit into a matrix, the state has a regression that continues with the pairs.
+    Otherwise later steps continue with M as a whole.
     """
     surveyed = survey(rows)
     if plan.options.loss == "logistic":
@@ -61,9 +61,9 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
 
 
 def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Options]:
-    """Return the state with the model of its regression, always of the same rank.
+    """Return the state with the model of its regression, whose rank stays the same.
 
-    A penalty that was given is that of the stream, whatever the search made of it.
+    A penalty that the user gave remains that of the stream, whatever the search used.
     """
     running = state.running
     if not plan.automatic.alpha:
@@ -76,7 +76,7 @@ def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Opt
 
 
 def gather_pairs(pending: PairPending | None, chunk: Chunk, running: RunningPairs) -> PairPending:
-    """Add the sums and moments of some rows to those that wait."""
+    """Add the sums and moments of some rows to the pending ones."""
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
     gram, loss = running.sums(rows)
     if not np.isfinite(gram).all():
@@ -89,9 +89,9 @@ def gather_pairs(pending: PairPending | None, chunk: Chunk, running: RunningPair
 
 
 def pair_step(state: FitState, pending: PairPending, make_units: UnitsMaker) -> FitState:
-    """Return the state with the rows that wait: the least squares of all rows so far.
+    """Return the state after the pending rows: least squares on all rows so far.
 
-    Its record is the error of these rows before they were learned.
+    The record in the history is the error on these rows before the model learned from them.
     """
     assert state.running is not None
     running = state.running.with_sums(pending.gram)

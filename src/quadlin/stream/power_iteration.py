@@ -1,8 +1,8 @@
-"""The start of a stream that keeps no row: moments first, then block power iteration on new rows.
+"""The start of a stream that keeps no rows: moments first, then block power iteration on new rows.
 
-Each batch of rows is counted, not stored. What it leaves is Z'(r∘ZQ) for the current block Q, and
-that makes the next block; so a batch of new rows takes the place of a pass. Where features are
-correlated, Z is whitened by what the probe says of them (`stages`).
+The rows of a batch are not stored. Their sum Zᵀ(r∘ZQ) for the current block Q determines the next
+block, so a batch of new rows replaces a pass over the same rows. Correlated features are whitened
+first (`stages`).
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ from quadlin.stream.batch import Pending, undone, watchful, without
 IDENTITY = Identity()
 
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
-REAL = 2.0  # times the noise within the block: an eigenvalue below it is taken for none
-POWER_ROWS = 10  # per parameter, of a batch of the power iteration
-EXPLAINED = 1e-4  # of the variance of the target: a loss below it is that of a model found
-FALLING = 0.8  # a loss below this share of the last batch's shows that full steps still contract
+REAL = 2.0  # times the noise within the block: a smaller eigenvalue counts as zero
+POWER_ROWS = 10  # rows per parameter in a batch of the power iteration
+EXPLAINED = 1e-4  # of the variance of the target: a model with a smaller loss explains it
+FALLING = 0.8  # full steps still help if the loss falls below this share of the last one
 
 
 class Stage(Enum):
-    """How far the start has come; the value says what the rows are used for."""
+    """The stages of the start; the value says what the rows are used for."""
 
     moments = "Mean, variance, skewness and kurtosis of the features."
     correlations = "A step of the power iteration for the covariance, if features are correlated."
@@ -48,20 +48,20 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Start:
-    """What is known while the first model is looked for."""
+    """What is known before there is a first model."""
 
     stage: Stage = Stage.moments
-    rows: int = 0  # that the moments were taken of, in the first stage
-    weight: float = 0.0  # of those rows, in the second
-    batches: int = 0  # left before longer ones are tried; steps taken, in the last stage
-    some: bool = False  # whether the last batch of the power iteration showed some of M
+    rows: int = 0  # whose moments were taken, in the first stage
+    weight: float = 0.0  # of those rows, in the second stage
+    batches: int = 0  # left before longer ones are tried; in the last stage, the steps taken
+    some: bool = False  # whether the last batch of the power iteration showed part of M
     Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration, whitened
-    s: Array | None = None  # (q,), of the higher rank, where Q is standardised
-    spread: Covariance | None = None  # sums of the covariance's power iteration
+    s: Array | None = None  # (q,), eigenvalues of the higher rank, if Q is in standardised units
+    spread: Covariance | None = None  # sums for the power iteration of the covariance
 
 
 def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
-    """Tell whether every eigenvalue of L is above what noise alone makes of this many rows."""
+    """Tell whether every eigenvalue of L exceeds those of noise alone in this many rows."""
     if loss == "squared":
         sd = state.history[-1].loss ** 0.5 / state.units.target.scale
     else:  # slopes have variance p(1 − p), and are divided by it
@@ -70,9 +70,9 @@ def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
 
 
 def above_noise(s: Array, sd: float, d: int, rows: int) -> bool:
-    """Tell whether every eigenvalue of M is above what noise alone makes of this many rows.
+    """Tell whether every eigenvalue of M exceeds those of noise alone in this many rows.
 
-    The estimate's noise, ½ Σ r z zᵀ/n, has spectral norm sd(r)·√(d/n).
+    The noise of the estimate, ½ Σ r z zᵀ/n, has the spectral norm sd(r)·√(d/n).
     """
     if s.shape[0] == 0:
         return True
@@ -99,7 +99,7 @@ def constant_state_of(
     white: Whitener = IDENTITY,
 ) -> FitState:
     """Return the constant model of rows with these moments."""
-    # Of a handful of rows every feature may take two values: nothing is refused yet.
+    # In a handful of rows every feature may take only two values, so nothing is refused yet.
     units = replace(make_units, diagonal="auto")(features, target)
     model = tied(constant_model(units, options.rank), units, *_parts(options))
     loss = units.target.power * units.target.scale**2
@@ -120,9 +120,9 @@ def first_block(state: FitState, options: Options, seed: int) -> Start:
 
 
 def rounds(d: int) -> int:
-    """Return how many batches the power iteration needs from a random block, which is √d off.
+    """Return how many batches the power iteration needs from a random block.
 
-    Each batch of ten rows per parameter brings the block about twice as close.
+    The error of that block is about √d, and each batch of ten rows per parameter halves it.
     """
     return 2 + ceil(log2(max(d, 1)) / 2)
 
@@ -130,10 +130,10 @@ def rounds(d: int) -> int:
 def power_step(
     state: FitState, pending: Pending, start: Start, options: Options, make_units: UnitsMaker
 ) -> tuple[FitState, Start]:
-    """Take one step of the power iteration, the last one if all of M stands out.
+    """Take one step of the power iteration; it is the last one if all of M stands out.
 
-    With B = (M̄ − 𝓜)Q of rows that Q does not depend on, QᵀB is an unbiased estimate of QᵀMQ: its
-    leading eigenpairs make the model, and an orthonormal basis of B is the next block.
+    Q does not depend on these rows, so QᵀB with B = (M̄ − 𝓜)Q is an unbiased estimate of QᵀMQ. Its
+    leading eigenpairs are the model, and an orthonormal basis of B is the next block.
     """
     assert start.Q is not None
     units, Q, sums = state.units, start.Q, pending.sums
@@ -144,15 +144,15 @@ def power_step(
     B, moved_to = estimate(state, sums, Q, options)
     s, vectors = lead(Q.T @ B, options.rank, options.psd)
     ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
-    B = ratio[:, None] * B  # in the new units; of whitened features as good as that
-    B = orthonormal(B)  # one at a time: these are the largest arrays of a stream
+    B = ratio[:, None] * B  # in the new units; nearly so for whitened features
+    B = orthonormal(B)  # under the same name, since it is one of the largest arrays of a stream
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
     stand_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
     s = xp.where(xp.abs(s) > REAL * sd * (q / n) ** 0.5, s, 0.0)
-    # The block moves on in any case; the model only if new rows prefer it to the one before.
+    # The block always changes; the model only if new rows prefer it to the one before.
     back = state.before if pending.rise > 0 else None
     if back is None:
-        # A mean over the batches: each says Δw without bias, whatever is known of M.
+        # A mean over the batches: each gives an unbiased Δw, whatever is known about M.
         model = moved_to(Q @ vectors, s, sums.weight / (features.weight - start.weight))
     else:
         model = back
@@ -161,7 +161,7 @@ def power_step(
     loss = sums.loss / sums.weight * units.target.scale**2
     history = (*state.history, Record(last.step + 1, last.passes, loss))
     moved = in_units(model, units, new)
-    if options.levels_are_ambiguous:
+    if len(make_units.fields) and options.levels_are_ambiguous:
         moved = settled(moved, new, make_units.fields)
     done = stand_out and back is None
     status = Status.converged if done else state.status
@@ -171,11 +171,11 @@ def power_step(
     return learned, replace(start, batches=start.batches - 1, some=some, Q=B)
 
 
-Moved = Callable[[Array, Array, float], Model]  # of new eigenpairs, and the share of Δw and Δc
+Moved = Callable[[Array, Array, float], Model]  # from eigenpairs and the share of Δw and Δc
 
 
 def _estimate(state: FitState, sums: Sums, Q: Array, options: Options) -> tuple[Array, Moved]:
-    """Return (M̄ − 𝓜)Q, and what makes the next model, for independent features."""
+    """Return (M̄ − 𝓜)Q and the function that makes the next model, for independent features."""
     units, varied = state.units, namespace(Q).astype(state.units.scale > 0, Q.dtype)
     model, watched = watchful(state.model, units)
     MQ, W = mes.unbiased(sums, Q, watched)
@@ -205,27 +205,29 @@ def _whitened_estimate(
 
 
 def contracts(state: FitState, pending: Pending) -> bool:
-    """Tell whether steps of full length are still worth it, as new rows see the last one.
+    """Tell whether another step of full length is worthwhile, judged by new rows.
 
-    They are if the loss fell by a fifth. A step that did harm was too long: a shorter one follows.
+    It is if the last one lowered the loss by a fifth. A step that did harm was too long, and a
+    shorter one follows.
     """
     loss = pending.sums.loss / pending.sums.weight * state.units.target.scale**2
     return loss < FALLING * state.history[-1].loss or undone(state, pending) is not None
 
 
 def still_moving(state: FitState) -> FitState:
-    """Return the state of a start as one that is still searching, unless it explains the target.
+    """Return the state with the status `searching`, unless its model explains the target.
 
-    All of M may stand out and be far off, as the next steps of full length show.
+    Even if all of M stands out, it may be far from the truth, as the next full steps show.
     """
     explained = state.history[-1].loss <= EXPLAINED * float(state.target.var[0])
     return state if explained else replace(state, status=Status.searching)
 
 
 def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:
-    """Return the state with the last model that new rows have found to be no worse.
+    """Return the state with the last model that new rows did not find worse.
 
-    Steps of full length may overshoot, where features are correlated say. Half a batch can tell.
+    Steps of full length may overshoot, for example if features are correlated. Half a batch is
+    enough to see it.
     """
     if state.before is None:
         return state

@@ -1,13 +1,13 @@
-"""How a stream that keeps no row comes to its first model: from stage to stage, batch by batch.
+"""The stages in which a stream that keeps no rows arrives at its first model, batch by batch.
 
-Correlations come first: a probe, then block power iteration on new rows. The model of them,
-Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹, takes O(rd) numbers. Strong correlations are of this kind, or
-nearly; what it leaves slows the steps down, and the mean of a walk makes up for that.
+Correlations come first: a probe, then block power iteration on new rows. They are modelled by
+Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹, which takes O(rd) numbers. Strong correlations nearly have this
+form; the rest slows the steps down, and the mean of a walk makes up for that.
 
-Labels are numbers until there is a first model, and log-odds from then on. About the constant that
-fits them best, log-odds are to first order a least-squares fit of the labels, so the stages before
-the first model are those of any target. What they leave is refined by a walk (`walk`), which needs
-to know the curvature of the loss only roughly.
+Labels are treated as numbers until there is a first model, and as log-odds from then on. Near the
+constant that fits them best, log-odds are to first order a least-squares fit of the labels, so the
+stages before the first model are those of any target. Their result is refined by a walk (`walk`),
+for which a rough estimate of the curvature of the loss is enough.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ def as_numbers(options: Options, make_units: UnitsMaker) -> tuple[Options, Units
 
 
 def as_log_odds(state: FitState, options: Options, make_units: UnitsMaker) -> FitState:
-    """Return the state of log-odds that a fit of labels as numbers is, to first order."""
+    """Return the state of log-odds that, to first order, equals a fit of labels as numbers."""
     units = make_units(state.features, state.target)
     root = sqrt(usual_curvature(options.loss, units))
 
@@ -66,15 +66,15 @@ def constant_loss(options: Options, units: Units) -> float:
     return units.target.power * loss_unit(options.loss, units)
 
 
-LONGEST = 8  # times its first length: the longest batch of the power iteration
-GROWTH = 0.25  # of batches in a walk of log-odds, per root of the rows per parameter
-FADING = 0.1  # share of earlier verdicts on steps of constant length that each batch takes away
+LONGEST = 8  # times the first length of a batch of the power iteration
+GROWTH = 0.25  # of batches in a walk of log-odds, per square root of the rows per parameter
+FADING = 0.1  # of earlier verdicts on steps of constant length, with each batch
 NO_VERDICT = StreamVerdict(0.0, 0.0, 0.0)
-PROBE_ROWS = 10  # per parameter, of the batch that probes for correlations
+PROBE_ROWS = 10  # rows per parameter in the batch that probes for correlations
 
 
 class Beginning:
-    """The stages before the steps of a stream have a mean; `Stream` explains the attributes."""
+    """The stages before the steps of a stream are averaged; `Stream` explains the attributes."""
 
     options: Options
     batch_size: int
@@ -108,7 +108,7 @@ class Beginning:
         raise NotImplementedError
 
     def _begin(self, start: Start, chunk: Chunk) -> None:
-        """Learn from rows without keeping any, until there is a model that steps can refine."""
+        """Learn from rows without keeping them, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
             self.state = constant_state(self.state, chunk, *self._early)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
@@ -141,25 +141,24 @@ class Beginning:
             if self.start.batches == 0:
                 self._walk()
         else:
-            goes_on = start.batches == 0 or contracts(self.state, self.pending)
-            if goes_on:  # a step of full length
+            if start.batches == 0 or contracts(self.state, self.pending):  # a step of full length
                 self.since = self.state.features.weight
                 self.start = replace(start, batches=start.batches + 1)
-            else:  # a mean from here on, which the last step of full length is the first part of
+            else:  # from here on steps are averaged, beginning with the last full one
                 self.start, self.goal, self.proven = None, self.batch_size, True
             self.state = self._step(self.pending)
         self.pending = None
         self.verdict = self._after(start, verdict)
 
     def _after(self, start: Start, verdict: StreamVerdict | None) -> StreamVerdict | None:
-        """Return the verdict on what is shown after a step, from that of the step's own rows."""
+        """Return the verdict on the model after a step, given the verdict of the step's rows."""
         assert self.state is not None
         if self.start is None or verdict is None:
-            return None  # that of the rows before begins with all of them
+            return None  # the next verdict begins with all rows so far
         if self.start.stage is Stage.annealing:  # many short steps from one model
             first = start.stage is not Stage.annealing
             return None if first else (self.verdict or NO_VERDICT).faded(FADING) + verdict
-        undone = self.state.before is None  # so that the model is the one before, already judged
+        undone = self.state.before is None  # then the model is the one before, which was judged
         return self.verdict if undone else verdict
 
     def _early_verdict(self, start: Start, state: FitState) -> StreamVerdict | None:
@@ -169,13 +168,13 @@ class Beginning:
             return None
         if start.stage is Stage.annealing:
             state = replace(state, model=annealed_model(start, state))
-        asked = start.stage in (Stage.annealing, Stage.contraction)  # for the products with its U
-        return verdict_of(pending.sums, pending.target, state, state.units, "squared", asked)
+        with_slope = start.stage in (Stage.annealing, Stage.contraction)
+        return verdict_of(pending.sums, pending.target, state, state.units, "squared", with_slope)
 
     def _trusted_early(self, start: Start, state: FitState) -> FitState:
-        """Return the last model that rows found no worse than the one before, as far as they did.
+        """Return the last model that new rows did not find worse than the one before.
 
-        Both may be worse than a constant: the first step was too long, and the next not undone.
+        It is shortened if it is worse than a constant, as after a first step that was too long.
         """
         shown, verdict = judged(state, self.pending, self.goal), self.verdict
         enough = self.pending is not None and 2 * self.pending.rows >= self.goal
@@ -185,7 +184,7 @@ class Beginning:
         return trusted(shown, verdict, "squared") if worse else shown
 
     def _probe(self) -> None:
-        """Look for correlations first, where they may be whitened."""
+        """Look for correlations first, unless nothing may be whitened."""
         assert self.state is not None
         units, options = self.state.units, self.options
         if options.whiten == "none" or len(self.make_units.names) == 1:
@@ -195,7 +194,7 @@ class Beginning:
         self.goal = PROBE_ROWS * self._dof
 
     def _whiten(self, start: Start, pending: Pending) -> None:
-        """Learn of correlations from a batch; go on to M once they are known."""
+        """Learn correlations from a batch; continue with M once they are known."""
         assert self.state is not None
         units = self.state.units
         features = self.state.features + pending.features
@@ -208,7 +207,7 @@ class Beginning:
             self._find_block()
 
     def _find_block(self) -> None:
-        """Begin with the power iteration for M."""
+        """Start the power iteration for M."""
         assert self.state is not None
         self.start = first_block(self.state, self.options, self.seed)
         if self.start.stage is Stage.contraction and self.options.loss != "squared":
@@ -217,13 +216,13 @@ class Beginning:
         self.goal = max(self.batch_size, POWER_ROWS * self._dof)
 
     def _anneal(self) -> None:
-        """Go on with steps of constant length at a higher rank."""
+        """Continue with steps of constant length at a higher rank."""
         assert self.state is not None
         self.state = replace(self.state, before=None)
         self.start, self.goal = first_annealing(self.state), WALK_ROWS * self._dof
 
     def _walk(self) -> None:
-        """Go on with steps of constant length, whose models have a mean."""
+        """Continue with steps of constant length, whose models are averaged."""
         assert self.state is not None
         if self.options.loss != "squared":
             self.state = as_log_odds(self.state, self.options, self.make_units)
@@ -232,11 +231,11 @@ class Beginning:
         self.goal = WALK_ROWS * self._dof
 
     def _walk_on(self) -> None:
-        """Go on with a walk of log-odds, from the optimum of a first batch or the last step.
+        """Continue with a walk of log-odds, from the optimum of a first batch or the last step.
 
         For losses other than squared errors, the mean of a walk has a bias of the order of the
-        squared error of one step. So batches grow as the root of the number of rows, which makes
-        the bias fall as fast as the sampling error.
+        squared error of one step. So batches grow as the square root of the number of rows, and
+        the bias falls as fast as the sampling error.
         """
         assert self.state is not None
         if self.state.walker is None:
@@ -245,10 +244,10 @@ class Beginning:
         self.goal = int(self._dof * max(WALK_ROWS, GROWTH * (rows / self._dof) ** 0.5))
 
     def _lengthen(self, start: Start) -> None:
-        """Go on with batches of twice the length, as noise hides some of M in shorter ones.
+        """Continue with batches of twice the length, since noise hides part of M in shorter ones.
 
-        What eight times the length does not show may not be there: the rank may be too high. But
-        without any of M there is nothing to refine.
+        Components that eight times the length does not show may not exist: the rank may be too
+        high. But without any part of M there is nothing to refine.
         """
         assert self.state is not None
         if not start.some or self.goal < LONGEST * max(self.batch_size, POWER_ROWS * self._dof):

@@ -23,7 +23,7 @@ from quadlin.stream.row_sample import Buffer
 from quadlin.stream.stream import Stream
 from quadlin.stream.verdict import StreamVerdict
 
-LARGEST_WEIGHT = 1e150  # its square is a number too
+LARGEST_WEIGHT = 1e150  # whose square is still finite
 
 
 class InvalidContentError(Exception):
@@ -57,15 +57,15 @@ class StreamState:
     first_limit: int
     make_units: UnitsMaker
     seed: int
-    state: FitState | None  # after the last whole batch
-    current: FitState | None  # with an incomplete batch, where there is one
+    state: FitState | None  # after the last complete batch
+    current: FitState | None  # with the incomplete batch, if there is one
     waiting: Waiting | None
     pending: Pending | None
     rows: int
     weight: float
     squared_weight: float
     automatic: Automatic = FIXED  # what the first batch has to choose
-    chosen: Options | None = None  # the options of `current`, where it has chosen them
+    chosen: Options | None = None  # the options of `current`, if it has chosen them
     strict: bool = False
     start: Start | None = None  # of a strict stream that has no first model yet
     since: float = 0.0
@@ -76,7 +76,7 @@ class StreamState:
 
 
 def state_of(stream: Stream) -> StreamState:
-    """Return the state of a stream, with what it learned from an incomplete batch."""
+    """Return the state of a stream, including what it learned from an incomplete batch."""
     current, waiting = stream.current, None
     if stream.state is None:
         source = stream.waiting.source()
@@ -158,7 +158,7 @@ def _buffer(waiting: Waiting, d: int) -> Buffer:
 
 
 def _check_state(state: StreamState, d: int) -> None:
-    """Refuse what no stream can be in."""
+    """Refuse a state that no stream can have."""
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
     _require(bool(states), "a state without a model")
@@ -190,7 +190,7 @@ def _check_state(state: StreamState, d: int) -> None:
     for each in states:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         rank = each.model.s.shape[0]
-        # A regression with pairs has an M of the rank that they make.
+        # With pairs, the rank of M is that of the regression.
         _require((options.rank == rank or each.running is not None) and rank <= d, "the rank")
         _check_fit(each)
 
@@ -216,13 +216,13 @@ def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None
 
 
 def _is_gram(gram: Array) -> bool:
-    """Return whether a matrix can be one of products: g_ij² ≤ g_ii g_jj."""
+    """Tell whether a matrix can be a Gram matrix: g_ij² ≤ g_ii g_jj."""
     size = np.sqrt(np.maximum(np.diag(gram), 0.0))
     return bool(np.all(np.abs(gram) <= (1 + 1e-6) * np.outer(size, size)))
 
 
 def _is_solvable(running: RunningPairs) -> bool:
-    """Return whether a regression of pairs has a solution in numbers."""
+    """Tell whether a regression with pairs has a finite solution."""
     try:
         solved = running.solved
     except (ArithmeticError, ValueError):
@@ -231,7 +231,7 @@ def _is_solvable(running: RunningPairs) -> bool:
 
 
 def _check_start(state: StreamState) -> None:
-    """Refuse a start that no stream can be in."""
+    """Refuse a start that no stream can have."""
     start, fitted = state.start, state.state
     _require(start is None or (state.strict and fitted is not None), "the start of the stream")
     _require(

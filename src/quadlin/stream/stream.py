@@ -1,7 +1,7 @@
-"""Rows that are seen once: the first batch is fitted, every later one is a single step of its sums.
+"""A stream of rows that are seen once: the first batch is fitted, each later one is one step.
 
-From the second batch on no row is kept, only its O(kd) sums, so that how the caller cuts the stream
-changes nothing but rounding.
+From the second batch on, only O(kd) sums of the rows are kept, so the way in which the caller
+divides the stream into calls changes nothing but rounding.
 """
 
 from copy import copy
@@ -29,30 +29,30 @@ from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
-PIECES = 8  # that a call's rows are cut into, at least, by a stream that keeps none
-LABEL_ROWS = 20  # the same of labels with pairs, where memory and `batch_size` allow
-FIRST_ROWS = 2  # per parameter, that the first batch has at least: else the steps after it diverge
+PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
+FIRST_ROWS = 2  # per parameter in the first batch, at least: with fewer, later steps diverge
+LABEL_ROWS = 20  # the same for labels with pairs, if memory and `batch_size` allow it
 
 
 class Stream(Beginning):
-    """A model that learns from batches of `batch_size` rows, each row seen once.
+    """A model that learns from batches of `batch_size` rows and sees each row once.
 
-    Later batches only refine what the first one found. Their steps, by a share of (rows of the
-    batch)/(rows so far), are stable once there are more rows than parameters, whatever the size of
-    the batch; so the first batch has at least two rows per parameter. Where noise hides some of
-    M in it, it is doubled until M stands out, at most to `first_limit` rows.
+    Later batches only refine the model of the first one. Their steps have the length (rows of the
+    batch)/(rows so far). Whatever the size of the batch, such steps are stable once there are more
+    rows than parameters, so the first batch has at least two rows per parameter. If noise hides
+    part of M in it, it is doubled until M stands out, up to `first_limit` rows.
 
-    With `pairs` the first batch is searched for some. Those that it has are then columns of a
-    regression on all rows so far, whose Gram matrix is kept in place of the steps.
+    With `pairs`, the first batch is searched for pairs. Those that it shows become columns of a
+    regression on all rows so far, which keeps a Gram matrix and takes no steps.
 
-    Rows judge the model before they are learned. Where they find it worse than a constant, what
-    `current` shows is shortened towards the constant; the steps go on from the model as it is. So
-    it is where the constant is better on a sample of all rows, which a saved stream leaves behind.
+    New rows judge the model before it learns from them. If they find it worse than a constant,
+    `current` is shortened towards the constant, while the steps continue from the full model. The
+    same happens if the constant is better on a sample of all rows; a saved stream has no sample.
 
-    A stream does not change: `fed` returns the one that has learned more.
+    A stream does not change: `fed` returns another one that has learned more.
 
-    Memory: O(kd), the rows of the first batch until it is complete, and a sample of all rows of 256
-    KiB or, with more than 500 features, of 64 rows; with pairs O(p²) for p parameters.
+    Memory: O(kd), the rows of the first batch until it is complete, and a sample of all rows, which
+    takes 256 KiB or, with more than 500 features, 64 rows; with pairs O(p²) for p parameters.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class Stream(Beginning):
         strict: bool = False,
         pairs: PairRequest | None = None,
     ) -> None:
-        self.options = options  # with what was chosen, once the first batch is complete
+        self.options = options  # including what the first batch has chosen
         self.automatic = automatic  # what the first batch has to choose
         self.batch_size = batch_size
         self.first_limit = first_limit
         self.make_units = make_units
         self.seed = seed
-        self.pairs = pairs  # to look for in the first batch
-        self.strict = strict  # whether rows are never kept, not even those of a first batch
+        self.pairs = pairs  # that the first batch is searched for
+        self.strict = strict  # whether no rows are kept, not even for a first batch
         self.start = Start() if strict and state is None else None
-        self.since = 0.0  # weight of the rows before those that the steps are a mean of
-        self.state = state  # after the last whole batch
+        self.since = 0.0  # weight of the rows before those that are averaged
+        self.state = state  # after the last complete batch
         self.goal = self._first_goal() if state is None else batch_size
         self.waiting = Buffer()  # rows of the first batch
-        self.pending: Pending | None = None  # sums of a later one
-        self.pair_pending: PairPending | None = None  # the same of a stream with pairs
-        self.verdict: StreamVerdict | None = None  # of rows not learned yet, on the steps so far
-        self.proven = False  # whether new rows found the steps so far to do no harm
+        self.pending: Pending | None = None  # sums of a later batch
+        self.pair_pending: PairPending | None = None  # the same in a stream with pairs
+        self.verdict: StreamVerdict | None = None  # of new rows on the model so far
+        self.proven = False  # whether new rows found that a step did no harm
         self.tally = Tally(0, 0, 0.0, 0.0)
         sampled = state is None and not strict
         self.sample = RowSample.of_features(len(make_units.names)) if sampled else None
@@ -107,27 +107,27 @@ class Stream(Beginning):
         return int(degrees_of_freedom(d, self.options.rank, **self.options.parts))
 
     def fed(self, chunk: Chunk) -> "Stream":
-        """Return the stream that has taken in some rows, and learned from complete batches."""
+        """Return a stream that has received these rows, and learned from complete batches."""
         stream = copy(self)
         stream.waiting = copy(self.waiting)
         stream._feed(without_zero_weights(chunk))
         return stream
 
     def counted(self, tally: Tally) -> "Stream":
-        """Return the stream that knows of rows that were learned from by other means."""
+        """Return a stream that also counts rows to which the model was fitted elsewhere."""
         stream = copy(self)
         stream.tally = self.tally + tally
         return stream
 
     def with_state(self, state: FitState) -> "Stream":
-        """Return the stream that goes on from another state."""
+        """Return a stream that continues from another state."""
         stream = copy(self)
         stream.state = state if self.state is not None else None
         stream._current = state
         return stream
 
     def with_rank(self, rank: int) -> "Stream":
-        """Return the stream that goes on with another rank."""
+        """Return a stream that continues with another rank."""
         stream = copy(self)
         stream.options = replace(self.options, rank=rank)
         stream._chosen = replace(self._chosen, rank=rank)
@@ -153,7 +153,7 @@ class Stream(Beginning):
 
     @property
     def current(self) -> FitState:
-        """Return the state now, the incomplete batch included."""
+        """Return the current state, including the incomplete batch."""
         if self._current is None:
             self._current = self._shown(self._learn_pending())
         return self._current
@@ -165,7 +165,7 @@ class Stream(Beginning):
 
     @property
     def example(self) -> Array:
-        """Return an array that lives where the model lives."""
+        """Return an array in the namespace and on the device of the model."""
         return self.waiting.y if self.state is None else self.state.model.w
 
     @property
@@ -208,7 +208,7 @@ class Stream(Beginning):
         self.waiting, self.pending, self.pair_pending = Buffer(), None, None
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
-        """Return what waits with these rows, unless they are too large to be squared."""
+        """Return the pending sums with these rows; refuse rows that are too large to square."""
         assert self.state is not None
         Q, model, start = None, None, self.start
         if start is not None and start.stage is Stage.annealing:
@@ -229,12 +229,12 @@ class Stream(Beginning):
         if self.state is None:
             rows = Rows.of(self.waiting.source())
             state, self._chosen = self._first_fit(rows)
-            return finished(state)  # half a fit is no state to go on from
+            return finished(state)  # an interrupted fit is no state to continue from
         if self.state.running is not None:
             if self.pair_pending is None:
                 return self.state
             return pair_step(self.state, self.pair_pending, self.make_units)
-        if self.start is not None:  # a step of full length needs a whole batch, and is tried first
+        if self.start is not None:  # a full step needs a complete batch, and is judged first
             state = self._trusted_early(self.start, self.state)
             state = still_moving(state)
             if self.options.loss == "squared":
@@ -243,7 +243,7 @@ class Stream(Beginning):
         if self.pending is None or self.pending.sums.weight == 0:
             return self.state
         if self.state.walker is not None and self.pending.rows < self.goal:
-            return self.state  # a walk goes by whole batches
+            return self.state  # a walk needs complete batches
         return self._step(self.pending)
 
     def _first_fit(self, rows: Rows) -> tuple[FitState, Options]:
@@ -254,10 +254,10 @@ class Stream(Beginning):
         return fit(rows, *choices)
 
     def _shown(self, learned: FitState) -> FitState:
-        """Return what has been learned, as far as new rows confirm it.
+        """Return the learned state, as far as new rows confirm it.
 
-        A step is shown once they found one before it to do no harm, and is shortened towards the
-        constant where they find the model to be worse.
+        A step is shown once new rows have found an earlier one harmless. The model is shortened
+        towards the constant if they find it worse.
         """
         if self.state is None or self.start is not None or self.pending is None:
             return learned
@@ -268,7 +268,7 @@ class Stream(Beginning):
         return learned if sample is None else sample.shrunk(learned, self.options.loss)
 
     def _proves_steps(self) -> bool:
-        """Tell whether rows have judged steps by now, those that wait included, and undid none."""
+        """Tell whether new rows, including pending ones, have judged steps and undone none."""
         state, pending = self.state, self.pending
         if state is None or pending is None:
             return self.proven
@@ -277,9 +277,9 @@ class Stream(Beginning):
         return self.proven or state.before is not None
 
     def _judged(self, learned: FitState) -> StreamVerdict | None:
-        """Return the verdict with that of the rows that wait, on the model before they count.
+        """Return the verdict including the pending rows, on the model without them.
 
-        Rows that undo a step have nothing to say of the model before it.
+        Rows that undo a step say nothing about the model before it.
         """
         state, pending, loss = self.state, self.pending, self.options.loss
         if state is None or self.start is not None or pending is None or not pending.sums.weight:

@@ -1,8 +1,8 @@
-r"""What new rows say of a stream's model before it learns them: is it better than a constant?
+r"""The verdict of new rows on a stream's model: is it better than a constant?
 
 Along :math:`f_\theta = c_0 + \theta (f - c_0)` the loss of rows is a parabola. Its value for the
-model (θ = 1), for the constant c₀ (θ = 0) and its slope at the model are known from the sums that
-the next step is made of, so that no further look at the rows is needed to shorten a model by θ.
+model (θ = 1), for the constant c₀ (θ = 0) and its slope at the model are known from the sums of the
+next step, so a model can be shortened by θ without another look at the rows.
 """
 
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import loss_unit
 
-TOO_LONG = 0.75  # a θ above it may stem from models of some time ago
-LIMIT = 10.0  # times the constant's loss: the most that one batch can hold against a model
+TOO_LONG = 0.75  # a larger θ may be due to earlier models
+LIMIT = 10.0  # times the constant's loss: the most that one batch counts against a model
 
 
 @dataclass(frozen=True)
 class StreamVerdict:
-    """Sums over rows that were not learned yet, in the user's units; recent rows count more."""
+    """Sums over rows before they are learned from, in the user's units; recent rows count more."""
 
     model: float  # Σω l(f)
     constant: float  # Σω l(c₀)
@@ -34,18 +34,18 @@ class StreamVerdict:
         )
 
     def limited(self) -> "StreamVerdict":
-        """Return the same, but no more than so much worse: one wild row is no verdict."""
+        """Return the verdict with a limited loss of the model: one wild row proves nothing."""
         kept = min(1.0, LIMIT * self.constant / self.model) if self.model > 0 else 1.0
         return StreamVerdict(kept * self.model, self.constant, kept * self.slope)
 
     def faded(self, share: float) -> "StreamVerdict":
-        """Return the same with a share of its weight taken off."""
+        """Return the verdict with its weight reduced by a share."""
         kept = 1 - share
         return StreamVerdict(kept * self.model, kept * self.constant, kept * self.slope)
 
     @property
     def theta(self) -> float:
-        """Return the best θ where the model is clearly too long, or worse than c₀, and else 1."""
+        """Return the best θ if the model is clearly too long or worse than c₀, otherwise 1."""
         curvature = self.constant - self.model + 2 * self.slope
         if not curvature > 0:
             return 0.0 if self.model > self.constant else 1.0
@@ -59,23 +59,24 @@ def constant_of(units: Units, loss: str) -> float:
 
 
 def first_verdict(state: FitState, loss: str) -> StreamVerdict:
-    """Return the verdict of the rows that a state was fitted to: they find it an optimum."""
+    """Return the verdict of the rows that a state was fitted to, for which it is optimal."""
     mean_loss = state.history[-1].loss
     constant = _constant_loss(state.target, state.units, loss)
     return StreamVerdict(mean_loss * state.target.weight, constant, 0.0)
 
 
 def verdict_of(
-    sums: Sums, target: Moments, state: FitState, new: Units, loss: str, asked: bool = True
+    sums: Sums, target: Moments, state: FitState, new: Units, loss: str, with_slope: bool = True
 ) -> StreamVerdict:
-    """Return what the sums of new rows at a model say of it; `new` are the units with them.
+    """Return the verdict of new rows on a model, from their sums; `new` are the units with them.
 
-    Of a walk that is the model that steps are taken from, which is no better than the mean. Where
-    the sums were not `asked` for the products with U, the slope is none: all of the model or none.
+    In a walk, that is the model from which steps are taken, which is no better than the mean. Sums
+    without the products with U do not give the slope, and `with_slope` is false: the model is then
+    kept as a whole or not at all.
     """
     model, units, unit = state.stepping, state.units, loss_unit(loss, state.units)
     constant = _constant_loss(target, new, loss)
-    if not asked:
+    if not with_slope:
         return StreamVerdict(unit * sums.loss, constant, 0.0)
     xp = namespace(model.U)
     m, p0 = (model.U * model.U) @ model.s, float(sums.p0[0])
@@ -97,7 +98,7 @@ def _constant_loss(target: Moments, units: Units, loss: str) -> float:
 
 
 def trusted(state: FitState, verdict: StreamVerdict | None, loss: str) -> FitState:
-    """Return the state with its model shortened towards the constant, as far as rows ask for it."""
+    """Return the state with its model shortened towards the constant by the θ of a verdict."""
     theta = 1.0 if verdict is None else verdict.theta
     if theta == 1:
         return state
@@ -105,5 +106,5 @@ def trusted(state: FitState, verdict: StreamVerdict | None, loss: str) -> FitSta
 
 
 def shortened(model: Model, c: float, theta: float) -> Model:
-    """Return the constant c and a share θ of what the model says beyond it."""
+    """Return c + θ·(f − c), where f is the model."""
     return replace(model, s=theta * model.s, w=theta * model.w, c=c + theta * (model.c - c))
