@@ -13,15 +13,15 @@ from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.tensor_file import JSON
-from quadlin.stream.state import InvalidContentError
+from quadlin.stream.state import require
 
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
-LARGEST_STEP = 1e100  # of an error's law: the squares of its products are finite
-LARGEST_DRAW = 1e32  # of a prediction in float32: some thousand of them add up to a number
+LARGEST_STEP = 1e100  # behind standard errors: squares of its products are finite
+LARGEST_DRAW = 1e32  # of a prediction in float32: the sum of some thousand of them is finite
 
 
 def distinct(items: Any) -> bool:
-    """Return whether no item comes twice."""
+    """Tell whether no item occurs twice."""
     return len(set(items)) == len(items)
 
 
@@ -34,12 +34,6 @@ def refuse_pickle_name(path: str | os.PathLike[str]) -> None:
         )
 
 
-def require(good: Any, what: str) -> None:
-    """Refuse a file, unless what it says is good."""
-    if not good:
-        raise InvalidContentError(f"{what} cannot be right")
-
-
 def fields_of(record: tuple[tuple[int, ...], ...], d: int) -> tuple[np.ndarray, ...]:
     """Return the groups of features of a file."""
     members = [j for field in record for j in field]
@@ -49,7 +43,7 @@ def fields_of(record: tuple[tuple[int, ...], ...], d: int) -> tuple[np.ndarray, 
 
 
 def fill_of(record: JSON, columns: list[str]) -> dict[str, float] | None:
-    """Return what a file says stands for missing values, by column."""
+    """Return the values that replace missing ones, by column."""
     if record is None:
         return None
     good = isinstance(record, list) and all(type(v) is float and isfinite(v) for v in record)
@@ -58,9 +52,9 @@ def fill_of(record: JSON, columns: list[str]) -> dict[str, float] | None:
 
 
 def check_uncertainty(law: Uncertainty, units: Units) -> None:
-    """Refuse a law of errors that gives standard errors that are not numbers.
+    """Refuse standard errors that are not numbers.
 
-    They are NaN where too few rows are left over to estimate the noise, and nowhere else.
+    They may be NaN only if too few rows are left over to estimate the noise.
     """
     arrays = [to_numpy(a) for a in (law.steps.E, law.steps.H, law.steps.w, law.steps.c)]
     small = all(np.max(np.abs(a), initial=0.0) <= LARGEST_STEP for a in arrays)
@@ -80,7 +74,7 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
 
 
 def check_pairs(report: PairReport | None) -> None:
-    """Refuse pairs whose numbers overflow; NaN is what no row says anything of."""
+    """Refuse pairs whose numbers overflow; NaN stands for what no row determines."""
     for pair in [] if report is None else report.pairs:
         numbers = (pair.coefficient, pair.std_error, pair.share)
         require(not any(map(isinf, numbers)), "the pairs")

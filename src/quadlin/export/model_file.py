@@ -28,7 +28,6 @@ from quadlin.export.checks import (
     fields_of,
     fill_of,
     refuse_pickle_name,
-    require,
 )
 from quadlin.export.plain_values import (
     check_params,
@@ -42,7 +41,7 @@ from quadlin.export.signal_file import SIGNALS, signal_of, signal_parts
 from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.stream.state import InvalidContentError, state_of, stream_of
+from quadlin.stream.state import InvalidContentError, require, state_of, stream_of
 
 ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressor": SecondOrderRegressor,
@@ -136,7 +135,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         with np.errstate(all="ignore"):  # what overflows is refused
             return _estimator(tensors, header)
     except (InvalidContentError, ArithmeticError, LookupError, RecursionError, ValueError) as error:
-        # No computation on what `save` wrote fails: these are numbers that nobody fitted.
+        # No computation fails on values that `save` wrote, so no fit has produced these.
         raise FileFormatError(path, f"It contradicts itself: {error}.", _advice(header)) from error
 
 
@@ -152,7 +151,7 @@ def _advice(header: dict[str, JSON]) -> str:
 
 
 def parts_of(estimator: Any) -> tuple[Fitted, ...]:
-    """Return what was learned: of several classes the fits of each, then their joint scores."""
+    """Return the fit, or for several classes the fit of each, then their joint scores."""
     fitted = estimator.fitted_
     return (*fitted.parts, *fitted.joint) if isinstance(fitted, FittedClasses) else (fitted,)
 

@@ -131,7 +131,7 @@ def to_onnx(
 
 
 def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
-    """Add the nodes of `model.predict`, which this is line by line."""
+    """Add the nodes of `model.predict`, line by line."""
     model, units = state.model, state.units
     U, s, w, free, mean, scale, rest = (
         to_numpy(a).astype(np.float64)
@@ -223,7 +223,7 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
 
 
 class _Graph:
-    """The nodes, constants and inputs of a graph as it grows; each is known by its name."""
+    """The nodes, constants and inputs of a graph that is being built, each with a name."""
 
     def __init__(self, onnx: Any, kind: np.dtype) -> None:
         self.onnx, self.kind = onnx, kind
@@ -246,11 +246,11 @@ class _Graph:
         return name
 
     def filled(self, name: str, values: list[float]) -> str:
-        """Put a value for each column where there is NaN."""
+        """Replace NaN by a value per column."""
         return self.node("Where", self.node("IsNaN", name), self._row(values), name)
 
     def clipped(self, name: str, low: np.ndarray, high: np.ndarray) -> str:
-        """Hold each column between two bounds; NaN stays NaN."""
+        """Limit each column to its bounds; NaN stays NaN."""
         for comparison, bound in (("Less", low), ("Greater", high)):
             constant = self.constant(bound)
             name = self.node("Where", self.node(comparison, name, constant), constant, name)

@@ -7,12 +7,12 @@ from typing import Any, cast
 import numpy as np
 
 from quadlin.core.messages import warn
-from quadlin.estimators.cv.cross_validation import SEARCH_PARAMS, SecondOrderRegressorCV
+from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.parameters import check_options
-from quadlin.export.checks import distinct, require
+from quadlin.export.checks import distinct
 from quadlin.storage.tensor_file import JSON
-from quadlin.stream.state import InvalidContentError
+from quadlin.stream.state import InvalidContentError, require
 
 LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
 # Since 0.1.0, whose files do not have them.
@@ -125,8 +125,5 @@ def set_params(estimator: Any, params: JSON) -> None:
 def check_params(estimator: Any) -> None:
     """Refuse parameters that `fit` would refuse before it reads a row."""
     if isinstance(estimator, SecondOrderRegressorCV):
-        params = estimator.get_params(deep=False).items()
-        estimator = SecondOrderRegressor(
-            rank=1, **{k: v for k, v in params if k not in SEARCH_PARAMS}
-        )
+        estimator = SecondOrderRegressor(rank=1, **shared_params(estimator))
     check_options(estimator)

@@ -1,4 +1,4 @@
-"""What a model file says of an estimator, as plain data: parameters, columns, state, scores."""
+"""The contents of a model file as plain data: parameters, columns, state, scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from quadlin.explain.pair_report import (
     PairReport,
     PathStep,
 )
-from quadlin.export.checks import distinct, require
+from quadlin.export.checks import distinct
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON
-from quadlin.stream.state import InvalidContentError, StreamState
+from quadlin.stream.state import InvalidContentError, StreamState, require
 
 SCORE_COLUMNS = {  # of cv_results_, beside params and the splits
     "param_rank": np.int64,
@@ -55,7 +55,7 @@ class EncoderRecord:
         return cls(tuple(encoder.input_names), levels, encoder.dtype.name, separators)
 
     def encoder(self) -> TableEncoder:
-        """Return the encoder, if there can be such a one."""
+        """Return the encoder; refuse a record that no encoder can have."""
         require(distinct(self.columns), "the columns of the table")
         require(len(self.columns) == len(self.levels), "the number of columns")
         require(all(labels is None or distinct(labels) for labels in self.levels), "the levels")
@@ -88,7 +88,7 @@ class ScoresRecord:
 
     @classmethod
     def of(cls, estimator: Any) -> "ScoresRecord | None":
-        """Return the scores of an estimator that has some."""
+        """Return the scores of a cross-validation, None for other estimators."""
         if not isinstance(estimator, SecondOrderRegressorCV):
             return None
         results: Any = {k: v.tolist() for k, v in estimator.cv_results_.items() if k != "params"}
@@ -130,7 +130,7 @@ class ScoresRecord:
 
 @dataclass(frozen=True)
 class PairsRecord:
-    """What a search for pairs has said, by columns; null stands for what is not known."""
+    """The report of a search for pairs, as tables; null stands for an unknown value."""
 
     pairs: AnyJSON
     exchangeable: AnyJSON
@@ -165,7 +165,7 @@ class PairsRecord:
         )
 
     def report(self, names: Sequence[str]) -> PairReport:
-        """Return the report, if there can be such a one."""
+        """Return the report; refuse a record that no report can have."""
         number = (int, float, type(None))
         pairs = _checked(self.pairs, (str, str, *[number] * 5, int), "the pairs")
         exchangeable = _checked(self.exchangeable, (str, str, str, str, number), "the pairs")

@@ -1,13 +1,12 @@
-"""A model in the user's units, for readers without quadlin, and a check that it is the same one."""
+"""A model in the user's units, for readers without quadlin, and a check that both forms agree."""
 
 from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.export.checks import require
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.stream.state import InvalidContentError
+from quadlin.stream.state import InvalidContentError, require
 
 ARRAYS = (
     *("coef", "components", "eigenvalues", "has_diagonal"),
@@ -19,8 +18,7 @@ ROUNDING = 1e-5  # by which the two forms of a model may differ, relative to the
 def in_user_units(state: FitState) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Return b, w and M, and the value and the slope at the mean, where nothing cancels.
 
-    M comes twice: by orthonormal components, which are what one looks at, and by the factor that
-    the model itself has.
+    M is given twice: by orthonormal components, for people, and by the factor of the model itself.
     """
     raw, units, target = state.raw, state.units, state.units.target
     model = state.model
@@ -76,12 +74,12 @@ def require_agreement(
     for probe in (np.cos(np.arange(len(mean))), mean):
         product, size = _times(*factor, probe)
         other = _times(given["components"].T, given["eigenvalues"], factor[2], probe)[0]
-        # Components that earlier versions wrote are rounded by the largest, whatever the unit.
+        # Earlier versions rounded all components relative to the largest, whatever the units.
         largest = np.max(np.abs(given["components"]), initial=0.0) ** 2
         slack = np.max(np.abs(given["eigenvalues"]), initial=0.0) * largest * np.abs(probe).sum()
         slack *= 1e3 * np.finfo(given["components"].dtype).eps / ROUNDING
         _require_close(other, product, np.max(size) + slack, "'components' or 'eigenvalues'")
-    # With large means b and w are small differences: judge them by the terms they are made of.
+    # With large means, b and w are small differences of large terms: allow for their rounding.
     _require_close(given["coef"], slope - 2 * product, np.abs(slope) + 2 * size, "'coef'")
     about_zero = value_at_mean - mean @ slope + mean @ product
     terms = abs(value_at_mean) + np.abs(mean) @ (np.abs(slope) + size)
@@ -89,7 +87,7 @@ def require_agreement(
 
 
 def _times(A: Any, s: Any, has_diagonal: Any, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A diag(s) Aᵀv, less the diagonal not modelled, and the size of the terms it sums."""
+    """Return A diag(s) Aᵀv without the diagonal that is not modelled, and the size of its terms."""
     A = A.astype(np.float64)
     size = np.abs(A) @ (np.abs(s) * (np.abs(A.T) @ np.abs(v)))
     return A @ (s * (A.T @ v)) - ((A * A) @ s) * (~has_diagonal * v), 2 * size

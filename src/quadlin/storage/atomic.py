@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all; devices and pipes are written to, never replaced."""
+"""Files that are written completely or not at all; devices and pipes are never replaced."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def require_regular_file(path: str | os.PathLike[str]) -> None:
 
 
 class NotRegularFileError(OSError):
-    """The path is a device, a pipe or a socket, where only a regular file will do."""
+    """The path is a device, a pipe or a socket, but a regular file is needed."""
 
 
 def _mode(path: str | os.PathLike[str]) -> int | None:
@@ -86,7 +86,7 @@ def _mode(path: str | os.PathLike[str]) -> int | None:
 
 
 def _is_stream(path: str | os.PathLike[str]) -> bool:
-    """Return whether `path` takes a stream of bytes; raise if it cannot be written at all."""
+    """Tell whether `path` takes a stream of bytes; raise if nothing can be written to it."""
     mode = _mode(path)
     if mode is None or stat.S_ISREG(mode):
         return _descriptor(path) is not None
@@ -112,8 +112,8 @@ def _descriptor(path: str | os.PathLike[str]) -> int | None:
 
 def _opened_stream(path: str | os.PathLike[str]) -> Any:
     number = _descriptor(path)
-    # Opened anew, a file that the standard output was redirected to would be written from its
-    # start. Without O_CREAT, since some systems refuse it for other people's pipes.
+    # If it were opened again, a file to which the standard output is redirected would be written
+    # from its start. There is no O_CREAT, since some systems refuse it for pipes of other users.
     return os.fdopen(os.open(path, os.O_WRONLY) if number is None else os.dup(number), "wb")
 
 
@@ -140,7 +140,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _new_file(target: Path) -> tuple[BinaryIO, Path]:
-    """Create and lock a temporary file beside the target, with the rights of any new file."""
+    """Create and lock a temporary file beside the target, with the permissions of any new file."""
     while True:
         temporary = target.with_name(f".{target.name}.{token_hex(6)}{TEMPORARY}")
         file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb")
@@ -172,7 +172,7 @@ def _remove_stale(target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk, where the system can."""
+    """Write the new name to the disk, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -24,7 +24,7 @@ def refuse_other_fit(path: Any, recorded: dict[str, Any], identity: dict[str, An
     if different:
         raise CheckpointError(
             f"{path} belongs to a fit with other {' and '.join(different)}. Use the same ones "
-            "again, or delete it to start again; that of a fit that has ended is no longer needed."
+            "again, or delete the file to start again. A fit that has ended no longer needs it."
         )
 
 

@@ -1,4 +1,4 @@
-"""Fits that survive a kill: every sum over the rows is recorded, and read back at a restart.
+"""Fits that survive a kill: every sum over the rows is recorded, and read again after a restart.
 
 A fit asks its rows only for sums (`Rows.reduce`), and is otherwise determined by its options and
 its seed. So a journal of the sums is a checkpoint of any method: when it is started again, the fit
@@ -79,15 +79,15 @@ def checkpointed(
     path : path
         The journal.
     rows : MemorySource or Source
-        What is fitted.
+        The rows to fit.
     estimator : estimator
         Its class and parameters are part of the fit's identity.
     seed : int
         For a new journal.
     start : dataclass or None
-        What a warm start begins with.
+        The state from which a warm start begins.
     names : sequence of str or None
-        Of the columns.
+        The names of the columns.
     """
     identity = identity_of(rows, estimator, start, names)
     if identity["rows"] is None:
@@ -119,7 +119,7 @@ class Journal:
     Parameters
     ----------
     path : path
-        Where it is kept; a new file is made if there is none.
+        The file; it is created if it does not exist.
     identity : dict
         Of the fit, as JSON: the journal of another fit is refused.
     seed : int
@@ -168,7 +168,7 @@ class Journal:
         return value
 
     def close(self) -> None:
-        """Bring everything to the disk."""
+        """Write everything to the disk."""
         if not self.file.closed:
             self.file.flush()
             os.fsync(self.file.fileno())
@@ -226,7 +226,7 @@ class Journal:
             self.synced = time.monotonic()
 
     def _next(self) -> tuple[JSON, Any]:
-        """Return the next record: what was asked, and the answer; None where it is not whole."""
+        """Return the next record, a question and its answer; None for both if it is incomplete."""
         try:
             content, arrays = read_frame(self.file)
             question, kind, value = (content[part] for part in ("asked", "kind", "value"))
@@ -243,7 +243,7 @@ class Journal:
 
 
 def _is_possible(answer: Any) -> bool:
-    """Return whether a sum has what every sum over rows has: a weight, and one row at least."""
+    """Tell whether a value can be a sum over rows: it has a weight, and at least one row."""
     if isinstance(answer, Survey):
         tally, moments = answer.tally, (answer.features, answer.target)
         variances = all(bool((m.var >= 0).all()) and m.weight > 0 for m in moments)

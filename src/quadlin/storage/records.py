@@ -1,4 +1,4 @@
-"""Records of JSON and arrays, one after the other in a file: each is whole, or it is not there."""
+"""Records of JSON and arrays in a file, one after another; each is complete or missing."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from quadlin.storage.tensor_file import DTYPES, JSON
 
 FRAME = struct.Struct("<QQ16s")  # bytes of JSON, bytes of arrays, digest of both
 JSON_LIMIT = 64 << 20
-LARGEST_SIDE = 1 << 48  # of an array; numpy refuses more in its own words
+LARGEST_SIDE = 1 << 48  # of an array; numpy refuses larger ones with an error of its own
 
 
 class FrameError(Exception):
-    """The next record is not there, not whole, or holds what no record can hold."""
+    """The next record is missing, incomplete, or holds what no record can hold."""
 
 
 def write_frame(file: BinaryIO, content: JSON, arrays: dict[str, np.ndarray]) -> None:
@@ -53,10 +53,10 @@ def read_frame(file: BinaryIO) -> tuple[JSON, dict[str, np.ndarray]]:
     """
     head = file.read(FRAME.size)
     if len(head) < FRAME.size:
-        raise FrameError("This is the end.")
+        raise FrameError("There are no more records.")
     length, size, digest = FRAME.unpack(head)
     if length > JSON_LIMIT or length + size > os.fstat(file.fileno()).st_size - file.tell():
-        raise FrameError("It is cut short.")
+        raise FrameError("It was cut short.")
     text, data = file.read(length), file.read(size)
     actual = blake2b(text, digest_size=16)
     actual.update(data)

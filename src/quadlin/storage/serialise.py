@@ -2,9 +2,9 @@
 
 Model files, checkpoints of streams and journals of fits all use it. `serialise` follows the values;
 `Deserialiser` follows the type hints of dataclasses and named tuples: a file can say what their
-fields hold, but never which class to make. A class or a field that is added needs nothing here,
-unless it has arrays that are not one number per feature: then its line in `SHAPES`. A field that is
-renamed needs a line in `FORMER_NAMES`.
+fields hold, but never which class to make. New classes and fields need no change here, except that
+arrays which are not one number per feature need a line in `SHAPES`. A field that is renamed needs a
+line in `FORMER_NAMES`.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 class AnyJSON:
-    """As a type hint of a field: JSON that the reader of the object checks."""
+    """A type hint for JSON that the reader of the object checks."""
 
 
 # The shapes of array fields, where they are not (d,). A letter stands for the same number in the
@@ -88,7 +88,7 @@ FORMER_NAMES: dict[type, dict[str, str]] = {
     StreamState: {"learned": "state"},
     Units: {"burden": "penalty_scale"},
 }
-HINTS = {(UnitsMaker, "dtype"): np.dtype}  # what the class itself leaves open
+HINTS = {(UnitsMaker, "dtype"): np.dtype}  # that the class itself does not give
 MAY_BE_INFINITE = {  # a plain step that diverged; too few rows to estimate the noise
     (Record, "loss"),
     (Uncertainty, "noise"),
@@ -144,7 +144,7 @@ def serialise(value: Any, name: str, arrays: dict[str, np.ndarray]) -> JSON:
 
 
 def _serialise_array(a: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -> JSON:
-    """Keep the order of the axes in memory too: sums in another order round differently."""
+    """Also store the order of the axes in memory: sums in another order round differently."""
     arrays[name] = a
     order = sorted(range(a.ndim), key=lambda i: (-abs(a.strides[i]), i))
     plain = order == list(range(a.ndim)) or a.flags.c_contiguous
@@ -182,7 +182,7 @@ class Deserialiser:
     Parameters
     ----------
     arrays : dict of names to arrays
-        What `serialise` put aside.
+        Those that `serialise` collected.
     d : int
         The number of features.
     convert : callable or None, default=None
@@ -203,13 +203,13 @@ class Deserialiser:
         convert: Callable[[np.ndarray], Array] | None = None,
     ) -> None:
         self.unused = dict(arrays)
-        self.sizes = {"d": d, "1": 1}  # of the letters of shapes, as they are met
+        self.sizes = {"d": d, "1": 1}  # of the letters of shapes, as far as they are known
         self.convert = convert
 
     def read(self, hint: Any, value: JSON, name: str, shape: str | None = None) -> Any:
         """Return the value of type `hint`, or raise an InvalidContentError.
 
-        Arrays must have the given shape; those of an object, where `SHAPES` gives no other.
+        Arrays must have the given shape, also those of an object, unless `SHAPES` has another.
         """
         if hint is Any or hint is np.ndarray:
             return self._array(value, name, shape, "f" if hint is Any and shape else "fiub")
@@ -278,7 +278,7 @@ class Deserialiser:
 
 
 def _plain(hint: Any, value: JSON, name: str) -> Any:
-    """Return a number, a text, a dtype or None, if `value` is one of the type of the hint."""
+    """Return a number, text, a dtype or None; refuse a value that is not of the given type."""
     good = type(value) is hint or (hint is NoneType and value is None)
     if hint is float:
         good = type(value) is float or (type(value) is int and abs(value) <= LARGEST_INTEGER)

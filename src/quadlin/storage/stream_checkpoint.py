@@ -52,7 +52,7 @@ class StreamCheckpoint:
             )
 
     def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
-        """Add a chunk's targets to the digest; where the stream resumes, compare it."""
+        """Add the targets of a chunk to the digest, and compare it where the stream resumes."""
         for part in (slice(0, first), slice(first, None)):
             if part.start == first == skip and self.expected:
                 if self.digest.hexdigest() != self.expected:
@@ -64,7 +64,7 @@ class StreamCheckpoint:
 
     @contextmanager
     def feeding(self) -> Iterator[None]:
-        """Write the state after a whole chunk; an interrupted one is never written."""
+        """Write the state after a complete chunk, never after an interrupted one."""
         yield
         self.whole = True
         self.note()
@@ -116,6 +116,6 @@ def checkpointed_stream(
 
 
 def _tail(chunk: Chunk, first: int) -> Chunk:
-    """Return the rows of a chunk from some number on."""
+    """Return the rows of a chunk from position `first` on."""
     weight = None if chunk.weight is None else chunk.weight[first:]
     return Chunk(chunk.X[first:, :], chunk.y[first:], weight)

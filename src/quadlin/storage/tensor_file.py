@@ -18,7 +18,7 @@ from quadlin.storage.atomic import NotRegularFileError, atomic_write, require_re
 
 JSON = Any  # None, bool, int, float, str, and lists and dicts of them
 FORMAT_VERSION = 1  # what is written
-OLDEST_VERSION = 1  # of those that are read
+OLDEST_VERSION = 1  # that is read
 KEY = "quadlin"
 HEADER_LIMIT = 64 << 20  # bytes of JSON; as Python objects they take a few times as much
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
@@ -47,13 +47,13 @@ def write_tensors(
     Parameters
     ----------
     path : path
-        The file. One that is there is replaced.
+        The file. An existing file is replaced.
     tensors : mapping of names to arrays
         Arrays of float64, float32, int64, int32, uint8 or bool, all finite.
     header : mapping
-        What JSON can hold, without NaN or infinity.
+        Values that JSON can hold, without NaN and infinity.
     kind : str, default="model"
-        What the file is, such as "model" or "checkpoint"; it must be read as the same.
+        What the file holds, such as "model" or "checkpoint"; `read_tensors` checks it.
 
     Notes
     -----
@@ -87,7 +87,7 @@ def read_tensors(
     path : path
         The file.
     kind : str, default="model"
-        What it must be.
+        What the file must hold.
 
     Returns
     -------

@@ -161,37 +161,37 @@ def _check_state(state: StreamState, d: int) -> None:
     """Refuse a state that no stream can have."""
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
-    _require(bool(states), "a state without a model")
-    _require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
-    _require(pending is None or fitted is not None, "the sums of the incomplete batch")
+    require(bool(states), "a state without a model")
+    require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
+    require(pending is None or fitted is not None, "the sums of the incomplete batch")
     _check_pairs(state, states, d)
     _check_start(state)
-    _require(0 <= state.seed < 2**31, "the seed")
-    _require(
+    require(0 <= state.seed < 2**31, "the seed")
+    require(
         min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows"
     )
-    _require(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
-    _require(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
+    require(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
+    require(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
     gathered = 0
     if waiting is not None:
         X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
         floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
-        _require(floats, "the type of the rows of the incomplete batch")
+        require(floats, "the type of the rows of the incomplete batch")
         gathered = len(waiting.y)
     elif (sums := state.pair_pending or pending) is not None:
         gathered = sums.rows
     least = 0 if waiting is None and pending is None and state.pair_pending is None else 1
-    _require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
-    _require(not len(state.make_units.fields), "the fields of a state")
+    require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
+    require(not len(state.make_units.fields), "the fields of a state")
     for options in (state.options, state.chosen or state.options):
         _check_choices(options, state.make_units.diagonal, d)
     if state.verdict is not None:
-        _require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
+        require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
     for each in states:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         rank = each.model.s.shape[0]
         # With pairs, the rank of M is that of the regression.
-        _require((options.rank == rank or each.running is not None) and rank <= d, "the rank")
+        require((options.rank == rank or each.running is not None) and rank <= d, "the rank")
         _check_fit(each)
 
 
@@ -199,20 +199,20 @@ def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None
     """Refuse pairs that no stream can have."""
     asked, sums = state.pairs, state.pair_pending
     if asked is not None:
-        _require(asked.hierarchy in (None, *HIERARCHIES), "the hierarchy of pairs")
-        _require(asked.most is None or asked.most >= 0, "the number of pairs")
-        _require(all(0 <= i <= j < d for i, j in asked.given or ()), "the pairs")
+        require(asked.hierarchy in (None, *HIERARCHIES), "the hierarchy of pairs")
+        require(asked.most is None or asked.most >= 0, "the number of pairs")
+        require(all(0 <= i <= j < d for i, j in asked.given or ()), "the pairs")
     goes_on = state.state is not None and state.state.running is not None
-    _require(sums is None or (goes_on and state.pending is None), "the sums of the pairs")
+    require(sums is None or (goes_on and state.pending is None), "the sums of the pairs")
     for running in (each.running for each in states if each.running is not None):
         i, j, order = running.i, running.j, running.order
-        _require(all(a.dtype.kind == "i" for a in (i, j, order)), "the pairs")
-        _require(bool((i >= 0).all() and (i <= j).all() and (j < d).all()), "the pairs")
+        require(all(a.dtype.kind == "i" for a in (i, j, order)), "the pairs")
+        require(bool((i >= 0).all() and (i <= j).all() and (j < d).all()), "the pairs")
         size = 2 + d + d * running.U.shape[1] + len(i)
-        _require(running.gram.shape[0] == size and bool(order.min(initial=1) > 0), "the pairs")
-        _require(min(running.alpha) >= 0 and running.weight > 0, "the penalty of the pairs")
-        _require(_is_gram(running.gram) and _is_solvable(running), "the sums of the pairs")
-    _require(sums is None or _is_gram(sums.gram), "the sums of the pairs")
+        require(running.gram.shape[0] == size and bool(order.min(initial=1) > 0), "the pairs")
+        require(min(running.alpha) >= 0 and running.weight > 0, "the penalty of the pairs")
+        require(_is_gram(running.gram) and _is_solvable(running), "the sums of the pairs")
+    require(sums is None or _is_gram(sums.gram), "the sums of the pairs")
 
 
 def _is_gram(gram: Array) -> bool:
@@ -233,53 +233,54 @@ def _is_solvable(running: RunningPairs) -> bool:
 def _check_start(state: StreamState) -> None:
     """Refuse a start that no stream can have."""
     start, fitted = state.start, state.state
-    _require(start is None or (state.strict and fitted is not None), "the start of the stream")
-    _require(
+    require(start is None or (state.strict and fitted is not None), "the start of the stream")
+    require(
         start is None or min(start.rows, start.weight, start.batches) >= 0,
         "the start of the stream",
     )
     weight = 0.0 if fitted is None else fitted.features.weight
-    _require(0 <= state.since <= weight, "the weight of the rows before the mean")
+    require(0 <= state.since <= weight, "the weight of the rows before the mean")
     if start is not None:
         blocks = (Stage.correlations, Stage.power, Stage.annealing)
-        _require((start.s is not None) == (start.stage is Stage.annealing), "the start's values")
-        _require((start.Q is not None) == (start.stage in blocks), "the block of the start")
-        _require(start.spread is None or start.stage is blocks[0], "the covariance of the start")
+        require((start.s is not None) == (start.stage is Stage.annealing), "the start's values")
+        require((start.Q is not None) == (start.stage in blocks), "the block of the start")
+        require(start.spread is None or start.stage is blocks[0], "the covariance of the start")
         if state.pending is not None and start.stage in blocks[1:]:
             same = state.pending.sums.action.shape[2] == start.Q.shape[1]  # type: ignore[union-attr]
-            _require(same, "the sums of the incomplete batch")
+            require(same, "the sums of the incomplete batch")
         counting = start.stage is Stage.moments
-        _require((start.rows > 0) == counting, "the number of rows of the start")
-        _require(state.pending is None or not counting, "the sums of the incomplete batch")
+        require((start.rows > 0) == counting, "the number of rows of the start")
+        require(state.pending is None or not counting, "the sums of the incomplete batch")
 
 
 def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
-    _require(options.loss in ("squared", *LINKED), "the loss")
-    _require(options.step in ("guarded", "plain"), "the step")
-    _require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
-    _require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
-    _require(min(options.alpha) >= 0, "the penalty")
+    require(options.loss in ("squared", *LINKED), "the loss")
+    require(options.step in ("guarded", "plain"), "the step")
+    require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
+    require(min(options.alpha) >= 0, "the penalty")
     words = ("auto", "free", "zero")
     good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
-    _require(good, "the choice of the diagonal")
+    require(good, "the choice of the diagonal")
 
 
 def _check_fit(state: FitState) -> None:
-    _require(len(state.history) > 0, "an empty history")
+    require(len(state.history) > 0, "an empty history")
     units = state.units
-    _require(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    _require(bool((units.penalty_scale > 0).all()), "the scale of the penalty")
+    require(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
+    require(bool((units.penalty_scale > 0).all()), "the scale of the penalty")
     for moments in (state.features, state.target):
-        _require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
+        require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
         if moments.low is not None and moments.high is not None:
-            _require(bool((moments.low <= moments.high).all()), "the range")
-        _require(bool((moments.var >= 0).all()), "the variance")
+            require(bool((moments.low <= moments.high).all()), "the range")
+        require(bool((moments.var >= 0).all()), "the variance")
     if state.parts is not None:
         terms, d = state.parts.terms, len(units.scale)
         places = bool((terms.i >= 0).all() and (terms.i <= terms.j).all() and (terms.j < d).all())
-        _require(places and all(a.dtype.kind == "i" for a in (terms.i, terms.j)), "the pairs")
+        require(places and all(a.dtype.kind == "i" for a in (terms.i, terms.j)), "the pairs")
 
 
-def _require(good: bool, what: str) -> None:
+def require(good: Any, what: str) -> None:
+    """Refuse a file if a part of it cannot be right."""
     if not good:
         raise InvalidContentError(f"{what} cannot be right")

@@ -222,7 +222,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
                 "Cross-validation holds its rows in memory: give arrays or a frame, or use "
                 'SecondOrderRegressor with rank="auto" for a Source or Dask.'
             )
-        params = {k: v for k, v in self.get_params(deep=False).items() if k not in SEARCH_PARAMS}
+        params = shared_params(self)
         if self.loss == "poisson":
             raise ValueError(
                 'loss="poisson" cannot be combined with cross-validation, which compares squared '
@@ -266,3 +266,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         pairs = MOST_PAIRS if is_auto(self.pairs) else self.pairs
         asking = SecondOrderRegressor(rank=1, pairs=pairs, hierarchy=self.hierarchy)
         return request_of(asking, columns, is_sparse(table))
+
+
+def shared_params(estimator: SecondOrderRegressorCV) -> dict[str, Any]:
+    """Return the parameters that SecondOrderRegressor has, too, except for the rank."""
+    params = estimator.get_params(deep=False)
+    return {name: value for name, value in params.items() if name not in SEARCH_PARAMS}
