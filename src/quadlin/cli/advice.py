@@ -19,7 +19,12 @@ def recommended(
 ) -> dict[str, str | None]:
     """Return the options of `fit` that suit the table; None is a flag."""
     options = _reading_options(source, scan, columns, read)
-    return options if summary is None else options | _model_options(source, summary)
+    if columns.roles.ids:
+        options["fm"] = None
+    if summary is None:
+        return options
+    chosen = _model_options(source, summary)
+    return options | (chosen if "fm" not in options or "classify" in chosen else {})
 
 
 def _reading_options(
@@ -27,10 +32,12 @@ def _reading_options(
 ) -> dict[str, str | None]:
     """Return which columns to read, and how."""
     options: dict[str, str | None] = {}
-    if columns.useless and read.columns is not None:
-        options["columns"] = join_names(input_columns(source))
-    elif columns.useless:
-        options["exclude"] = join_names([*(names_in(read.exclude) or []), *columns.useless])
+    out = [*columns.useless, *columns.roles.times, *columns.roles.copies]
+    if out and read.columns is not None:
+        left = [name for name in input_columns(source) if name not in out]
+        options["columns"] = join_names(left)
+    elif out:
+        options["exclude"] = join_names([*(names_in(read.exclude) or []), *out])
     if columns.codes:
         options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
     incomplete = [name for name in scan.missing if name not in columns.useless]
@@ -39,7 +46,7 @@ def _reading_options(
         options["na"] = join_names(dialect.na)
     if incomplete:
         gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
-        few = scan.complete >= (1 - SCARCE) * scan.rows
+        few = not columns.roles.ids and scan.complete >= (1 - SCARCE) * scan.rows
         options["missing"] = "drop" if few or not gaps or "weight" in gaps else "mean"
     return options
 

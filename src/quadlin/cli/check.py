@@ -8,10 +8,11 @@ from typing import Any
 from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
     SuspectColumns,
-    columns_of_codes,
     remarks_on,
+    roles_of,
     scan_columns,
     useless_columns,
+    with_lists,
 )
 from quadlin.cli.findings import Finding, TableSummary, findings
 from quadlin.cli.options import (
@@ -61,6 +62,10 @@ def check(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
         source, unusable = _opened(data, read, answer)
+        listing = with_lists(source, read)
+        if listing is not None:  # where a cell without labels is not a missing value
+            read = listing
+            source, unusable = _opened(data, read, answer)
     texts = dict.fromkeys(message_text(w.message) for w in noticed)
     remarks = [Finding("note", "reading", text) for text in texts]
     with watched(source, "counting", answer.silent) as rows:
@@ -79,11 +84,11 @@ def check(
         with watched(source, "counting", answer.silent) as rows:
             scan = replace(scan, complete=scan_columns(rows).complete)
     useless = [*unusable, *useless]
-    summary, columns = None, SuspectColumns(useless, [])
+    summary, columns = None, SuspectColumns(useless)
     if scan.complete:
         with watched(source, "looking", answer.silent, again=True) as rows:
-            columns = SuspectColumns(useless, columns_of_codes(rows, source))
-            told = remarks_on(rows, source, [*useless, *columns.codes])
+            columns = SuspectColumns(useless, roles_of(rows, source))
+            told = remarks_on(rows, source, [*useless, *columns.codes, *columns.roles.times])
             remarks += [Finding("warning", "columns", text) for text in told]
             summary = TableSummary.of(rows)
     usable = columns._replace(useless=[name for name in useless if name not in unusable])

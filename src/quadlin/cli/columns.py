@@ -3,7 +3,7 @@
 import shlex
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -11,12 +11,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.cli.first_rows import FirstRows, are_dates
-from quadlin.cli.options import TableOptions, join_names, names_in
+from quadlin.cli.options import TableOptions, join_names, lists_in, names_in
 from quadlin.cli.reading import CSV, input_columns
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.id_columns import code_columns
+from quadlin.data.columns.column_roles import ColumnRoles, column_roles, field_names, ratings_advice
+from quadlin.data.columns.label_sets import SEPARATOR, LabelSets, list_separator
 from quadlin.data.columns.numbers_as_text import are_numbers, strays
 from quadlin.data.sources.feeds import Piece
 from quadlin.explain.diagnosis import listed
@@ -28,7 +29,12 @@ class SuspectColumns(NamedTuple):
     """Columns that are not what they seem."""
 
     useless: list[str]  # names or numbers of the rows, or nothing
-    codes: list[str]  # whole numbers that look like ids or codes
+    roles: ColumnRoles = ColumnRoles(())
+
+    @property
+    def codes(self) -> list[str]:
+        """Return the columns of whole numbers that look like ids or codes."""
+        return list(self.roles.codes)
 
 
 @dataclass
@@ -74,8 +80,13 @@ def codes_text(codes: list[str]) -> str:
     )
 
 
-def warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -> None:
-    """Warn of columns that number the rows, unless --columns names them, and of ids and codes."""
+def warn_of_columns(
+    rows: Iterable[Chunk], source: Source, read: TableOptions, machine: bool = False
+) -> None:
+    """Warn of columns that number the rows, unless --columns names them, and of ids and codes.
+
+    Ratings are named as such, unless a `machine` is fitted to them.
+    """
     columns = input_columns(source)
     if not columns:
         return
@@ -87,11 +98,14 @@ def warn_of_columns(rows: Iterable[Chunk], source: Source, read: TableOptions) -
             f"ignore them, use --exclude {names}",
             stacklevel=2,
         )
-    codes = [name for name in columns_of_codes(rows, source) if name not in numbers]
-    if codes:
+    roles = roles_of(rows, source)
+    codes = [name for name in roles.codes if name not in numbers]
+    if roles.ids and not machine:
+        warnings.warn(ratings_advice(roles, ""), stacklevel=2)
+    elif codes:
         warnings.warn(codes_text(codes), stacklevel=2)
     if read.columns is None:
-        for text in remarks_on(rows, source, [*numbers, *codes]):
+        for text in remarks_on(rows, source, [*numbers, *codes, *roles.times]):
             warnings.warn(text, stacklevel=2)
 
 
@@ -139,10 +153,36 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
     return scan.row_numbers
 
 
-def columns_of_codes(rows: Iterable[Chunk], source: Source) -> list[str]:
-    """Return the columns of a table that look like ids or codes, by its first rows."""
-    numbers = list(_number_columns(source))
-    return code_columns(Rows.of(rows), numbers, source.names, source.fields)
+def roles_of(rows: Iterable[Chunk], source: Source) -> ColumnRoles:
+    """Return what the columns of a table are, by its first rows: ids, codes, or as they seem."""
+    numbers, titles = list(_number_columns(source)), None
+    if source.encoder is not None or not len(source.fields):
+        titles = field_names(source.encoder)
+    return column_roles(Rows.of(rows), numbers, source.names, source.fields, titles)
+
+
+def with_lists(source: Source, read: TableOptions) -> TableOptions | None:
+    """Return the options with --multi-hot for columns that hold lists; None where there is none."""
+    encoder, given = source.encoder, lists_in(read)
+    if encoder is None:
+        return None
+    separators = {
+        name: separator
+        for name, levels in zip(encoder.input_names, encoder.levels, strict=True)
+        if levels is not None
+        and not isinstance(levels, LabelSets)
+        and name not in (names_in(read.categorical) or [])
+        and (separator := list_separator(list(levels))) is not None
+    }
+    if not separators:
+        return None
+    shared = next(iter((given | separators).values()))  # the command line has one for all
+    names = [name for name, separator in (given | separators).items() if separator == shared]
+    if len(names) == len(given):
+        return None
+    return replace(
+        read, multi_hot=[join_names(names)], separator=None if shared == SEPARATOR else shared
+    )
 
 
 def _number_columns(source: Source) -> dict[str, int]:
@@ -156,6 +196,8 @@ def _scan_table(piece: Piece, reader: Any, scan: ColumnScan, bad: np.ndarray) ->
     wanted = [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]
     for name in wanted:
         column = frame.get_column(name)
+        if name in reader.separators:
+            continue  # a cell without labels is not missing
         if name in reader.text or (name == reader.target and reader.labels is not None):
             null = column.is_null().to_numpy() if column.null_count() else None
         else:

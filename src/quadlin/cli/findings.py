@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.cli.columns import ColumnScan, SuspectColumns, codes_text
-from quadlin.cli.printing import byte_count, number
+from quadlin.cli.printing import byte_count, message_text, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import mip_report
@@ -14,6 +14,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
+from quadlin.data.columns.column_roles import ratings_advice
 from quadlin.data.columns.fields import field_numbers
 from quadlin.explain.diagnosis import COLLINEAR, listed
 from quadlin.metrics import degrees_of_freedom
@@ -181,7 +182,9 @@ def _columns(columns: SuspectColumns) -> list[Finding]:
     if columns.useless:
         text = f"{listed(columns.useless)}: names or numbers of the rows, or empty. Ignored here."
         lines.append(Finding("warning", "columns", text))
-    if columns.codes:
+    if columns.roles.ids:
+        lines.append(Finding("warning", "columns", message_text(ratings_advice(columns.roles, ""))))
+    elif columns.codes:
         lines.append(Finding("warning", "columns", codes_text(columns.codes)))
     return lines
 

@@ -121,7 +121,7 @@ def fit(
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
                 with watched(near, "looking", answer.silent) as rows:
-                    warn_of_columns(rows, source, read)
+                    warn_of_columns(rows, source, read, machine.fm)
                 with watched(near, "fitting", answer.silent, again=True) as rows:
                     estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
                     if not classify and (model.loss != "squared" or any(estimator.alpha_)):

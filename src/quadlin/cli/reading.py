@@ -179,7 +179,8 @@ def open_rows_for(
 ) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for missing values."""
     encoder, inputs = model.encoder_, model.fitted_.columns
-    missing = read.missing or ("error" if model.fill_ is None else "mean")
+    gaps = model.fill_ is not None or model.missing == "mean"  # levels alone need no means
+    missing = read.missing or ("mean" if gaps else "error")
     format = None if data.endswith(MODEL_SUFFIX) else _format(data, read)
     if encoder is not None and format is not None and format not in TABLES:
         raise SourceError(

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
-from quadlin.data.columns.id_columns import code_columns
+from quadlin.data.columns.column_roles import column_roles
 
 
 def looks_like_codes(x, y, name="v"):
@@ -16,7 +16,9 @@ def looks_like_codes(x, y, name="v"):
     pairs = list(pairwise([0, len(y) // 3, len(y)]))
     dense = [Chunk(X[a:b], y[a:b], None) for a, b in pairs]
     sparse = [Chunk(csr_array(X[a:b]), y[a:b], None) for a, b in pairs]
-    answers = {bool(code_columns(Rows.of(chunks), [name], [name])) for chunks in (dense, sparse)}
+    answers = {
+        bool(column_roles(Rows.of(chunks), [name], [name]).codes) for chunks in (dense, sparse)
+    }
     assert len(answers) == 1
     return answers.pop()
 
@@ -75,5 +77,6 @@ def test_what_a_user_determines_is_judged_by_users_and_not_by_their_rows():
     y = of_user[user] + 0.02 * age[user] + of_region[region[user]] + rng.normal(size=6000)
     names = [*(f"user={i}" for i in range(300)), "age", "region"]
     rows = Rows.of([Chunk(X[:2000], y[:2000], None), Chunk(X[2000:], y[2000:], None)])
-    assert code_columns(rows, ["age", "region"], names) == ["age", "region"]
-    assert code_columns(rows, ["age", "region"], names, [np.arange(300)]) == ["region"]
+    assert column_roles(rows, ["age", "region"], names).codes == ("age", "region")
+    roles = column_roles(rows, ["age", "region"], names, [np.arange(300)])
+    assert roles.codes == ("region",)

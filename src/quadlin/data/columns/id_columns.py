@@ -1,16 +1,14 @@
 """Columns of whole numbers that look like ids or codes, whose order and distances mean nothing."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import issparse
 from scipy.stats import f as f_distribution
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Rows
 
 LOOKED_AT = 100_000  # rows, which are enough to tell
@@ -26,18 +24,20 @@ ROUGH, MANY = 1.2, 8  # needed where a column has at least this many values
 # user_id, userId, zip, postal_code, SKU; not width, paid or kids.
 NAMED = re.compile(
     r"(?:^|[\W_])(?i:id|ids|code|codes|zip|zipcode|postcode|postalcode|sku|isbn|fips)$"
-    r"|[a-z](?:Id|ID|Code|Zip)$",
+    r"|[a-z](?:Id|ID|Code|Zip)$"
+    r"|^(?i:user|customer|item|product|film|movie)$",
 )
 
 
 @dataclass
-class _Column:
+class ValueSums:
     """What the target does at each value of a column."""
 
     values: np.ndarray = field(default_factory=lambda: np.empty(0))
     sums: np.ndarray = field(default_factory=lambda: np.empty((0, 3)))  # of 1, y and y²
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Add rows."""
         values, place = np.unique(np.concatenate([self.values, x]), return_inverse=True)
         rows = np.concatenate([self.sums, np.column_stack([np.ones(len(y)), y, y**2])])
         self.sums = np.column_stack(
@@ -46,54 +46,9 @@ class _Column:
         self.values = values
 
 
-def code_columns(
-    rows: Rows,
-    columns: Sequence[str],
-    names: Sequence[str],
-    fields: Sequence[np.ndarray] = (),
-) -> list[str]:
-    """Return the columns of whole numbers that look like ids or codes.
-
-    They are those whose values tell the target apart far better than a parabola in them does, and
-    in no order; and those whose names say that they are ids, with values that come again.
-
-    Parameters
-    ----------
-    rows : Rows
-        With targets, of which the first 100,000 are looked at.
-    columns : sequence of str
-        The columns of numbers to look at.
-    names : sequence of str
-        The names of all features, in the order of the rows.
-    fields : sequence of int array
-        The features of each one-hot field. What the level of a field determines, as a user does an
-        age, is judged by the means of the levels: the rows of a user are no evidence of their own.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
-    >>> from quadlin.core.chunks import Chunk
-    >>> rng = np.random.default_rng(0)
-    >>> region, age = rng.integers(1, 9, 500), rng.integers(18, 80, 500)
-    >>> y = np.array([0, 3, -2, 5, 1, -4, 2, 0, 4])[region] + 0.01 * (age - 40) ** 2
-    >>> chunk = Chunk(np.column_stack([region, age]), y + rng.normal(size=500), None)
-    >>> code_columns(Rows.of([chunk]), ["region", "age"], ["region", "age"])
-    ['region']
-    """
-    place = {name: j for j, name in enumerate(names)}
-    looked_at = _whole_numbers(rows, {name: place[name] for name in columns if name in place})
-    codes = [name for name, column in looked_at.items() if _is_code(name, column)]
-    suspects = [name for name in codes if not NAMED.search(name)] if len(fields) else []
-    cleared = _cleared(rows, suspects, place, fields) if suspects else set()
-    return [name for name in codes if name not in cleared]
-
-
-def _whole_numbers(rows: Rows, place: dict[str, int]) -> dict[str, _Column]:
+def whole_numbers(rows: Rows, place: dict[str, int]) -> dict[str, ValueSums]:
     """Return the sums for each value of the columns that have few, all of them whole numbers."""
-    looked_at = {name: _Column() for name in place}
+    looked_at = {name: ValueSums() for name in place}
     seen = 0
     for chunk in rows.walk():
         if seen >= LOOKED_AT or not looked_at:
@@ -113,47 +68,8 @@ def _whole_numbers(rows: Rows, place: dict[str, int]) -> dict[str, _Column]:
     return looked_at
 
 
-def _cleared(
-    rows: Rows, suspects: list[str], place: dict[str, int], fields: Sequence[np.ndarray]
-) -> set[str]:
-    """Return the columns that levels of a field determine, whose means look like no codes."""
-    parts, seen = [], 0
-    for chunk in rows.walk():
-        if seen >= LOOKED_AT:
-            break
-        X = csr_matrix(chunk.X if issparse(chunk.X) else to_numpy(chunk.X))[: LOOKED_AT - seen]
-        levels = [np.asarray(X[:, field].argmax(axis=1)).ravel() for field in fields]
-        numbers = X[:, [place[name] for name in suspects]].toarray().T
-        parts.append(np.vstack([to_numpy(chunk.y)[: X.shape[0]], *numbers, *levels]))
-        seen += X.shape[0]
-    y, *others = np.concatenate(parts, axis=1, dtype=np.float64)
-    numbers, levels = others[: len(suspects)], others[len(suspects) :]
-    cleared = set()
-    for level in levels:
-        _, first, of_row = np.unique(level, return_index=True, return_inverse=True)
-        if 2 * len(first) > len(y):
-            continue
-        means = np.bincount(of_row.ravel(), y) / np.bincount(of_row.ravel())
-        for name, x in zip(suspects, numbers, strict=True):
-            if np.array_equal(x, x[first][of_row.ravel()]):
-                column = _Column()
-                column.add(x[first], means)
-                if not _is_code(name, column):
-                    cleared.add(name)
-    return cleared
-
-
-def code_advice(name: str) -> Message:
-    """Say that a column looks like ids or codes, and what to do about it."""
-    return Message(
-        "columns: {name} holds whole numbers that look like ids or codes, whose order means "
-        "nothing. Give {categorical}, so that each value becomes a level, or drop the column.",
-        name=name,
-        categorical=Option("categorical_features", [name]),
-    )
-
-
-def _is_code(name: str, column: _Column) -> bool:
+def is_code(name: str, column: ValueSums) -> bool:
+    """Tell whether the values of a column look like ids or codes."""
     count, m = column.sums[:, 0], len(column.values)
     if m < FEWEST_VALUES or count.sum() < REPEATED * m:
         return False

@@ -6,7 +6,7 @@ rows with one. It would also make a label mean less the more others there are, a
 neither 0/1 nor readable; the penalty of the labels is learned from the rows in any case.)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -124,25 +124,39 @@ def separators_of(given: Any) -> dict[Any, str]:
     return pairs
 
 
-def warn_of_lists(name: Any, labels: list[str]) -> None:
-    """Warn of a text column whose levels look like lists of labels that come again."""
+def list_separator(labels: Sequence[str]) -> str | None:
+    """Return what separates labels of a text column, if they look like lists of what comes again.
+
+    Examples
+    --------
+    >>> list_separator(["drama", "drama|war", "war", "comedy|drama"]), list_separator(["a", "b"])
+    ('|', None)
+    """
     for separator in SEPARATORS:
         lists = [label for label in labels if separator in label]
         if len(lists) < max(2, LISTS * len(labels)):
             continue
         parts = [part for label in labels for part in labels_of(label, separator)]
         if 2 * len(set(parts)) <= len(parts):
-            given: Any = [str(name)] if separator == SEPARATOR else {str(name): separator}
-            warn(
-                Message(
-                    "Column {name!r} holds lists, such as {cell!r}, and each list is treated as "
-                    "one level. Give {option}, so that each of its labels becomes one.",
-                    name=str(name),
-                    cell=lists[0],
-                    option=Option("multi_hot", given),
-                )
-            )
-            return
+            return separator
+    return None
+
+
+def warn_of_lists(name: Any, labels: list[str]) -> None:
+    """Warn of a text column whose levels look like lists of labels that come again."""
+    separator = list_separator(labels)
+    if separator is None:
+        return
+    given: Any = [str(name)] if separator == SEPARATOR else {str(name): separator}
+    warn(
+        Message(
+            "Column {name!r} holds lists, such as {cell!r}, and each list is treated as one level. "
+            "Give {option}, so that each of its labels becomes one.",
+            name=str(name),
+            cell=next(label for label in labels if separator in label),
+            option=Option("multi_hot", given),
+        )
+    )
 
 
 def warn_of_no_list(name: Any, separator: str) -> None:

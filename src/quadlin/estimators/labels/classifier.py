@@ -129,6 +129,8 @@ class SecondOrderClassifier(LogisticModel):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
+    machine: str | None = "FactorizationMachineClassifier"
+
     def __init__(
         self,
         rank: int | str = "auto",

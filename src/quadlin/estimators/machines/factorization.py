@@ -14,13 +14,13 @@ from quadlin.estimators.machines.posterior_options import (
     check_stream,
     has_posterior,
     warn_of_another_model,
-    warn_of_ids,
 )
 from quadlin.estimators.machines.recommending import Recommending
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.id_warnings import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
 
 
@@ -112,6 +112,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     """
 
     diagonal = "zero"  # not a parameter
+    machine = None  # this is one
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         on_step: Any,
     ) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
-        warn_of_ids(task, rows, source)
+        warn_of_ids(task.columns, task.make_units.fields, rows, source)
         if self.draws is not None:
             check_draws(self)
         if self.draws is not None or has_posterior(self):

@@ -24,11 +24,11 @@ from quadlin.estimators.machines.posterior_options import (
     check_stream,
     has_posterior,
     warn_of_another_model,
-    warn_of_ids,
 )
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.rows.id_warnings import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit
@@ -229,7 +229,7 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         on_step: Any,
     ) -> FittedClasses:
         """Warn of ids that were not declared, and fit each class."""
-        warn_of_ids(task, rows, source)
+        warn_of_ids(task.columns, task.make_units.fields, rows, source)
         return super()._fitted_rows(task, rows, source, warm, on_step)
 
     def _fitted_labels(

@@ -5,16 +5,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
-from quadlin.core.arrays import is_numpy
-from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import Message, Option, warn
-from quadlin.core.rows import Rows
-from quadlin.data.columns.id_columns import code_columns
-from quadlin.data.columns.names import shortened
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.parameters import is_asked_for, is_auto
 
@@ -101,40 +94,6 @@ def check_stream(estimator: Any, fitted: Fitted | None, columns: Columns | None)
     begins = fitted is None and encoder is not None and len(encoder.fields) > 1
     if begins and has_posterior(estimator):
         warn(BY_LEAST_SQUARES)
-
-
-MOST_NUMBERS = 50  # columns of numbers among which ids are looked for
-FIRST_ROWS = 1000  # that show cheaply that a column holds no ids
-FEWEST_IDS = 20  # different values in them
-
-
-def warn_of_ids(task: Task, rows: Rows, source: Any) -> None:
-    """Warn of columns of numbers that look like ids, where a machine has hardly any fields."""
-    columns, fields = task.columns, task.make_units.fields
-    numbers = columns.number_names
-    if len(fields) > 1 or len(numbers) > MOST_NUMBERS or not isinstance(source, MemorySource):
-        return
-    if not is_numpy(source.X):
-        return
-    X = csr_matrix(source.X[:FIRST_ROWS]).toarray()
-    place = {name: j for j, name in enumerate(columns.names)}
-    whole = [name for name in numbers if _may_be_ids(X[:, place[name]])]
-    codes = code_columns(rows, whole, columns.names, fields) if whole else []
-    if codes:
-        given = [int(name[1:]) for name in codes] if columns.names_in is None else codes
-        warn(
-            Message(
-                "{names} hold whole numbers that look like ids, and a machine without categories "
-                "has nothing to learn from their order. Give {categorical}, so that each value "
-                "becomes a level.",
-                names=shortened(codes, 5),
-                categorical=Option("categorical_features", given),
-            )
-        )
-
-
-def _may_be_ids(values: np.ndarray) -> bool:
-    return bool(np.all(values == np.floor(values))) and len(np.unique(values)) >= FEWEST_IDS
 
 
 def _contradictions(estimator: Any) -> list[Option]:

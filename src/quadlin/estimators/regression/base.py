@@ -13,7 +13,7 @@ from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import Message
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.id_columns import code_advice, code_columns
+from quadlin.data.columns.column_roles import ColumnRoles, code_advice, ratings_advice
 from quadlin.data.opening.engines import engine_for
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.fitted import Fitted
@@ -29,6 +29,7 @@ from quadlin.estimators.rows.columns import (
     Columns,
     opened,
 )
+from quadlin.estimators.rows.id_warnings import given_names, roles_in, warn_of_ratings
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
@@ -98,6 +99,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     hierarchy: str | None = None
     max_memory: int | str = "auto"
     losses: tuple[str, ...] = ("squared", "huber")
+    machine: str | None = None  # the class that fits ratings better
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -156,6 +158,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
             task = task_of(self, rows, source, columns, seed)
+            if self.machine is not None:
+                warn_of_ratings(columns, task.make_units.fields, rows, source, self.machine)
             with blas_between_sums(rows.engine):
                 fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
             if not fitted.is_begun:
@@ -196,19 +200,21 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         rank: all 2 components stand out from the noise.
         """
         check_is_fitted(self)
-        fitted, findings, codes = self.fitted_, None, []
+        fitted, findings, roles = self.fitted_, None, ColumnRoles(())
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
             rows = Rows.of(source)
             findings = row_findings(rows, state, options, seed_of(self))
-            numbers = fitted.columns.number_names
-            codes = code_columns(rows, numbers, fitted.names, fitted.fields)
+            roles = roles_in(rows, fitted.columns, fitted.fields)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.tally.effective
         columns = (fitted.names, fitted.fields)
         how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
         text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
-        return Message.joined([text, *map(code_advice, codes)], "\n")
+        if roles.ids and self.machine is not None:
+            advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
+            return Message.joined([text, Message("columns: {advice}", advice=advice)], "\n")
+        return Message.joined([text, *map(code_advice, roles.codes)], "\n")
 
     def _opened(
         self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1

@@ -259,6 +259,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     ([('x3', 'x4', -2), ('x1', 'x2', 1)], 0)
     """
 
+    machine: str | None = "FactorizationMachineRegressor"
+
     def __init__(
         self,
         rank: int | str = "auto",
