@@ -14,16 +14,16 @@ from scipy.sparse import csr_array, issparse
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
 TALL = 4  # rows per column of a matrix whose Gram matrix is small beside it
-DEPENDENT = 1e-3  # of a column of length one, beside the span of those before
+DEPENDENT = 1e-3  # of a unit column, outside the span of the columns before it
 
-# Linear algebra libraries set floating-point flags on some processors though all they were given
-# and all they return is finite; numpy would warn of each. What must be finite is looked at itself.
+# On some processors linear algebra libraries set floating-point flags although all inputs and
+# results are finite, and numpy would warn each time. Values that must be finite are checked.
 unflagged = np.errstate(all="ignore")
 
 
 def namespace(*arrays: Array) -> Namespace:
-    """Return the namespace the arrays share; scipy's sparse matrices live in numpy's."""
-    if all(type(a) is np.ndarray for a in arrays):  # most are, and it is asked for each block
+    """Return the namespace that the arrays share; sparse matrices of scipy count as numpy's."""
+    if all(type(a) is np.ndarray for a in arrays):  # the usual case, fast for every block
         return numpy_namespace
     dense = [a for a in arrays if a is not None and not issparse(a)]
     return array_namespace(*dense) if dense else numpy_namespace
@@ -54,7 +54,7 @@ def to_numpy(a: Array) -> np.ndarray:
 
 
 def canonical(X: csr_array) -> csr_array:
-    """Return CSR with sorted entries and no duplicates; a copy only where X is not so already.
+    """Return CSR with sorted entries and no duplicates; a copy only if X has others.
 
     The arrays themselves are checked, since the flag that scipy keeps may be out of date.
     """
@@ -66,7 +66,7 @@ def canonical(X: csr_array) -> csr_array:
 
 
 def assembled(parts: Any, shape: tuple[int, int], dtype: np.dtype) -> csr_array:
-    """Return CSR from (rows, column of each, value of each), whose columns come in order."""
+    """Return CSR from parts (rows, columns, values) in the order of their columns."""
     size = sum(len(rows) for rows, _, _ in parts)
     index = np.int32 if max(size, *shape) <= np.iinfo(np.int32).max else np.int64
     indptr = np.zeros(shape[0] + 1, index)
@@ -89,8 +89,8 @@ def orthonormal(A: Array) -> Array:
 def qr(A: Array) -> tuple[Array, Array]:
     """Return A = QR (d, q) (q, q) with orthonormal Q.
 
-    Tall matrices of float32 by Cholesky in float64, in half of the time, unless their columns are
-    nearly dependent: what it loses is the square of their condition number times 1e-16.
+    Tall matrices of float32 are factored by Cholesky in float64, which takes half the time, unless
+    their columns are nearly dependent: its error is the squared condition number times 1e-16.
     """
     tall = is_numpy(A) and A.dtype == np.float32 and A.shape[0] >= TALL * A.shape[1] > 0
     return (_cholesky_qr(A) if tall else None) or namespace(A).linalg.qr(A)
@@ -177,10 +177,10 @@ _forgets: list[Callable[[], None]] = []
 
 
 def remembered(fn: Callable[P, T]) -> Callable[P, T]:
-    """Return the last value again where all arguments are the very same objects.
+    """Return the last value again if all arguments are the very same objects.
 
-    For functions of O(kd) numbers that nobody changes: the last arguments and value are kept until
-    the walk ends. Any number of threads may call it.
+    For functions of O(kd) numbers that do not change: the last arguments and value are kept until
+    the pass over the rows ends. Any number of threads may call it.
 
     Examples
     --------
@@ -213,6 +213,6 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def forget_all() -> None:
-    """Clear what `remembered` holds, so that nothing computed for a walk stays in memory."""
+    """Clear what `remembered` keeps, so that nothing computed for a pass stays in memory."""
     for forget in _forgets:
         forget()

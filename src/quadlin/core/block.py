@@ -19,13 +19,13 @@ Residuals = Callable[[Array, Array | None, slice], tuple[Array, Array, Array]]
 
 
 class Block:
-    r"""Standardised rows of one block, known by their products alone.
+    r"""Standardised rows of one block, used only through their products.
 
     .. math:: Z = X D - 1\nu^\top
 
     D scales and ν = μ/σ centres, both inside the products: the block is not copied. Columns whose
-    mean is far from zero are standardised outright, a few rows at a time. Where the compiled kernel
-    takes the rows, it standardises all columns outright, a few rows at a time.
+    mean is far from zero are standardised outright, a few rows at a time. The compiled kernel, if
+    it takes the rows, standardises all columns outright, a few rows at a time.
     """
 
     def __init__(self, X: Array, units: Units) -> None:
@@ -38,7 +38,7 @@ class Block:
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """Return the compiled kernel of the rows; None where the reference must do."""
+        """Return the compiled kernel of the rows; None if there is none."""
         if issparse(self.X):
             return SparseKernel.of(self.pieces)
         if isinstance(self.X, np.ndarray):
@@ -127,7 +127,7 @@ class Block:
         return back[:, m:], back[:, :m], p2
 
     def passed(self, Q: Array, residuals: Residuals, S: Array | None, squares: bool) -> Passed:
-        """Return what residuals say of the rows, from one read of them.
+        """Return the sums of residuals, from one read of the rows.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Block:
         return self.pieces.columns(index)
 
     def gram(self, weight: Array | None) -> Array:
-        """Return Zᵀ diag(weight) Z, a d×d matrix; only where it is asked for."""
+        """Return Zᵀ diag(weight) Z, a d×d matrix, which is formed only on request."""
         omega = None if weight is None else self.pieces.in_dtype(weight)
         if not self.pieces.sparse:
             Z = self.toarray()
@@ -192,7 +192,7 @@ class Block:
     def _forward(
         self, Q: Array, S: Array | None
     ) -> Callable[[BlockPiece, BlockPiece | None], tuple[Array, Array | None]]:
-        """Return what makes Z Q and (Z∘Z) S of a piece and its squares.
+        """Return the function that computes Z Q and (Z∘Z) S from a piece and its squares.
 
         Z∘Z = X²D² − 2XDν + ν²: the second term is a product with X, and so is the first where
         every entry of X that is stored is the same number.

@@ -1,4 +1,4 @@
-"""What a source of rows is, and rows in memory, cut into views of a cache-friendly size."""
+"""The protocol of row sources, and rows in memory, cut into views of a cache-friendly size."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
-WIDE_ROWS = 1 << 13  # of blocks for sums of which a block costs more than a row
+WIDE_ROWS = 1 << 13  # of a block, for sums whose cost per block outweighs that per row
 DEVICE_ELEMENTS = 1 << 26  # on an accelerator a block must be worth the launch of its kernels
 
 
@@ -27,14 +27,14 @@ class Chunk:
 
 
 class RowSource(Protocol):
-    """Rows that are walked as chunks: everything that solvers and engines may ask of them."""
+    """Rows that are read as chunks: everything that solvers and engines may ask for."""
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Walk all rows in order."""
+        """Read all rows in order."""
         ...
 
     def parts(self, count_hint: int) -> "Sequence[RowSource]":
-        """Cut into about so many disjoint sources, in order; ``[self]`` where that is impossible.
+        """Cut into about `count_hint` disjoint sources, in order; ``[self]`` if that is impossible.
 
         Parts can be pickled.
         """
@@ -52,17 +52,17 @@ class RowSource(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where it is known without a walk."""
+        """Return the number of rows; None if it is unknown before they are read."""
         ...
 
     @property
     def entries(self) -> int | None:
-        """Return how many numbers the rows in memory store; None where they are elsewhere."""
+        """Return how many numbers the rows store; None if they are not in memory."""
         ...
 
     @property
     def again(self) -> bool:
-        """Tell whether the rows can be walked more than once."""
+        """Tell whether the rows can be read more than once."""
         ...
 
     @property
@@ -72,20 +72,20 @@ class RowSource(Protocol):
 
     @property
     def unseen(self) -> Mapping[str, int]:
-        """Return how many rows of the last walk had an unknown level, by column."""
+        """Return how many rows of the last pass had an unknown level, by column."""
         ...
 
     @property
     def y(self) -> Array:
-        """Return the targets, where they are in memory; None elsewhere."""
+        """Return the targets; None if they are not in memory."""
         ...
 
     def fingerprint(self) -> str | None:
-        """Return an identity of the rows and of how they are read, None where there is none."""
+        """Return an identity of the rows and of how they are read; None if there is none."""
         ...
 
     def absorb(self, parts: Any) -> None:
-        """Take over what walks of its parts, as `parts` returned them, have counted."""
+        """Take over the counts of passes over its parts, as `parts` returned them."""
         ...
 
     def client(self) -> Any:
@@ -94,7 +94,7 @@ class RowSource(Protocol):
 
 
 class BaseRows:
-    """The members of `RowSource` that have a default: rows that can be walked any time."""
+    """The members of `RowSource` that have a default, for rows that can be read any time."""
 
     y: Array = None  # targets that are in memory
 
@@ -105,7 +105,7 @@ class BaseRows:
 
     @property
     def again(self) -> bool:
-        """Tell whether the rows can be walked more than once."""
+        """Tell whether the rows can be read more than once."""
         return True
 
     @property
@@ -115,15 +115,15 @@ class BaseRows:
 
     @property
     def unseen(self) -> Mapping[str, int]:
-        """Return how many rows of the last walk had an unknown level, by column."""
+        """Return how many rows of the last pass had an unknown level, by column."""
         return {}
 
     def fingerprint(self) -> str | None:
-        """Return an identity of the rows, None where there is none."""
+        """Return None: the rows have no identity."""
         return None
 
     def absorb(self, parts: Any) -> None:
-        """Do nothing: walks of the parts count nothing that is wanted."""
+        """Do nothing: passes over the parts count nothing."""
 
     def client(self) -> Any:
         """Return None: no cluster holds the rows."""
@@ -132,7 +132,7 @@ class BaseRows:
 
 @dataclass(frozen=True)
 class MemorySource(BaseRows):
-    """Rows of one table in memory, walked as blocks of views; nothing is copied.
+    """Rows of one table in memory, read as blocks of views; nothing is copied.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class MemorySource(BaseRows):
         return replace(self, block_rows=max(rows, min(16 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
-        """Cut into so many runs of rows, none of them empty."""
+        """Cut into at most `count_hint` runs of rows, none of them empty."""
         chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
         return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
 
@@ -245,7 +245,7 @@ def _rows(X: Array, part: slice) -> Array:
     if not issparse(X):
         return X[part, :]
     first, last = X.indptr[part.start], X.indptr[part.stop]
-    # Given all at once, scipy would copy the entries of a small part of a large table.
+    # The constructor of scipy would copy the entries of a small part of a large table.
     rows = csr_array((part.stop - part.start, X.shape[1]), dtype=X.dtype)
     rows.data, rows.indices = X.data[first:last], X.indices[first:last]
     rows.indptr = X.indptr[part.start : part.stop + 1] - first

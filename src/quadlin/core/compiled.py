@@ -24,7 +24,7 @@ from quadlin.core.units import Units
 
 
 def usable(X: Array, units: Units) -> bool:
-    """Tell whether the compiled kernel is there, and takes rows and units of such numbers."""
+    """Tell whether there is a compiled kernel for the dtypes of the rows and of the units."""
     return takes(X.dtype) and takes(units.scale.dtype)
 
 
@@ -88,7 +88,7 @@ class Kernel:
         return total[:, m:], total[:, :m], total_squares if squares else None
 
     def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
-        """Return what the residuals of a response say of the rows."""
+        """Return the sums of the residuals of a response."""
         assembly, action = response.assembly, response.action
         m, actions = assembly.constant.shape[0], action.stop - action.start
         total, loss = np.zeros(m), np.zeros(1)
@@ -110,7 +110,7 @@ class Kernel:
         raise NotImplementedError
 
     def rows(self, part: slice) -> "Kernel":
-        """Return that of some rows."""
+        """Return the kernel of some rows."""
         raise NotImplementedError
 
     def run(
@@ -126,7 +126,7 @@ class Kernel:
         raise NotImplementedError
 
     def vector(self, v: Array) -> np.ndarray:
-        """Return numbers one after the other."""
+        """Return a vector, contiguous and in the dtype of the kernel."""
         return np.ascontiguousarray(v, self.dtype)
 
 
@@ -139,7 +139,7 @@ class DenseKernel(Kernel):
 
     @classmethod
     def of(cls, X: Array, units: Units) -> "DenseKernel | None":
-        """Return the kernel for some rows; None where the reference must do."""
+        """Return the kernel for some rows; None if there is none."""
         dense = isinstance(X, np.ndarray) and X.flags.aligned
         return cls(X, units) if dense and usable(X, units) else None
 
@@ -149,7 +149,7 @@ class DenseKernel(Kernel):
         return pieces(n, d * self.dtype.itemsize) if n else [slice(0, 0)]
 
     def rows(self, part: slice) -> Kernel:
-        """Return that of some rows."""
+        """Return the kernel of some rows."""
         return DenseKernel(self.X[part], self.units)
 
     def run(
@@ -196,7 +196,7 @@ def _beside(A: Array, w: Array) -> np.ndarray:
 
 @remembered
 def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
-    """Return which form, which two products and what weight each term of symmetric cores has."""
+    """Return the form, the two products and the weight of each term of symmetric cores."""
     terms = [(np.empty(0, np.int64),) * 3 + (np.empty(0),)]
     for form, C in enumerate(cores):
         if C is not None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.library import address, instruction_level, library, point
+from quadlin.core.library import aligned_zeros, instruction_level, library, point
 
 MOST_WIDTH = 32  # components at most
 AHEAD = 64  # entries whose rows are fetched beforehand: `COLUMN_AHEAD` in `_passes.c`
-LANES = 8  # components of a vector: others beside them are zero
-LINE = 64  # bytes of a line of the cache
+LANES = 8  # components per vector; those that are not used are zero
 
 
 class ColumnsStructure(ctypes.Structure):
@@ -53,14 +52,14 @@ class ColumnTable:
         self.starts = np.asarray(X.indptr, np.int64)
         self.rows = np.concatenate([X.indices.astype(np.int32), np.zeros(AHEAD, np.int32)])
         self.x = np.ascontiguousarray(X.data)
-        self.state = _aligned((n, width + 8), dtype)  # a row of float32 and eight is one line
+        self.state = aligned_zeros((n, width + 8), dtype)  # a row of float32 and eight is one line
         self.state[:, width + 1] = 1.0 if weight is None else weight
         self.state[:, width + 2] = y
-        self.factors, self.linear = _aligned((d, width), dtype), np.zeros(d, dtype)
+        self.factors, self.linear = aligned_zeros((d, width), dtype), np.zeros(d, dtype)
         self.mean, self.penalty = (np.ascontiguousarray(a, np.float64) for a in (mean, penalty))
-        self.signs, self.centre, self.pull = (_aligned(width, np.float64) for _ in range(3))
+        self.signs, self.centre, self.pull = (aligned_zeros((width,), np.float64) for _ in range(3))
         self.signs[:k] = signs
-        self.gram = _aligned((width, width), np.float64)  # sAs; `_passes_columns.h` says what else
+        self.gram = aligned_zeros((width, width), np.float64)  # sAs, see `_passes_columns.h`
 
     @property
     def V(self) -> np.ndarray:
@@ -75,7 +74,7 @@ class ColumnTable:
         return np.asarray(self.linear + 2 * beside)
 
     def evaluate(self) -> None:
-        """Write what the rows have of the model: its products and errors."""
+        """Compute the products and errors of all rows."""
         self._run("run_evaluation")
         self.intercept = 0.0
         self._settle()
@@ -87,7 +86,7 @@ class ColumnTable:
         return self._settle() + self._ridges()
 
     def objective(self) -> float:
-        """Return the objective as of the last evaluation or sweep."""
+        """Return the objective after the last evaluation or sweep."""
         return self._settle() + self._ridges()
 
     def ridge_of_products(self) -> float:
@@ -97,7 +96,7 @@ class ColumnTable:
 
     @property
     def errors(self) -> np.ndarray:
-        """Return f − y (n,), as of the last evaluation or sweep, of rows without weight too."""
+        """Return f − y (n,) after the last evaluation or sweep, also for rows without weight."""
         return self.state[:, self.factors.shape[1]].astype(np.float64)
 
     def _settle(self) -> float:
@@ -132,11 +131,3 @@ class ColumnTable:
         run = getattr(library(), name)
         run(ctypes.byref(table), self.x.itemsize, instruction_level())
         return table
-
-
-def _aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return zeros that begin with a line of the cache."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + LINE, np.uint8)
-    start = -address(memory) % LINE
-    return np.asarray(memory[start : start + size].view(dtype).reshape(shape))

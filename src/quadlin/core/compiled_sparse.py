@@ -12,6 +12,7 @@ from quadlin.core.library import (
     Pass,
     SparseStructure,
     address,
+    aligned_zeros,
     instruction_level,
     library,
     point,
@@ -19,7 +20,6 @@ from quadlin.core.library import (
 )
 from quadlin.core.pieces import Pieces
 
-LINE = 64  # bytes of a line of the cache
 UNIT = 16  # bytes of the narrowest vector: rows of several weights or sums are whole ones
 
 
@@ -36,7 +36,7 @@ class SparseKernel(Kernel):
 
     @classmethod
     def of(cls, pieces: Pieces) -> "SparseKernel | None":
-        """Return the kernel for some rows; None where some columns are standardised outright."""
+        """Return the kernel for some rows; None if some columns are standardised outright."""
         near = issparse(pieces.X) and pieces.far is None and not pieces.outright
         takes = near and isinstance(pieces.X, csr_array) and usable(pieces.X, pieces.units)
         return cls(pieces) if takes else None
@@ -46,7 +46,7 @@ class SparseKernel(Kernel):
         return [slice(0, self.X.shape[0])]
 
     def rows(self, part: slice) -> Kernel:
-        """Return that of all rows."""
+        """Return the kernel itself, which is that of all rows."""
         return self
 
     def run(
@@ -97,7 +97,7 @@ class SparseKernel(Kernel):
     def _weights(
         self, Q: Array | None, S: Array | None, q: int, s: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what entries and their squares are multiplied by, and what is subtracted."""
+        """Return the factors of entries and of their squares, and what is subtracted."""
         pieces, d, level = self.pieces, self.X.shape[1], self.pieces.level
         scale, shift = pieces.scale[:, None], pieces.shift[:, None]
         weights, constant = self._lines(d, q + s), np.zeros(q + s, self.dtype)
@@ -114,10 +114,7 @@ class SparseKernel(Kernel):
         return weights, square_weights, constant
 
     def _lines(self, rows: int, columns: int) -> np.ndarray:
-        """Return zeros that begin with a line of the cache, in rows of whole vectors, or of one."""
-        size = self.dtype.itemsize
-        width = size if columns == 1 else -(-columns * size // UNIT) * UNIT
-        memory = np.zeros(rows * width + LINE, np.uint8)
-        start = -address(memory) % LINE
-        lines = memory[start : start + rows * width].view(self.dtype)
-        return lines.reshape(rows, width // self.dtype.itemsize)
+        """Return zeros that start at a line of the cache, in rows of whole vectors or of one."""
+        unit = UNIT // self.dtype.itemsize
+        width = columns if columns == 1 else -(-columns // unit) * unit
+        return aligned_zeros((rows, width), self.dtype)

@@ -1,4 +1,4 @@
-"""How a sum over chunks of rows is carried out: in this thread, or in several."""
+"""Engines that compute sums over chunks of rows, in this thread or in several."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +14,13 @@ from quadlin.core.arrays import unflagged
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-# How rows are cut for threads depends on the rows alone, so that any number of threads adds the
-# same sums in the same order. A part is worth the start of a thread and outweighs its own sums.
+# The parts that threads sum depend on the rows alone, so that any number of threads adds the same
+# sums in the same order. A part must be worth the start of a thread, and larger than its sums.
 PART_ENTRIES = 1 << 22
 ENTRIES_PER_COLUMN = 8
-SMALL_MATRIX = 1000  # columns of matrices that one thread is enough for, between the sums
+SMALL_MATRIX = 1000  # columns, up to which one thread is enough for the matrices between sums
 MOST_PARTS = 64  # more would hardly be spread more evenly
-PARTS_OF_UNKNOWN = 16  # of rows whose number only a walk can tell
+PARTS_OF_UNKNOWN = 16  # if the number of rows is unknown
 
 
 class Additive:
@@ -43,28 +43,28 @@ def takes_wide_blocks(fn: Callable[..., Any]) -> bool:
 
 
 def by_products(fn: F) -> F:
-    """Mark a sum that uses rows through their products alone: a device may carry it out."""
+    """Mark a sum that uses only products of the rows, so that a device can compute it."""
     fn.by_products = True  # type: ignore[attr-defined]
     return fn
 
 
-def knows_products_alone(fn: Callable[..., Any]) -> bool:
+def uses_products_only(fn: Callable[..., Any]) -> bool:
     """Tell whether a sum is marked by `by_products` or by `in_wide_blocks`."""
     return takes_wide_blocks(fn) or getattr(fn, "by_products", False)
 
 
 class Engine(Protocol):
-    """What carries out a sum over the rows of its source."""
+    """Computes sums over the rows of its source."""
 
     sample_entries: tuple[int, ...]
     elsewhere: bool
 
     @property
     def source(self) -> Any:
-        """Return where the rows come from."""
+        """Return the source of the rows."""
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
-        """Return Σ fn(chunk, *params); see `folded` for values per row. None without rows."""
+        """Return Σ fn(chunk, *params), None without rows; `folded` explains values per row."""
 
     def over(self, source: Any) -> "Engine":
         """Return an engine for a sample of the rows, which this process holds in memory."""
@@ -74,10 +74,10 @@ class Engine(Protocol):
 
 
 class BaseEngine:
-    """The defaults of `Engine`: sums are carried out on the host."""
+    """The defaults of `Engine`: sums are computed on the host."""
 
     sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
-    elsewhere = False  # whether an accelerator carries out the sums
+    elsewhere = False  # whether an accelerator computes the sums
 
     def hosted(self) -> Engine | None:
         """Return None: the sums are on the host already."""
@@ -100,12 +100,11 @@ class Serial(BaseEngine):
 
 
 class Threads(BaseEngine):
-    """Parts of the rows are summed in threads, and the sums of the parts in the order of the rows.
+    """Sums parts of the rows in threads, and adds the sums of the parts in the order of the rows.
 
-    How the rows are cut does not depend on the number of threads, so the result is the same to the
-    last bit whatever it is. Each thread has one thread of the linear algebra library to itself.
-    Threads live as long as one sum: there is nothing left that a fork could lose, and nobody spins
-    while waiting. Rows of a single part are summed without another thread.
+    The parts do not depend on the number of threads, so the result is always the same to the last
+    bit. Each thread uses one thread of the linear algebra library. Threads end with each sum: a
+    fork can lose none, and none spins while it waits. A single part needs no other thread.
 
     Examples
     --------
@@ -118,7 +117,7 @@ class Threads(BaseEngine):
 
     def __init__(self, source: Any, workers: int) -> None:
         self.source, self.workers = source, workers
-        self._heights: list[int] | None = None  # of the parts, known after the first walk
+        self._heights: list[int] | None = None  # of the parts, known after the first pass
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
@@ -139,7 +138,7 @@ class Threads(BaseEngine):
 
         with one_blas_thread():
             total = summed(sums())
-        self._heights = heights  # once all are there: Ctrl-C leaves those of the last whole walk
+        self._heights = heights  # once all are known: Ctrl-C leaves those of the last pass
         self.source.absorb(parts)
         return total
 
@@ -148,7 +147,7 @@ class Threads(BaseEngine):
         return Threads(source, self.workers)
 
     def _mapped(self, fn: Callable[..., Any], *columns: Sequence[Any]) -> Iterator[Any]:
-        """Yield what `map` yields, computed in threads if they have something to share."""
+        """Yield what `map` yields, computed in threads if there is work for several."""
         workers = min(self.workers, len(columns[0]))
         if workers < 2:
             yield from map(fn, *columns)
@@ -169,7 +168,7 @@ def part_count(source: Any) -> int:
 def folded(
     fn: Callable[..., T], chunks: Iterable[Any], params: tuple[Any, ...], per_row: Any = None
 ) -> tuple[T | None, int]:
-    """Return the sum, one chunk at a time, and the number of rows; None where there are none.
+    """Return the sum, one chunk at a time, and the number of rows; None if there are none.
 
     With `per_row`, which has a value for each row, `fn` is given pairs of a chunk and its part.
     """
@@ -204,7 +203,7 @@ def cut(per_row: Any, heights: Sequence[int]) -> list[Any]:
 
 
 def summed(sums: Iterable[T | None]) -> T | None:
-    """Return the sum of sums, those of no chunks left out; None where there are none."""
+    """Return the sum of sums, ignoring None; None if there are none."""
     total: T | None = None
     for part in sums:
         if part is not None:
@@ -251,10 +250,10 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 
 def blas_between_sums(engine: Engine) -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread for a whole fit whose sums other threads or devices carry out.
+    """Limit BLAS to one thread during a fit whose sums other threads or devices compute.
 
-    Its threads wait for each other by spinning. On matrices of d×k numbers that takes as much CPU
-    time as the rest of a fit, and more where other programs need the cores.
+    Threads of BLAS wait for each other by spinning. With matrices of d×k numbers, that takes as
+    much CPU time as the rest of a fit, and more if other programs need the cores.
     """
     by_others = engine.elsewhere or isinstance(engine, Threads)
     small = by_others and engine.source.width <= SMALL_MATRIX

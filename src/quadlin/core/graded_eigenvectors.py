@@ -1,14 +1,14 @@
-"""Eigenvectors of a low-rank matrix whose rows have very different units, true in every entry.
+"""Eigenvectors of a low-rank matrix whose rows have very different units, accurate in every entry.
 
-Beside a row of unit 1, an ordinary decomposition rounds away what belongs to a row of unit 10⁻¹².
-Here each entry M_ij keeps its digits: rows are factored in falling order, and a small matrix, like
-them graded, is made diagonal by rotations that are computed from two of its rows alone.
+Beside a row of size 1, an ordinary decomposition loses a row of size 10⁻¹² to rounding. Here each
+entry M_ij keeps its digits: rows are factored in order of decreasing size, and the remaining small
+matrix, graded like the rows, is diagonalised by rotations that depend on only two of its rows.
 """
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-RATIO = 1e3  # of the largest row to the smallest; beyond it, small rows need this care
+RATIO = 1e3  # of the largest row to the smallest: above it, rows are called graded
 SWEEPS = 40
 EPS = float(np.finfo(np.float64).eps)
 
@@ -26,9 +26,9 @@ def is_graded(A: np.ndarray) -> bool:
 
 
 def graded_eigenpairs(A: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues (k,) of A diag(s) Aᵀ by falling size, and its vectors (d, k).
+    """Return the eigenvalues (k,) of A diag(s) Aᵀ by decreasing size, and its vectors (d, k).
 
-    The sum of λ v vᵀ has every entry to rounding of |A_i| |s| |A_j|. O(dk² + k³), k ≤ d.
+    Each entry of the sum of λ v vᵀ is exact up to rounding of |A_i| |s| |A_j|. O(dk² + k³), k ≤ d.
 
     Examples
     --------
@@ -42,9 +42,9 @@ def graded_eigenpairs(A: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndar
     A = A[order]
     V, R, pivot = qr(A, mode="economic", pivoting=True)
     size = np.abs(np.diag(R))
-    rank = int(np.count_nonzero(size))  # pivots fall
+    rank = int(np.count_nonzero(size))  # pivots decrease
     R, A, signs = R[:rank], A[:, pivot], np.sign(s[pivot])
-    # Rows smaller than a pivot have small entries, which the equations V R = A tell better.
+    # Rows smaller than a pivot have small entries, which V R = A gives more accurately.
     small = row_sizes(A)[:, None] < size[:rank]
     solution = solve_triangular(R[:, :rank], A[:, :rank].T, trans="T").T
     V[:, :rank] = np.where(small, solution, V[:, :rank])
@@ -57,7 +57,7 @@ def graded_eigenpairs(A: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _jacobi(N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenvalues and vectors of a symmetric matrix by Jacobi's rotations.
 
-    All pairs of a round are disjoint, so that their rotations are one product.
+    The pairs of a round are disjoint, so their rotations are applied together.
     """
     k = len(N)
     N, Q = N.copy(), np.eye(k)

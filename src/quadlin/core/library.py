@@ -2,7 +2,7 @@
 
 `_passes.c` is compiled when the package is built, where there is a compiler.
 ``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. Kernels for arrays of
-other libraries are offered here.
+other libraries are registered here.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +23,12 @@ from quadlin.core.arrays import Array
 
 SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
+LINE = 64  # bytes of a line of the cache
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None without one, or where it was made of another source."""
+    """Return the compiled kernel; None if there is none, or if its source has changed."""
     try:
         loaded = ctypes.CDLL(str(Path(__file__).with_name("_passes.so")))
         loaded.source_digest.restype = ctypes.c_char_p
@@ -47,7 +49,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def source_digest() -> str:
-    """Return what tells one version of the C sources from another."""
+    """Return a digest of the C sources."""
     return blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=16).hexdigest()
 
 
@@ -59,7 +61,7 @@ def instruction_level() -> int:
 
 
 def takes(dtype: Any) -> bool:
-    """Tell whether there is a compiled kernel that takes such numbers."""
+    """Tell whether there is a compiled kernel for numbers of this dtype."""
     in_use = os.environ.get("QUADLIN_KERNEL") != "numpy"
     return dtype in NUMBERS and in_use and library() is not None
 
@@ -83,9 +85,17 @@ def scratch(use: str, size: int) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """Return where an array begins, faster than `ctypes` says."""
-    begins: int = array.__array_interface__["data"][0]
-    return begins
+    """Return the address of an array, faster than `ctypes` does."""
+    first: int = array.__array_interface__["data"][0]
+    return first
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return zeros that start at a line of the cache."""
+    size = prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -address(memory) % LINE
+    return np.asarray(memory[start : start + size].view(dtype).reshape(shape))
 
 
 def point(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray | None]) -> None:
@@ -198,25 +208,25 @@ def _run(X: Array, table: MomentsStructure) -> None:
     loaded.run_sparse_moments(at, ctypes.byref(rows), X.dtype.itemsize, instruction_level())
 
 
-Maker = Callable[..., Any]  # of rows and something else; None where the reference must do
+Maker = Callable[..., Any]  # takes rows and something else; may return None
 _makers: dict[str, list[Maker]] = {"products": [], "moments": []}
 
 
 def offer(maker: Maker, what: str = "products") -> None:
-    """Let every block ask for products or moments here; offering it again changes nothing.
+    """Register a kernel for the products or the moments of blocks, if it is not yet registered.
 
-    The mathematics imports no deep-learning library, so the kernel for its arrays is in another
-    room, which offers it here.
+    The mathematics imports no deep-learning library, so kernels for the arrays of such libraries
+    are defined in another room and registered here.
     """
     if maker not in _makers[what]:
         _makers[what].append(maker)
 
 
 def offered(X: Array, beside: Any, what: str = "products") -> Any:
-    """Return what the first that takes these rows makes of them; None where there is none.
+    """Return the result of the first registered kernel that takes these rows; None without one.
 
-    Of rows and their units the kernel of their products; of rows and their weights (or None) the
-    fields of their moments.
+    For rows and their units, that is the kernel of their products; for rows and their weights (or
+    None), it is the fields of their moments.
     """
-    made = (maker(X, beside) for maker in _makers[what])
-    return next((result for result in made if result is not None), None)
+    results = (maker(X, beside) for maker in _makers[what])
+    return next((result for result in results if result is not None), None)

@@ -16,7 +16,7 @@ from math import exp, log, log1p
 from quadlin.core.arrays import Array, namespace
 
 LINKED = ("logistic", "poisson")  # losses of targets whose means are a function of f
-FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: beyond, a row says nothing
+FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: rows below it say nothing
 
 
 def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:
@@ -48,7 +48,7 @@ def curvature(f: Array, loss: str = "logistic") -> Array:
 
 
 def log_likelihood(loss: str, f: Array, y: Array) -> Array:
-    """Return the log-likelihood of each row, for counts up to a constant of them."""
+    """Return the log-likelihood of each row, for counts up to a constant."""
     if loss == "logistic":
         return -(1 - y) * softplus(f) - y * softplus(-f)
     return y * f - bounded_exp(f)
@@ -62,7 +62,7 @@ def probability(f: Array) -> Array:
 
 
 def bounded_exp(f: Array) -> Array:
-    """Return eᶠ, of f up to where its square would overflow: no step ends beyond."""
+    """Return eᶠ, with f limited to where the square is finite; no step ends beyond."""
     xp = namespace(f)
     most = log(float(xp.finfo(f.dtype).max)) / 2 - 1
     return xp.exp(xp.where(f < most, f, most))
@@ -80,5 +80,5 @@ def log_odds(share: float) -> float:
 
 
 def constant_deviance(share: float, f: float) -> float:
-    """Return the mean deviance of the constant log-odds f where so large a share has label 1."""
+    """Return the mean deviance of the constant log-odds f if a `share` of the labels is 1."""
     return 2 * (log1p(exp(-abs(f))) + max(f, 0.0) - share * f)

@@ -50,7 +50,7 @@ class Phrase:
 
 
 class Message(str):
-    """A text whose ``{placeholders}`` may be options: as a `str` it speaks Python.
+    """A text whose ``{placeholders}`` may be options: as a `str` it is written for Python.
 
     Another front end, such as the command line, renders the same options in its own way. Control
     characters in names and paths are escaped.

@@ -43,14 +43,14 @@ class Model:
 class RawModel:
     r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
 
-    Where the diagonal is not modelled, that of the low-rank part is to be left out of M.
+    If the diagonal is not modelled, that of the low-rank part must be left out of M.
     The components reproduce every entry of M to rounding, whatever the units of its two features.
     """
 
     intercept: float
     coef: Array  # (d,)
     components: Array  # (k, d), orthonormal rows
-    eigenvalues: Array  # (k,), signed, by falling size
+    eigenvalues: Array  # (k,), signed, by decreasing size
 
 
 def degrees_of_freedom(
@@ -103,9 +103,9 @@ def constant_model(units: Units, rank: int, c: float = 0.0) -> Model:
 
 
 def tied(model: Model, units: Units, fit_linear: bool, fit_intercept: bool) -> Model:
-    """Return the model with a raw linear part and a raw intercept of zero, as far as asked for.
+    """Return the model whose raw linear part or raw intercept is zero, if it is not fitted.
 
-    Both are linear in what remains, so that the loss stays quadratic along any line.
+    Both are linear in the other parameters, so the loss stays quadratic along any line.
     """
     xp = namespace(model.U)
     w, c = model.w, model.c
@@ -152,7 +152,7 @@ def to_raw(model: Model, units: Units) -> RawModel:
 
 
 def _eigenpairs(A: Array, s: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues (k,) of A diag(s) Aᵀ by falling size, and its vectors as rows."""
+    """Return the eigenvalues (k,) of A diag(s) Aᵀ by decreasing size, and its vectors as rows."""
     xp = namespace(A)
     rows = to_numpy(A)
     if is_graded(rows):

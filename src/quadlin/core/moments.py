@@ -15,7 +15,7 @@ from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, even_cuts, in_main_memory
 from quadlin.core.library import column_moments, offered
 
-TAU_FREE = 0.05  # below this τ the diagonal of M is as good as invisible beside w
+TAU_FREE = 0.05  # below this τ, the diagonal of M can hardly be told from w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
 
 
@@ -42,11 +42,11 @@ class Moments:
     var: Array  # (d,)
     kappa: Array  # (d,)
     phi: Array  # (d,)
-    low: Array | None = None  # (d,), the smallest value of a row that counts; None in old files
+    low: Array | None = None  # (d,), the smallest value in rows with weight; None in old files
     high: Array | None = None  # (d,), and the largest
 
     @classmethod
-    @unflagged  # whoever uses them looks for infinities
+    @unflagged  # those who use the moments check for infinities
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
         X = canonical(X) if issparse(X) else X
@@ -149,7 +149,7 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
 
 
 def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
-    """Entries that are stored are summed; the zeros are known by what is left of the weight."""
+    """Sum the stored entries; the zeros have the rest of the weight."""
     n, d = X.shape
     omega = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
     total = float(omega.sum())
@@ -162,7 +162,7 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     mean = column_sums(share * data)
     full = np.bincount(X.indices, minlength=d) == n
     zeros = np.where(full, 0.0, np.clip(1.0 - column_sums(share), 0.0, None))
-    # A second look removes the rounding of the first, which a constant column would vary by.
+    # A second look removes the rounding of the first, by which a constant column would vary.
     mean = mean + column_sums(share * (data - mean[X.indices])) - zeros * mean
     centred = data - mean[X.indices]
     var = column_sums(share * centred**2) + zeros * mean**2
@@ -235,11 +235,12 @@ def mip_report(
     Parameters
     ----------
     moments : Moments, or rows as an array, CSR or a frame of numbers
-        Of the features.
+        The moments of the features, or the features themselves.
     names : sequence of str or None
-        Of the features; None takes those of a frame, or x0, x1, …
+        Names of the features; None takes those of a frame, or x0, x1, …
     dtype : dtype or None
-        Of the fit, below whose rounding a feature counts as constant; None is float64.
+        The dtype of the fit. A feature that varies by less than its rounding counts as constant;
+        None is float64.
 
     Returns
     -------

@@ -17,9 +17,7 @@ import numpy as np
 from quadlin.core.library import scratch
 
 PIECE_BYTES = 1 << 20  # rows that are multiplied twice: they and their squares fill a cache of 2 MB
-LEAST_PIECE = (
-    128  # rows: what is done per piece, not per row, costs more than the cache saves below
-)
+LEAST_PIECE = 128  # rows: smaller pieces cost more than the cache saves
 SMALL_PRODUCT = 1_000_000  # rows × columns × depth: what OpenBLAS multiplies without packing
 LEAST_TILE = 16  # rows or columns of a tile: thinner ones cost more than packing
 
@@ -33,7 +31,7 @@ def pieces(rows: int, row_bytes: int) -> Iterator[slice]:
 def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return an uninitialised array of the shape and order of `like`.
 
-    It is this thread's, and good until the next call with the same `use`.
+    It belongs to this thread, and is valid until the next call with the same `use`.
     """
     rows, columns = like.shape
     array: np.ndarray = scratch(use, like.size * dtype.itemsize).view(dtype)
@@ -43,9 +41,9 @@ def buffer(use: str, like: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def prepared(x: np.ndarray, dtype: np.dtype, mean: np.ndarray | None) -> np.ndarray:
-    """Return rows as the linear algebra library takes them: of one dtype, one stride of one.
+    """Return rows as the linear algebra library takes them: of one dtype, with one stride of one.
 
-    With a mean, the rows less the mean.
+    If there is a mean, it is subtracted.
     """
     if mean is not None:
         out = buffer("rows", x, dtype)

@@ -22,8 +22,8 @@ from quadlin.core.units import Units
 # with |ν_j| > 1 has more entries than zeros, so that centring it at most doubles it.
 FAR = {4: 1.0, 8: 100.0}  # |ν_j|, by the bytes of a number
 FAR_TOGETHER = {4: 8.0, 8: 1e4}  # ‖ν‖
-FIRST = 64  # entries of sparse rows, of which most differ where any do
-FEW = 8  # far columns are held apart if they are less than one in so many, else all are centred
+FIRST = 64  # entries of sparse rows: if any differ, these usually do
+FEW = 8  # if more than one column in this many is far, all are centred
 
 
 class BlockPiece(NamedTuple):
@@ -50,7 +50,7 @@ class Back(NamedTuple):
         return Back(near, far, self.total + other.total)
 
     def leading(self, columns: int) -> "Back":
-        """Return those of the first columns of R."""
+        """Return the sums of the first columns of R."""
         near = None if self.near is None else self.near[:columns, :]
         far = None if self.far is None else self.far[:columns, :]
         return Back(near, far, self.total[:columns])
@@ -94,7 +94,7 @@ class Pieces:
         self.shifted = bool(self.xp.any(self.shift != 0))
 
     def __iter__(self) -> Iterator[BlockPiece]:
-        """Cut the rows into runs; what is made of one lives until the next."""
+        """Yield the rows in runs; each is valid until the next."""
         (n, d), mean = self.X.shape, self.units.mean
         if not self.tiled:
             if n and self.all_far:

@@ -1,4 +1,4 @@
-"""What rows answer to a model: residuals, from the products of the rows with its columns."""
+"""Residuals of a model, from the products of the rows with its columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Response:
 
 
 class Passed(NamedTuple):
-    """What m residuals r, weighted by ω, say of standardised rows Z, with a products Z Q."""
+    """Sums of m residuals r, weighted by ω, over standardised rows Z, with a products Z Q."""
 
     action: Array  # (d, ma), Zᵀ(ω∘r∘ZQ)
     p1: Array  # (d, m), Zᵀ(ω∘r)

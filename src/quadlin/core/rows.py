@@ -1,4 +1,4 @@
-"""The one door to the rows: every walk over them is counted, journaled and carried out here."""
+"""The only access to the rows: every pass over them is counted, recorded and computed here."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,26 +12,26 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
 
 T = TypeVar("T")
-ROUNDING = 1e-6  # of a walk, where shares add up
+ROUNDING = 1e-6  # of a pass, when shares are added
 Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, over which rows
-Journal = Callable[[Asked, Callable[[], Any]], Any]  # what is asked, and how to carry it out
+Journal = Callable[[Asked, Callable[[], Any]], Any]  # of a question and how to answer it
 
 
 @dataclass
 class Walks:
-    """How often the rows were walked; views and samples of the same rows share it."""
+    """The number of passes over the rows; views and samples of the same rows share it."""
 
-    count: float = 0.0  # a walk over a sample counts as its share of the rows
+    count: float = 0.0  # a pass over a sample counts as its share of the rows
 
     @property
     def rounded(self) -> int:
-        """Return the number of walks, shares of them rounded up."""
+        """Return the number of passes, with shares rounded up."""
         return ceil(self.count - ROUNDING)
 
 
 @dataclass(frozen=True)
 class RowValues:
-    """What replaces parts of each row: cut together with the rows."""
+    """Values that replace parts of each row, and are cut together with the rows."""
 
     weight: Any = None  # (n,), factors of the weights of the rows
     y: Any = None  # (n,), targets in place of those of the rows
@@ -51,19 +51,19 @@ class RowValues:
 
     @cached_property
     def token(self) -> str:
-        """Return what tells these weights and targets from others."""
+        """Return a digest of the weights and targets."""
         arrays = [to_numpy(a).tobytes() for a in (self.weight, self.y) if a is not None]
         return blake2b(b"".join(arrays), digest_size=16).hexdigest() if arrays else ""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to sum over, whatever they come from and whoever carries the sums out.
+    """Rows to sum over, wherever they come from and whichever engine computes the sums.
 
-    Solvers ask for `reduce`, so that a journal of its answers is a checkpoint of any method, and
-    `walks` is what a fit has cost. `collect` is for one value per chunk, in order. Both are carried
-    out by the engine. `walk` is for what is not a sum and needs the chunks one after the other, in
-    this thread:
+    Solvers only use `reduce`, so a journal of its results is a checkpoint of any method, and
+    `walks`, the number of passes, is the cost of a fit. `collect` returns one value per chunk, in
+    order. The engine computes both. `walk` yields the chunks one after another, in this thread, for
+    everything that is not a sum:
 
     - predictions and their scores, which are handed on chunk by chunk in the order of the rows;
     - streams, where each chunk changes the model that the next one meets;
@@ -87,7 +87,7 @@ class Rows:
     values: RowValues | None = None
     counter: Walks = field(default_factory=Walks)
     share: float = 1.0  # of all rows, for a sample of them
-    sample: str = ""  # what tells a sample from other ones
+    sample: str = ""  # identifies a sample
 
     @classmethod
     def of(cls, source: Iterable[Chunk]) -> "Rows":
@@ -96,31 +96,31 @@ class Rows:
 
     @property
     def walks(self) -> int:
-        """Return how often the rows, or views of them, were walked, shares of walks rounded up."""
+        """Return the number of passes over the rows and their views, with shares rounded up."""
         return self.counter.rounded
 
     def reduce(self, fn: Callable[..., T], *params: Any) -> T:
-        """Return Σ fn(chunk, *params): one walk."""
+        """Return Σ fn(chunk, *params): one pass."""
         return self._reduced(fn, params, self.values)
 
     def reduce_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> T:
-        """Return Σ fn((chunk, numbers of its rows), *params): one walk."""
+        """Return Σ fn((chunk, numbers of its rows), *params): one pass."""
         values = replace(self.values or RowValues(), place=range(n_rows))
         return self._reduced(fn, params, values)
 
     def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
-        """Return fn(chunk, *params) of each chunk, in the order of the rows: one walk.
+        """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass.
 
-        It grows with the rows, so it is not journaled but walked again after a restart.
+        The result grows with the rows, so it is not recorded but computed again after a restart.
         """
         return self._collected(fn, params, self.values)
 
     def collect_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> list[T]:
-        """Return fn((chunk, numbers of its rows), *params) of each chunk, in order: one walk."""
+        """Return fn((chunk, numbers of its rows), *params) of each chunk, in order: one pass."""
         return self._collected(fn, params, replace(self.values or RowValues(), place=range(n_rows)))
 
     def walk(self) -> Iterator[Chunk]:
-        """Yield the chunks one by one, in this thread: one walk."""
+        """Yield the chunks one by one, in this thread: one pass."""
         self.counter.count += self.share
         if self.values is None:
             yield from self.engine.source
@@ -129,9 +129,9 @@ class Rows:
                 yield values.replaced(chunk)
 
     def reweighted(self, weight: Array, y: Array | None = None) -> "Rows":
-        """Return a view with weights multiplied, zero leaves a row out, and perhaps other targets.
+        """Return a view with multiplied weights (0 leaves a row out) and, if given, other targets.
 
-        Nothing is copied, and walks over the view count as walks over the rows.
+        Nothing is copied, and passes over the view count as passes over the rows.
         """
         if self.values is not None:
             weight = weight if self.values.weight is None else weight * self.values.weight
@@ -162,7 +162,7 @@ class Rows:
         return total
 
 
-# Functions of the module, since a cluster sends them by name.
+# These are functions of the module, since a cluster sends them by name.
 def _listed(chunk: Any, fn: Callable[..., T], *params: Any) -> list[T]:
     return [fn(chunk, *params)]
 

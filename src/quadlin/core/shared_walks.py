@@ -1,4 +1,4 @@
-"""Several solvers on views of the same rows: one walk answers what all of them ask at a time."""
+"""Several solvers on views of the same rows: one pass computes the sums that all wait for."""
 
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Abandoned(BaseException):
-    """Ends a solver that waits for a walk that will not be taken."""
+    """Ends a solver that waits for a pass that will not take place."""
 
 
 class WalkRequest(NamedTuple):
@@ -28,10 +28,10 @@ class WalkRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedWalks:
-    """Views of the same rows whose sums share walks while `run` is at work.
+    """Views of the same rows whose sums share passes during `run`.
 
-    Each solver runs in a thread of its own until it needs a sum; when all of them do, one walk
-    computes the sums of every view chunk by chunk. The numbers are those of separate walks.
+    Each solver runs in a thread of its own until it needs a sum. Once all of them wait for one, one
+    pass computes the sums of every view, chunk by chunk. The sums equal those of separate passes.
 
     Examples
     --------
@@ -46,14 +46,14 @@ class SharedWalks:
     """
 
     rows: Rows
-    place: local = field(default_factory=local)  # of a thread: where its requests and answers go
+    place: local = field(default_factory=local)  # the queues of each thread
 
     def view(self, weight: Array) -> Rows:
-        """Return the rows with weights multiplied; its own counter tells what its solver asked."""
+        """Return a view with multiplied weights; its counter counts the sums of its solver."""
         view = self.rows.reweighted(weight)
-        if self.rows.journal is not None:  # a journal has one order: each view walks for itself
+        if self.rows.journal is not None:  # a journal has one order, so views do not share passes
             return view
-        return replace(view, engine=Seat(self), counter=Walks())
+        return replace(view, engine=ViewEngine(self), counter=Walks())
 
     def run(self, solvers: Sequence[Callable[[], T]]) -> list[T]:
         """Return what the solvers return; each sums over its own view."""
@@ -93,7 +93,7 @@ class SharedWalks:
         asked: "SimpleQueue[tuple[int, WalkRequest | None]]",
         answers: Sequence["SimpleQueue[Any]"],
     ) -> None:
-        """Take a walk whenever every solver that is still at work waits for one."""
+        """Take a pass whenever all unfinished solvers wait for one."""
         waiting: dict[int, WalkRequest] = {}
         while busy:
             i, request = asked.get()
@@ -108,7 +108,7 @@ class SharedWalks:
                 waiting = {}
 
     def walk(self, requests: Sequence[WalkRequest]) -> Sequence[Any]:
-        """Return the sums of some requests: one walk."""
+        """Return the sums of some requests: one pass."""
         self.rows.counter.count += 1
         per_row = PerRow(tuple(request.per_row for request in requests))
         sums = self.rows.engine.carry(_answers, (requests,), per_row)
@@ -116,8 +116,8 @@ class SharedWalks:
 
 
 @dataclass(frozen=True)
-class Seat(BaseEngine):
-    """The engine of a view: its sums wait for those of the others, where there are any."""
+class ViewEngine(BaseEngine):
+    """The engine of a view, whose sums wait for those of the other views."""
 
     shared: SharedWalks
 
@@ -128,10 +128,8 @@ class Seat(BaseEngine):
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
-        request, queues = (
-            WalkRequest(fn, params, per_row),
-            getattr(self.shared.place, "queues", None),
-        )
+        request = WalkRequest(fn, params, per_row)
+        queues = getattr(self.shared.place, "queues", None)
         if queues is None:
             alone: T | None = self.shared.walk([request])[0]
             return alone

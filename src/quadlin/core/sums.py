@@ -16,9 +16,9 @@ ELEMENTS = 1 << 22  # numbers in a block of rows times columns of a product
 
 @dataclass(frozen=True)
 class Sums(Additive):
-    """Sums over rows of what m residuals r = f − y say, each row weighted by ω.
+    """Sums of m residuals r = f − y over rows with weights ω.
 
-    For another loss than squared errors r is half its slope.
+    For losses other than squared errors, r is half the slope of the loss.
     """
 
     weight: float  # Σω
@@ -31,14 +31,14 @@ class Sums(Additive):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a pass asks of rows: products with some columns, and a response without targets."""
+    """What a pass computes: products with some columns, and a response without targets."""
 
     columns: Array  # (d, q)
     response: Response
 
 
 def residuals_asked(model: Model, Q: Array | None) -> Asked:
-    """Return what the residuals of a model ask, multiplied by Z U or by Z Q."""
+    """Return what a pass for the residuals of a model computes, multiplied by Z U or by Z Q."""
     k, Y, action = model.U.shape[1], columns_of(model), slice(0, model.U.shape[1])
     if Q is not None:
         Y = namespace(Y).concat([Y, Q], axis=1)
@@ -47,7 +47,7 @@ def residuals_asked(model: Model, Q: Array | None) -> Asked:
 
 
 def changes_asked(steps: Steps, units: Units) -> Asked:
-    """Return what the changes of predictions along steps ask, multiplied by Z E."""
+    """Return what a pass for changes of predictions along steps computes, multiplied by Z E."""
     action = slice(0, steps.H.shape[2])
     response = Response(steps.assembly(units.free), *steps.bilinear(), action, None, None)
     return Asked(steps.columns(), response)
@@ -99,10 +99,10 @@ def change_sums(
     about: Model | None = None,
     loss: str = "logistic",
 ) -> Sums:
-    """Sum what `residual_sums` sums, of the changes of the predictions along m steps.
+    """Return the sums of `residual_sums` for the changes of the predictions along m steps.
 
-    With `about`, the model that the steps lead away from, rows weigh by the curvature of the loss
-    there; Z E is needed anyway, so that it costs one product with a vector more.
+    With `about`, the model from which the steps start, rows are weighted by the curvature of the
+    loss there. Z E is needed anyway, so this costs one more product with a vector.
     """
     _, m, k = steps.H.shape
     pieces = cut_rows(chunk, m * k)
@@ -132,7 +132,7 @@ def change_sums(
 def batch_sums(
     chunk: Chunk, units: Units, Y: Array, residuals: Residuals, S: Array | None, squares: bool
 ) -> Sums:
-    """Sum what m residuals say of the rows of a chunk, from one read of them.
+    """Return the sums of m residuals over a chunk, from one read of its rows.
 
     Parameters
     ----------

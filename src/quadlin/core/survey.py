@@ -1,4 +1,4 @@
-"""What a pass tells of rows before anything is fitted: moments, their number, their weight."""
+"""A survey of the rows before a fit: their moments, number and weight, from one pass."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from quadlin.core.rows import Rows
 
 @dataclass(frozen=True)
 class Tally(Additive):
-    """How many rows there are, and what they weigh."""
+    """The number of rows, and their weight."""
 
     rows: int
     counting: int  # rows whose weight is not zero
@@ -51,11 +51,11 @@ def surveyed(chunk: Chunk) -> Survey:
 
 
 def survey(rows: Rows) -> Survey:
-    """Gather in one walk all that must be known before a fit."""
+    """Return all that must be known before a fit: one pass."""
     return rows.reduce(surveyed)
 
 
 def moments_of(rows: Rows) -> tuple[Moments, Moments]:
-    """Take the moments of the features and of the target in one walk."""
+    """Return the moments of the features and of the target: one pass."""
     total = survey(rows)
     return total.features, total.target

@@ -14,7 +14,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
-RARE = 0.1  # standard deviation of a 0/1 column below which its penalty grows, as that of a level
+RARE = 0.1  # standard deviation of a 0/1 column below which its penalty grows, as for a rare level
 OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
 
 
@@ -41,7 +41,7 @@ class Units:
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
     penalty_scale: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
-    rest: Array  # (d,), what rounding took of μ/σ, 0 where it hardly matters
+    rest: Array  # (d,), the rounding error of μ/σ, 0 where it hardly matters
 
     @property
     def nu(self) -> Array:
@@ -55,7 +55,7 @@ class Units:
 
 
 def target_of(moments: Moments, fit_intercept: bool) -> Target:
-    """Centre and scale the target; without an intercept zero must stay where it is."""
+    """Centre and scale the target; without an intercept, zero stays zero."""
     mean, var = float(moments.mean[0]), float(moments.var[0])
     varies = bool(moments.varies(namespace(moments.mean).float64)[0])
     if fit_intercept:
@@ -67,10 +67,10 @@ def target_of(moments: Moments, fit_intercept: bool) -> Target:
 
 
 def target_of_labels(moments: Moments, fit_intercept: bool) -> Target:
-    """Leave labels 0 and 1 as they are: f are their log-odds.
+    """Leave labels 0 and 1 unchanged: f is their log-odds.
 
-    `centre` is the constant that fits them best, and `power` its mean deviance. Where there is one
-    label only, half a row of the other is added to the constant, and the power is 0.
+    `centre` is the constant that fits them best, and `power` its mean deviance. If there is only
+    one label, half a row of the other is added for the constant, and the power is 0.
     """
     share, n = float(moments.mean[0]), moments.weight
     varies = bool(moments.varies(namespace(moments.mean).float64)[0])
@@ -80,10 +80,10 @@ def target_of_labels(moments: Moments, fit_intercept: bool) -> Target:
 
 
 def target_of_counts(moments: Moments, fit_intercept: bool) -> Target:
-    """Leave counts as they are: f are the logarithms of their means.
+    """Leave counts unchanged: f is the logarithm of their mean.
 
-    `centre` is the constant that fits them best, and `power` about its mean deviance. Where all
-    counts are zero, half a count is added to the constant, and the power is 0.
+    `centre` is the constant that fits them best, and `power` about its mean deviance. If all counts
+    are zero, half a count is added for the constant, and the power is 0.
     """
     mean, n = float(moments.mean[0]), moments.weight
     varies = bool(moments.varies(namespace(moments.mean).float64)[0])
@@ -93,7 +93,7 @@ def target_of_counts(moments: Moments, fit_intercept: bool) -> Target:
 
 
 def watchful_scale(units: Units) -> Array:
-    """Return the scale, with one for features that were constant so far: they may begin to vary."""
+    """Return the scale, also of features that were constant so far, which may begin to vary."""
     xp = namespace(units.scale)
     return xp.where(units.scale == 0, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
 
@@ -103,7 +103,7 @@ def units_of(
 ) -> Units:
     """Make units from the moments of the features and those of the target.
 
-    A one-hot column has ρ² = 1/σ, so that a rare level, which few rows speak for, is shrunk more
+    A one-hot column has ρ² = 1/σ, so that a rare level, which occurs in few rows, is shrunk more
     than a common one: half-way between the ridge on standardised columns (ρ² = 1, the same share
     for all) and on raw ones (ρ² = 1/σ²), and about as good as the better of the two
     (`benchmarks/levels.py`).
@@ -113,7 +113,7 @@ def units_of(
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
-    # Of a column of two values the standard deviation in units of their distance.
+    # The standard deviation of a two-valued column, in units of the distance of its values.
     rare = features.two_valued & varies
     spread = 1 / xp.sqrt(xp.where(rare, features.phi, 1.0) + 3)
     penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
@@ -137,7 +137,7 @@ def units_of(
 
 @dataclass(frozen=True)
 class UnitsMaker:
-    """Decides which diagonals of M are modelled, and refuses what no model can be made of."""
+    """Decides which diagonals of M are modelled, and refuses rows that no model can fit."""
 
     diagonal: str | Sequence[bool]  # "auto", "free", "zero" or one boolean per feature
     fit_intercept: bool
@@ -227,7 +227,7 @@ class UnitsMaker:
             )
 
     def _named(self, features: Array, target: Array) -> list[str]:
-        """Return the names of what is marked."""
+        """Return the names of marked features, and "y" for a marked target."""
         names = ["y"] if bool(target[0]) else []
         if bool(namespace(features).any(features)):
             pairs = zip(self.names, to_numpy(features), strict=True)

@@ -23,8 +23,8 @@ from quadlin.core.engine import (
     Serial,
     Threads,
     folded,
-    knows_products_alone,
     takes_wide_blocks,
+    uses_products_only,
 )
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -92,7 +92,7 @@ class OnDevice(BaseEngine):
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks, in numpy."""
         kernels, wide = self._has_kernels, takes_wide_blocks(fn)
-        if self.of_numpy and not knows_products_alone(fn):
+        if self.of_numpy and not uses_products_only(fn):
             return self.here.carry(fn, params, per_row)
         if kernels and per_row is None:
             total = self._by_kernels(fn, params)
