@@ -107,3 +107,24 @@ def test_an_empty_column_is_no_missing_value_of_the_others(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "no value is missing." in out
     assert "--exclude empty" in out
+
+
+def test_check_reads_on_with_the_signs_of_numbers_that_are_beyond_doubt(tmp_path, capsys):
+    rng = np.random.default_rng(4)
+    rows = [
+        (a, int(b)) for a, b in zip(rng.normal(size=99), rng.integers(1e4, 1e6, 99), strict=True)
+    ]
+    european = "".join(f"{a:.2f};{b:_};{a + b / 1e6:.3f}\n" for a, b in rows)
+    text = european.replace(".", ",").replace("_", ".")
+    (tmp_path / "e.csv").write_text("a;b;y\n" + text)
+    (tmp_path / "u.csv").write_text("a;b;y\n" + european.replace("_", ","))
+    for name, given, signs in (
+        ("e.csv", [], "--decimal , --thousands ."),
+        ("e.csv", ["--decimal", ","], "--decimal , --thousands ."),
+        ("u.csv", [], "--thousands ,"),
+    ):
+        assert run(["check", str(tmp_path / name), "--target", "y", "--json", *given]) == 0
+        content = json.loads(capsys.readouterr().out)
+        assert content["features"] == 2
+        assert f"--target y {signs} -o" in content["command"]
+        assert any("--thousands" in finding["text"] for finding in content["findings"])

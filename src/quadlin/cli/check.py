@@ -31,7 +31,8 @@ from quadlin.data.columns.errors import IdentifierWarning
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
 REPEATED = (
-    "target", "weight", "format", "missing", "delimiter", "decimal", "encoding", "separator",
+    "target", "weight", "format", "missing", "delimiter", "decimal", "thousands", "encoding",
+    "separator",
 )  # fmt: skip
 LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
 
@@ -61,11 +62,10 @@ def check(
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
-        source, unusable = _opened(data, read, answer)
+        source, read, unusable = _opened(data, read, answer)
         listing = with_lists(source, read)
         if listing is not None:  # where a cell without labels is not a missing value
-            read = listing
-            source, unusable = _opened(data, read, answer)
+            source, read, unusable = _opened(data, listing, answer)
     texts = dict.fromkeys(message_text(w.message) for w in noticed)
     remarks = [Finding("note", "reading", text) for text in texts]
     with watched(source, "counting", answer.silent) as rows:
@@ -111,14 +111,25 @@ def check(
     print_answer(content, _text(head, lines, command), answer.json)
 
 
-def _opened(data: str, read: TableOptions, answer: OutputOptions) -> tuple[Source, dict[str, str]]:
-    """Open the rows without the columns that cannot be features, and say why they cannot be."""
+def _opened(
+    data: str, read: TableOptions, answer: OutputOptions
+) -> tuple[Source, TableOptions, dict[str, str]]:
+    """Open the rows without columns that cannot be features, and say why they cannot be.
+
+    The options come back with the signs of numbers, where they leave no doubt.
+    """
     unusable: dict[str, str] = {}
+    given = read
     while True:
         try:
-            return open_rows(data, read, answer, missing="drop"), unusable
+            return open_rows(data, read, answer, missing="drop"), given, unusable
         except SourceError as error:
-            name = error.column
+            name, remedy = error.column, error.remedy
+            if remedy is not None and getattr(read, remedy.name) is None:
+                warnings.warn(message_text(error), stacklevel=2)
+                read = replace(read, **{remedy.name: remedy.value})
+                given = replace(given, **{remedy.name: remedy.value})
+                continue
             if name is None or name in unusable or name == read.target:
                 raise
             unusable[name] = message_text(error)

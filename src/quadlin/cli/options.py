@@ -76,6 +76,8 @@ class RowOptions:
     """The character between CSV columns, such as ";" or tab. Default: from the header."""
     decimal: str | None = None
     """The decimal point of CSV numbers: . or ,"""
+    thousands: str | None = None
+    """What separates thousands in CSV numbers, such as 71,742: , or . or " " or '"""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
     header: bool | None = None

@@ -78,6 +78,7 @@ def open_rows(
             zero_based="auto" if read.zero_based is None else read.zero_based,
             delimiter=delimiter,
             decimal=read.decimal,
+            thousands=read.thousands,
             encoding=read.encoding,
             header=read.header,
             na=names_in(read.na),
@@ -126,9 +127,14 @@ def _check_row_options(data: str, read: RowOptions, delimiter: str | None) -> No
     if read.features is not None and read.features < 1:
         raise UsageError(f"--features {read.features} must be a whole number ≥ 1.")
     try:
-        Dialect.of(delimiter, read.decimal, read.encoding, read.header, names_in(read.na))
+        _dialect(read, delimiter)
     except SourceError as error:
         raise UsageError(error.args[0]) from None
+
+
+def _dialect(read: RowOptions, delimiter: str | None) -> Dialect:
+    signs, na = (delimiter, read.decimal), names_in(read.na)
+    return Dialect.of(*signs, read.encoding, read.header, na, read.thousands)
 
 
 def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | None) -> Any:
@@ -147,7 +153,7 @@ def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | Non
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     if files.format == "tsv" and delimiter is None:
         delimiter = "\t"
-    dialect = Dialect.of(delimiter, read.decimal, read.encoding, read.header, names_in(read.na))
+    dialect = _dialect(read, delimiter)
     sample, feed = open_files(files, [], dialect)
     if columns is not None:
         if gone := [name for name in columns if name not in sample.columns]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from quadlin.core.messages import Message
+from quadlin.core.messages import Message, Option
 
 
 class ColumnError(ValueError):
@@ -22,6 +22,7 @@ class SourceError(ValueError):
     """Rows that cannot be read; the text says which, why, and what to do."""
 
     column: str | None = None  # the one that is to blame, where the others can be read without it
+    remedy: Option | None = None  # that lets it be read
 
     @classmethod
     def about(cls, title: str, error: ValueError) -> "SourceError":

@@ -10,8 +10,9 @@ from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources import csv_text
 from quadlin.data.sources.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
+from quadlin.data.sources.csv_cells import converted
 from quadlin.data.sources.csv_preview import look_at_csv
-from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv, trimmed
+from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv
 
 
 def open_stream(
@@ -66,12 +67,12 @@ def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) ->
     dialect = dialect.seen_in(head[: csv_text.HEAD])
     lines = head[: head.rfind(b"\n") + 1] or head
     look = look_at_csv(lambda d: open_csv(BytesIO(lines), d, None, None, what), what, dialect, text)
-    schema, types = csv_types(look.schema)
+    schema, types = csv_types(look.schema, look.dialect.grouped)
 
     def opened(columns: Sequence[Any]) -> Any:
         replay = pa.PythonFile(_Replay(head, stream), "r")
         batches = open_csv(replay, look.dialect, columns, types, what)
-        return (trimmed(batch, look.dialect.missing) for batch in batches)
+        return converted(batches, look.dialect, what)
 
     return schema, opened, look.commas
 

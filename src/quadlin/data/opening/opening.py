@@ -37,6 +37,7 @@ def open_source(
     zero_based: bool | str = "auto",
     delimiter: str | None = None,
     decimal: str | None = None,
+    thousands: str | None = None,
     encoding: str | None = None,
     header: bool | None = None,
     na: Sequence[str] | None = None,
@@ -95,6 +96,9 @@ def open_source(
     decimal : {".", ","} or None
         The decimal point of CSV; None: a point; columns of numbers with commas are
         refused.
+    thousands : {",", ".", " ", "'", "_"} or None
+        What separates thousands in the numbers of CSV, such as 71,742. With "." the decimal point
+        is a comma unless `decimal` is given. None: such numbers are refused.
     encoding : str or None
         The encoding of CSV, such as "latin1"; None: UTF-8.
     header : bool or None
@@ -161,7 +165,7 @@ def open_source(
         exclude=_names(exclude) if encoder is None else (),
         labels=label_names or labels,
     )
-    dialect = Dialect.of(delimiter, decimal, encoding, header, na)
+    dialect = Dialect.of(delimiter, decimal, encoding, header, na, thousands)
     options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)
     if isinstance(reader, ArrayReader) and missing == "mean":

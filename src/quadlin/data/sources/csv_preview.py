@@ -10,10 +10,10 @@ from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.arrow_batches import arrow
+from quadlin.data.sources.csv_cells import grouped_number
 from quadlin.data.sources.csv_text import ENCODINGS, Dialect
+from quadlin.data.sources.odd_numbers import odd_numbers
 
-# Numbers with commas or points anywhere: 1,5 and 1.234,5 and 1,234.5.
-COMMA_NUMBER = r"^[-+]?(\d+([.,]\d+)*|[.,]\d+)([eE][-+]?\d+)?$"
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
 
@@ -24,7 +24,7 @@ class Look:
 
     schema: Any
     dialect: Dialect  # with the markers of missing values that were noticed
-    commas: dict[str, str]  # columns of numbers such as "1,5", each with what to do about them
+    commas: dict[str, Message]  # columns of numbers such as "1,5", and what to do about them
 
 
 def look_at_csv(
@@ -52,7 +52,7 @@ def look_at_csv(
         _refuse_missing_header(schema, first, what)
     given = dialect
     if dialect.na is None:
-        markers = _markers(first, text, set(dialect.missing))
+        markers = _markers(first, text, dialect)
         dialect = replace(dialect, na=tuple(markers))
         if markers:
             _warn_of_markers(markers, what)
@@ -60,14 +60,16 @@ def look_at_csv(
     if dialect.null_values != given.null_values:
         schema, first = _first_block(opened, what, dialect)
     pa = arrow()
+    dialect = replace(dialect, grouped=_grouped(schema, first, text, dialect))
     fields = [
         # Arrow reads text that is not UTF-8 as bytes; as text it is refused where it is used.
         pa.field(field.name, pa.string())
         if field.name in text or pa.types.is_binary(field.type)
-        else field
+        else (pa.field(field.name, pa.float64()) if field.name in dialect.grouped else field)
         for field in schema
     ]
-    commas = {} if dialect.decimal == "." else _commas(first, text, dialect)
+    odd = dialect.decimal != "." or dialect.thousands is not None
+    commas = _odd_columns(first, text, dialect) if odd else {}
     return Look(pa.schema(fields), dialect, commas)
 
 
@@ -138,19 +140,20 @@ def _padded(first: Any, dialect: Dialect) -> tuple[str, ...]:
     return tuple(padded)
 
 
-def _markers(first: Any, text: Sequence[Any], missing: set[str]) -> dict[str, str]:
+def _markers(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
     """Return what stands for missing values, each with a column that has it.
 
     A question mark does so in any column; other markers do where nothing else keeps a column from
     being numeric.
     """
-    pa = arrow()
+    pa, missing = arrow(), set(dialect.missing)
+    number = re.compile(grouped_number(dialect.thousands or "", dialect.decimal))
     markers: dict[str, str] = {}
     for field, column in zip(first.schema, first.columns, strict=True) if first is not None else ():
         if field.name in text or not pa.types.is_string(field.type):
             continue
         labels = _distinct(column) - missing
-        odd = {label for label in labels if not NUMBER.fullmatch(label)}
+        odd = {label for label in labels if not number.search(label)}
         if odd and odd <= set(MARKERS) and len(odd) < len(labels):
             markers.update(dict.fromkeys(sorted(odd), field.name))
         elif "?" in odd:
@@ -183,42 +186,39 @@ def _distinct(column: Any) -> set[str]:
     return set(compute.utf8_trim_whitespace(column.unique().drop_null()).to_pylist())
 
 
-def _commas(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
+def _grouped(schema: Any, first: Any, text: Sequence[Any], dialect: Dialect) -> tuple[str, ...]:
+    """Return the columns of numbers, where these may have separators of thousands."""
+    if dialect.thousands is None or first is None:
+        return ()
+    from pyarrow import compute
+
+    types, names = arrow().types, []
+    form = grouped_number(dialect.thousands, dialect.decimal)
+    for field, column in zip(schema, first.columns, strict=True):
+        number = types.is_integer(field.type) or types.is_floating(field.type)
+        if types.is_string(field.type):
+            cells = compute.utf8_trim_whitespace(column.drop_null())
+            number = (
+                len(cells) > 0 and compute.all(compute.match_substring_regex(cells, form)).as_py()
+            )
+        if number and field.name not in text:
+            names.append(field.name)
+    return tuple(names)
+
+
+def _odd_columns(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, Message]:
     """Return columns of text that are numbers with commas or points, and what to do about them."""
     from pyarrow import compute
 
     pa = arrow()
-    columns: dict[str, str] = {}
+    columns: dict[str, Message] = {}
     if first is None:
         return columns
-    sign = "," if dialect.decimal is None else "."  # that a number of the dialect cannot have
+    points = any(pa.types.is_floating(field.type) for field in first.schema)
     for field, column in zip(first.schema, first.slice(0, SHOWN_ROWS).columns, strict=True):
-        if field.name in text or not pa.types.is_string(field.type):
+        if field.name in (*text, *dialect.grouped) or not pa.types.is_string(field.type):
             continue
-        values = compute.utf8_trim_whitespace(column.drop_null())
-        with_sign = values.filter(compute.match_substring(values, sign))
-        numeric = compute.match_substring_regex(values, COMMA_NUMBER)
-        if len(with_sign) and compute.all(numeric).as_py():
-            columns[field.name] = _odd_sign(field.name, with_sign[0].as_py(), dialect)
+        cells = compute.utf8_trim_whitespace(column.drop_null().unique()).to_pylist()
+        if (message := odd_numbers(field.name, cells, dialect, points)) is not None:
+            columns[field.name] = message
     return columns
-
-
-def _odd_sign(name: str, example: str, dialect: Dialect) -> Message:
-    """Say what to do about numbers whose sign the dialect does not know."""
-    if dialect.decimal is None:
-        return Message(
-            "holds numbers with commas, such as {example!r}. Give {comma} if the comma is the "
-            "decimal point, or {point} to read them as text; remove separators of thousands.",
-            example=example,
-            comma=Option("decimal", ","),
-            point=Option("decimal", "."),
-        )
-    return Message(
-        "holds numbers with points, such as {example!r}, but {comma} says that the comma is the "
-        "decimal point. Remove the points if they separate thousands, leave out {decimal} if they "
-        "are decimal points, or give {categorical} if these are codes.",
-        example=example,
-        comma=Option("decimal", ","),
-        decimal=Option("decimal"),
-        categorical=Option("categorical_features", [name]),
-    )

@@ -11,6 +11,7 @@ from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
+from quadlin.data.sources.csv_cells import checked_signs
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
@@ -31,12 +32,14 @@ class Dialect:
 
     delimiter: str | None = None  # None: what the header shows
     decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
+    thousands: str | None = None  # what separates them in numbers
     encoding: str = "utf8"
     header: bool | None = None  # None: there is one, but not one that looks like data
     na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
     names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
     blank_lines: int = 0  # before the header
     padded: tuple[str, ...] = ()  # missing values as the first block has them, with their spaces
+    grouped: tuple[str, ...] = ()  # columns of numbers that may have separators of thousands
 
     @classmethod
     def of(
@@ -46,6 +49,7 @@ class Dialect:
         encoding: Any,
         header: Any = None,
         na: Any = None,
+        thousands: Any = None,
     ) -> "Dialect":
         """Check the options that the user gave."""
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
@@ -60,6 +64,7 @@ class Dialect:
             raise SourceError(
                 Message('{decimal} must be "." or ",".', decimal=Option("decimal", decimal))
             )
+        decimal, thousands = checked_signs(decimal, thousands)
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
@@ -80,7 +85,7 @@ class Dialect:
                 raise SourceError(
                     Message('{na} must be a list of texts, such as ["?"].', na=Option("na", na))
                 )
-        return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
+        return cls(delimiter, decimal, thousands, "utf8" if same else encoding, header, na)
 
     def seen_in(self, head: bytes) -> "Dialect":
         """Return the dialect of a text that begins like this."""
@@ -198,37 +203,19 @@ def open_csv(
         ) from None
 
 
-def trimmed(batch: Any, missing: Sequence[str]) -> Any:
-    """Return a batch whose texts have no spaces around them; some then are missing values."""
-    pa = arrow()
-    columns = [
-        _trimmed(column, missing) if pa.types.is_string(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def csv_types(schema: Any, grouped: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+    """Read numbers as float64: whole numbers in the first block may have fractions later.
 
-
-def _trimmed(column: Any, missing: Sequence[str]) -> Any:
-    from pyarrow import compute
-
-    pa = arrow()
-    cells = compute.utf8_trim_whitespace(column)
-    changed = compute.not_equal(cells, column)
-    if not compute.any(changed).as_py():
-        return cells
-    absent = compute.and_(changed, compute.is_in(cells, pa.array(missing, cells.type)))
-    return compute.if_else(absent, pa.scalar(None, cells.type), cells)
-
-
-def csv_types(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """Read numbers as float64: whole numbers in the first block may have fractions later."""
+    Arrow reads no separators of thousands: the columns `grouped` are text to it.
+    """
     pa = arrow()
     fields = []
     for field in schema:
         number = pa.types.is_integer(field.type) or pa.types.is_null(field.type)
         fields.append(pa.field(field.name, pa.float64() if number else field.type))
     schema = pa.schema(fields)
-    return schema, {field.name: field.type for field in schema}
+    types = {field.name: field.type for field in schema}
+    return schema, types | dict.fromkeys(grouped, pa.string())
 
 
 def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Dialect) -> str:

@@ -129,7 +129,9 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
             told = Message(
                 "{title}: column {name!r} {reason}", title=title, name=name, reason=commas[name]
             )
-            raise SourceError(told)
+            error = SourceError(told)
+            error.remedy = getattr(commas[name], "values", {}).get("remedy")
+            raise error
 
 
 def text_columns(

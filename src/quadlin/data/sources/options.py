@@ -84,11 +84,11 @@ class OpenOptions:
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""
         if self.dialect != Dialect():
-            names = ("delimiter", "decimal", "encoding", "header", "na")
+            names = ("delimiter", "decimal", "thousands", "encoding", "header", "na")
             raise SourceError(
                 Message(
-                    "{title} is not CSV: {delimiter}, {decimal}, {encoding}, {header} and {na} are "
-                    "for CSV only.",
+                    "{title} is not CSV: {delimiter}, {decimal}, {thousands}, {encoding}, {header} "
+                    "and {na} are for CSV only.",
                     title=title,
                     **{name: Option(name) for name in names},
                 )

@@ -20,8 +20,9 @@ from quadlin.data.sources.arrow_batches import (
     valid,
     without_index,
 )
+from quadlin.data.sources.csv_cells import converted
 from quadlin.data.sources.csv_preview import look_at_csv
-from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv_file, trimmed
+from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv_file
 from quadlin.data.sources.feeds import BaseFeed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
 
@@ -122,10 +123,8 @@ def open_files(
         A frame without rows that has all columns, and the feed.
     """
     arrow()  # or say how to get it, before anything else
-    units: list[Unit] = []
-    commas: dict[str, str] = {}
-    markers: dict[str, None] = {}  # of missing values, in any of the files
-    padded: dict[str, None] = {}  # the same, with the spaces around them
+    units, commas = list[Unit](), dict[str, str]()
+    noticed: dict[str, dict[str, None]] = {"na": {}, "padded": {}, "grouped": {}}  # in any file
     schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
     for file in files.files:
         with explained(f"File {file.path}", ADVICE[files.format]):
@@ -135,8 +134,8 @@ def open_files(
                 opened = partial(_opened_csv, file)
                 look = look_at_csv(opened, f"file {file.path}", dialect, text)
                 schema, groups, commas = look.schema, [(None, None)], look.commas | commas
-                markers.update(dict.fromkeys(look.dialect.na or ()))
-                padded.update(dict.fromkeys(look.dialect.padded))
+                for name, values in noticed.items():
+                    values.update(dict.fromkeys(getattr(look.dialect, name) or ()))
             else:
                 schema, groups = LOOKS[files.format](file)
             schemas.append(schema)
@@ -150,8 +149,9 @@ def open_files(
     schema = without_index(_one_schema(schemas, files), files.title)
     types = None
     if files.format in CSV:
-        schema, types = csv_types(schema)
-        dialect = replace(dialect, na=tuple(markers), padded=tuple(padded))
+        na, padded, grouped = map(tuple, noticed.values())
+        dialect = replace(dialect, na=na, padded=padded, grouped=grouped)
+        schema, types = csv_types(schema, grouped)
     names = tuple(schema.names)
     feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect, commas)
     if feed.rows == 0:
@@ -279,7 +279,7 @@ def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     path, dialect = unit.file.path, feed.dialect
     try:
         with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
-            yield from (trimmed(batch, dialect.missing) for batch in opened)
+            yield from converted(opened, dialect, f"file {path}")
     except arrow().ArrowInvalid as error:
         with open_csv_file(path, dialect, None, None) as opened:
             names = opened.schema.names

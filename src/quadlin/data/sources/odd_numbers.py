@@ -1,0 +1,140 @@
+"""Numbers of CSV with signs that were not declared: decimal commas, separators of thousands."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from quadlin.core.messages import Message, Option
+from quadlin.data.sources.csv_cells import SPACES, grouped_number
+
+# Groups with spaces or apostrophes, and commas or points anywhere: 1 234,5 and 1,5 and 1.234,5.
+NUMBER = re.compile(
+    rf"^[-+]?(\d{{1,3}}([{SPACES}'’_]\d{{3}})+([.,]\d*)?|\d+([.,]\d+)*|[.,]\d+)([eE][-+]?\d+)?$"
+)
+UNUSUAL = re.compile(r"[^-+\deE]")
+WORDS = {" ": "spaces", "'": "apostrophes", "’": "apostrophes", "_": "underscores"}
+
+
+def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> Message | None:
+    """Say what to do about numbers that a dialect cannot read; None where cells are no numbers.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    cells : sequence of str
+        Its values, without spaces around them.
+    dialect : Dialect
+        How the user said that numbers are written.
+    points : bool
+        Whether other columns have decimal points.
+
+    Returns
+    -------
+    Message or None
+        Where one option is beyond doubt, it is the `remedy` among the values of the message.
+
+    Examples
+    --------
+    >>> from quadlin.data.sources.csv_text import Dialect
+    >>> odd_numbers("a", ["53,50", "7"], Dialect(), points=False).values["remedy"]
+    Option(name='decimal', value=',')
+    """
+    usual = dialect.decimal or "."
+    odd = [cell for cell in cells if UNUSUAL.search(cell.replace(usual, "", 1))]
+    if not odd or not all(NUMBER.search(cell) for cell in cells):
+        return None
+    codes = Option("categorical_features", [name])
+    if dialect.thousands is not None:
+        return _wrong_groups(odd, dialect, codes)
+    sign = next((sign for sign in "'’_" if sign in odd[0]), " ")
+    if any(mark in odd[0] for mark in (*SPACES, sign)):
+        return _with_spaces(odd, sign, dialect, codes)
+    pointed = any("." in cell for cell in odd)
+    if dialect.decimal == ",":
+        return _with_points(odd, dialect, codes) if pointed else None
+    if not any("," in cell for cell in odd):
+        return _with_points(odd, dialect, codes)
+    return _with_commas(odd, points)
+
+
+def _wrong_groups(cells: Sequence[str], dialect: Any, codes: Option) -> Message:
+    if dialect.decimal is None and _are_grouped(cells, dialect.thousands, ","):
+        return Message(
+            "holds numbers with commas, such as {example!r}. Give {remedy} if the comma is the "
+            "decimal point.",
+            example=cells[0],
+            remedy=Option("decimal", ","),
+        )
+    return Message(
+        "holds numbers such as {example!r}, in which {thousands} does not separate groups of three "
+        "digits. Correct them, or give {categorical} if these are codes.",
+        example=cells[0],
+        thousands=Option("thousands", dialect.thousands),
+        categorical=codes,
+    )
+
+
+def _with_spaces(cells: Sequence[str], sign: str, dialect: Any, codes: Option) -> Message | None:
+    point = _are_grouped(cells, sign, dialect.decimal or ".")
+    if not point and (dialect.decimal is not None or not _are_grouped(cells, sign, ",")):
+        return None
+    comma = "" if point else " and {comma}"
+    return Message(
+        f"holds numbers with {WORDS[sign]}, such as {{example!r}}. Give {{remedy}}{comma} if these "
+        "separate thousands, or {categorical} if these are codes.",
+        example=cells[0],
+        remedy=Option("thousands", sign),
+        comma=Option("decimal", ","),
+        categorical=codes,
+    )
+
+
+def _with_points(cells: Sequence[str], dialect: Any, codes: Option) -> Message | None:
+    grouped = _are_grouped(cells, ".", ",")
+    if dialect.decimal is None:  # 1.234.567, but not 15.06.2024
+        text = "holds numbers with points, such as {example!r}. Give {remedy} if they separate "
+        text += "thousands, or {categorical} if these are codes."
+        remedy = Option("thousands", ".")
+        return (
+            Message(text, example=cells[0], remedy=remedy, categorical=codes) if grouped else None
+        )
+    start = "Give {remedy} if they separate thousands, leave" if grouped else "Leave"
+    return Message(
+        "holds numbers with points, such as {example!r}, but {comma} says that the comma is the "
+        f"decimal point. {start} out {{decimal}} if they are decimal points, or give "
+        "{categorical} if these are codes.",
+        example=cells[0],
+        comma=Option("decimal", ","),
+        decimal=Option("decimal"),
+        categorical=codes,
+        **({"remedy": Option("thousands", ".")} if grouped else {}),
+    )
+
+
+def _with_commas(cells: Sequence[str], points: bool) -> Message:
+    """Say what to do about commas that are decimal points, or separate thousands, or either."""
+    thousands, comma = Option("thousands", ","), Option("decimal", ",")
+    options: dict[str, Any] = {"remedy": comma}
+    how = "{remedy} if the comma is the decimal point"
+    if any("." in cell for cell in cells) and _are_grouped(cells, ".", ","):
+        options = {"remedy": Option("thousands", ".")}
+        how = "{remedy} if the points separate thousands and the comma is the decimal point"
+    elif _are_grouped(cells, ",", "."):
+        sure = points or any("." in cell or cell.count(",") > 1 for cell in cells)
+        options = {"remedy" if sure else "thousands": thousands, "comma": comma}
+        how = "{remedy}" if sure else "{thousands}"
+        how += " if the comma separates thousands, {comma} if it is the decimal point"
+    return Message(
+        f"holds numbers with commas, such as {{example!r}}. Give {how}, or {{point}} to read them "
+        "as text.",
+        example=cells[0],
+        point=Option("decimal", "."),
+        **options,
+    )
+
+
+def _are_grouped(cells: Sequence[str], thousands: str, decimal: str) -> bool:
+    """Tell whether these signs let all cells be read."""
+    form = re.compile(grouped_number(thousands, decimal))
+    return all(form.search(cell) for cell in cells)
