@@ -1,5 +1,6 @@
 """Factorization machines on the command line: fitted from files, asked for the best items."""
 
+import io
 import json
 
 import numpy as np
@@ -188,3 +189,30 @@ def test_messages_of_the_command_speak_of_tables_and_flags(folder, capsys):
     assert "user_rows" not in error
     assert run(["recommend", model, films, users, "-n", "1", "-o", "-"]) == 0
     assert "the table of items has the column 'user'" in capsys.readouterr().err
+
+
+def test_tables_come_through_a_pipe(folder, tmp_path, monkeypatch, capsys):
+    pd.read_csv(folder / "films.csv").to_parquet(tmp_path / "films.parquet")
+    line = ["recommend", str(folder / "m.safetensors")]
+
+    def printed(tables, piped=None, more=()):
+        if piped is not None:
+            content = io.BytesIO((folder / piped).read_bytes())
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+        given = [str(folder / name) if name.endswith(".csv") else str(name) for name in tables]
+        assert run([*line, *given, "-n", "2", "-q", "-o", "-", *more]) == 0
+        return capsys.readouterr().out
+
+    wanted = printed(["users.csv", "films.csv"])
+    assert printed(["-", "films.csv"], "users.csv", ["--format", "csv"]) == wanted
+    assert printed(["users.csv", "-"], "films.csv", ["--format", "csv"]) == wanted
+    files = ["-", str(tmp_path / "films.parquet")]  # whose format is not that of the pipe
+    assert printed(files, "users.csv", ["--format", "csv"]).count("\n") == wanted.count("\n")
+    sides = ["--user-columns", "user", "--item-columns", "film,genres"]
+    left_out = [*sides, "--exclude", str(folder / "ratings.csv")]
+    twice = printed(["ratings.csv", "ratings.csv"], None, left_out)
+    more = ["--format", "csv", *sides, "--exclude", "-"]
+    assert printed(["-", "-"], "ratings.csv", more) == twice
+    capsys.readouterr()
+    assert run([*line, "-", str(folder / "films.csv"), "-o", "-"]) == 2
+    assert "needs --format, such as --format csv" in capsys.readouterr().err

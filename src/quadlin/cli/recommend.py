@@ -1,5 +1,6 @@
 """`quadlin recommend`: the best items of each user, from a factorization machine."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from quadlin.cli.prediction_files import prediction_writer
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import waiting
 from quadlin.cli.reading import check_output, load_model, read_table
+from quadlin.cli.standard_input import stored_rows
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.recommending import Recommending
 
@@ -54,15 +56,18 @@ def recommend(
           --exclude ratings.csv -o top.csv
       quadlin recommend model.safetensors ratings.csv ratings.csv \\
           --user-columns user --item-columns film -n 5 -o -
+      head -11 users.csv | quadlin recommend model.safetensors - films.csv \\
+          --format csv -o -
 
     Parameters
     ----------
     model
         A model file written by quadlin fit --fm.
     users
-        A table with one row per user: CSV, TSV, Parquet or Arrow.
+        A table with one row per user: CSV, TSV, Parquet or Arrow; - is the standard input,
+        with --format.
     items
-        A table with one row per item.
+        A table with one row per item, or -.
     n
         Number of items per user.
     exclude
@@ -92,9 +97,10 @@ def recommend(
         if output.suffix.lower() not in SUFFIXES:
             raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
         check_output(output, model, users, items, *([] if exclude is None else [exclude]))
+    (users, items, exclude), formats = _stored((users, items, exclude), read, answer)
     with waiting("reading the tables", answer.silent):
         tables = [
-            _distinct(read_table(data, read, fitted, names_in(columns)))
+            _distinct(read_table(data, formats[data], fitted, names_in(columns)))
             for data, columns in ((users, user_columns), (items, item_columns))
         ]
         twice = [name for name in tables[0].column_names if name in tables[1].column_names]
@@ -103,7 +109,7 @@ def recommend(
                 f"Both tables have a column {twice[0]!r}. Name those of each table "
                 "with --user-columns and --item-columns."
             )
-        pairs = None if exclude is None else read_table(exclude, read, fitted, None)
+        pairs = None if exclude is None else read_table(exclude, formats[exclude], fitted, None)
     with waiting("recommending", answer.silent):
         best = fitted.recommend(tables[0], tables[1], n, exclude=pairs, **named)
     score = best.column_names[-1]
@@ -115,6 +121,22 @@ def recommend(
     content["rows"] = len(best)
     lines = [f"{len(best):,} recommendations for {len(tables[0]):,} users in {output}"]
     print_answer(content, [] if answer.quiet or to_stdout else lines, answer.json)
+
+
+def _stored(
+    tables: tuple[str, str, str | None], read: RowOptions, answer: OutputOptions
+) -> tuple[tuple[str, str, str | None], dict[str, RowOptions]]:
+    """Return where the tables are, with the standard input in a file, and how to read each.
+
+    Several tables may be the standard input, which is read once. Its format is not that of files.
+    """
+    if STANDARD not in tables:
+        return tables, {data: read for data in tables if data is not None}
+    file = stored_rows(STANDARD, read, answer)
+    users, items, exclude = (file if data == STANDARD else data for data in tables)
+    by_name = replace(read, format=None)
+    formats = {data: by_name for data in (users, items, exclude) if data is not None}
+    return (str(users), str(items), exclude), formats | {file: read}
 
 
 def _distinct(table: Any) -> Any:
