@@ -47,8 +47,8 @@ def diagnosis(
     lines += _correlation(state, names, groups)
     if groups:
         lines.append(
-            f"fields: {len(groups)} one-hot group(s) sum to one in every row; coefficients of "
-            "their levels are measured from the mean."
+            f"fields: {len(groups)} one-hot group{'s' if len(groups) > 1 else ''}, whose columns sum "
+            "to one in every row; coefficients of levels are measured from the mean."
         )
     lines += _levels(state, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised)
