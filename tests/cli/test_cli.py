@@ -434,7 +434,13 @@ def test_gross_errors_choose_no_rank_with_hubers_loss(quadlin, way):
 def test_levels_that_the_model_does_not_know_are_told(quadlin):
     Path("new.csv").write_text("city,area,age,garden\nParis,80,50,0\nOslo,80,50,0\n")
     printed = json.loads(quadlin("predict F/model.safetensors new.csv -o p.csv --json"))
-    assert printed == {"output": "p.csv", "rows": 2, "dropped": 0, "unseen_levels": {"city": 1}}
+    assert printed == {
+        "output": "p.csv",
+        "rows": 2,
+        "dropped": 0,
+        "unseen_levels": {"city": 1},
+        "missing_text": {},
+    }
     main(["predict", "F/model.safetensors", "new.csv", "-o", "p.csv"])
     assert "warning: Levels that fit did not see are treated" in quadlin.capsys.readouterr().err
 

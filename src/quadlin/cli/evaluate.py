@@ -51,13 +51,21 @@ def evaluate(
     if isinstance(fitted, LogisticModel):
         with watched(source, "evaluating", answer.silent) as rows:
             content = scores(fitted, rows)
-        content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
+        content |= {
+            "dropped": source.dropped,
+            "unseen_levels": dict(source.unseen),
+            "missing_text": dict(source.unseen.missing),
+        }
         print_answer(content, aligned(score_table(content), ""), answer.json)
         return
     with_std = fitted.loss != "poisson" and fitted.fitted_.has_spread
     with watched(source, "evaluating", answer.silent) as rows:
         content = _scores(fitted, rows, with_std)
-    content |= {"dropped": source.dropped, "unseen_levels": dict(source.unseen)}
+    content |= {
+        "dropped": source.dropped,
+        "unseen_levels": dict(source.unseen),
+        "missing_text": dict(source.unseen.missing),
+    }
     table = [
         ["rows", f"{content['rows']:,}", ""],
         ["R²", *_ratio(content["r2"], "")],

@@ -101,6 +101,7 @@ def predict(
         "rows": rows,
         "dropped": source.dropped,
         "unseen_levels": dict(source.unseen),
+        "missing_text": dict(source.unseen.missing),
     }
     lines = [] if answer.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
     print_answer(content, lines, answer.json)

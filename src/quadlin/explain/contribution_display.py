@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from quadlin.data.columns.level_codes import ABSENT
 from quadlin.explain.drawing import (
     COLOURS,
     Display,
@@ -151,4 +152,6 @@ def _value(row: Any, column: Any) -> str:
     value = column_values(row, column)[0]
     if column.levels is None:
         return f"{value:.4g}" if np.isfinite(value) else "missing"
-    return str(column.levels[int(value)]) if value >= 0 else "unseen"
+    if value >= 0:
+        return str(column.levels[int(value)])
+    return "missing" if value == ABSENT else "unseen"

@@ -192,10 +192,10 @@ class Axis(NamedTuple):
             share = model.mean[column.features]
             shown = np.sort(np.argsort(-share, kind="stable")[:LEVELS_SHOWN])
             rows = (shown[:, None] == np.arange(len(share))).astype(float)
-            place = np.full(len(share) + 1, -1)  # the last is for levels never seen
+            place = np.full(len(share) + 1, -1)  # the last is for all that is no level
             place[shown] = np.arange(len(shown))
             names = [column.levels[i] for i in shown]
-            return cls(number, names, rows, place[points.astype(int)])
+            return cls(number, names, rows, place[np.maximum(points.astype(int), -1)])
         j = int(column.features[0])
         present = points[np.isfinite(points)]  # a missing value is nowhere
         if len(present):

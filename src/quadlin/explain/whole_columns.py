@@ -12,6 +12,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.columns import values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import LabelSets
+from quadlin.data.columns.level_codes import MISSING_MARK, UNSEEN, level_codes
 from quadlin.data.columns.names import shortened
 
 ZERO = object()  # the value of a column whose features are all zero
@@ -107,7 +108,7 @@ def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
 
 
 def column_values(X: Any, column: WholeColumn) -> np.ndarray:
-    """Return the numbers of a column, or the positions of its levels (−1 for others).
+    """Return the numbers of a column, or the positions of its levels (negative for others).
 
     A label of a column of lists is 1 where a cell has it, else 0.
 
@@ -141,10 +142,10 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
             if column.levels is None:
                 return np.asarray(values.to_numpy(), dtype=float)
             place = {level: i for i, level in enumerate(column.levels)}
-            return np.array([place.get(v, -1) for v in values.cast(nw.String()).to_list()])
+            return level_codes(values_of(values), place)
         X = table.to_numpy()
     part = X[:, column.features]
     part = part.toarray() if issparse(part) else to_numpy(part)
     if column.levels is None:
         return np.asarray(part[:, 0], dtype=float)
-    return np.where(part.any(axis=1), part.argmax(axis=1), -1)
+    return np.where((part > MISSING_MARK).any(axis=1), part.argmax(axis=1), UNSEEN)

@@ -23,9 +23,9 @@ from quadlin.data.columns.columns import (
     values_of,
 )
 from quadlin.data.columns.label_sets import LabelSets, codes_of
-from quadlin.data.columns.level_codes import Levels
+from quadlin.data.columns.level_codes import ABSENT, MISSING_MARK, Levels, Unseen
 from quadlin.data.columns.levels import LevelLearner, Where, may_be_numbers
-from quadlin.data.columns.names import shortened
+from quadlin.data.columns.names import other_names, shortened
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class TableEncoder:
     A column whose cells list several labels becomes a 0/1 column per label.
 
     Numbers and booleans stay what they are, unless they are declared as categories. A level not
-    seen by `learn` is zero in all columns of its field. Levels are sorted; those of an ordered
-    categorical keep their order.
+    seen by `learn` is zero in all columns of its field; so is a missing value that is no level of
+    its own, but for a `MISSING_MARK` that changes no prediction. Levels are sorted; those of an
+    ordered categorical keep their order.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class TableEncoder:
 
     def encode(
         self, rows: Any, fill: Mapping[str, float] | None = None
-    ) -> tuple[csr_array, dict[str, int]]:
+    ) -> tuple[csr_array, Unseen]:
         """Encode rows, in O(n + nnz) memory.
 
         Parameters
@@ -127,10 +128,11 @@ class TableEncoder:
         -------
         X : csr_array (n_samples, len(names))
             The rows, with sorted indices and no stored zeros.
-        unseen : dict
-            How many rows have a level that `learn` did not see, for each column that has any.
+        unseen : Unseen
+            How many rows have a level that `learn` did not see, for each column that has any; its
+            `missing` counts missing values in columns of which `learn` saw every one.
         """
-        columns, unseen, n = [], {}, 0
+        columns, unseen, n = [], Unseen(), 0
         parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             absent, n = missing_in(values), len(values)
@@ -139,10 +141,9 @@ class TableEncoder:
             if levels is None:
                 columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
                 continue
-            codes, new = codes_of(values, levels)
+            codes, new, gone = codes_of(values, levels)
             columns.append(codes)
-            if new:
-                unseen[name] = new
+            unseen.count(name, new, gone)
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
@@ -175,8 +176,8 @@ class TableEncoder:
         Parameters
         ----------
         columns : sequence of arrays (n,)
-            For each input column its numbers, or the positions of its levels, -1 for none; for
-            a column of lists those of its labels in order (n, most labels of a row).
+            For each input column its numbers, or what `level_codes` returns; for a column of
+            lists the positions of its labels in order (n, most labels of a row), -1 for none.
         n : int
             Number of rows.
 
@@ -193,6 +194,8 @@ class TableEncoder:
             for codes in values.reshape(n, -1).T if n else ():
                 rows = np.flatnonzero(codes >= 0)
                 parts.append((rows, first + codes[rows], 1))
+                if len(gone := np.flatnonzero(codes == ABSENT)):
+                    parts.append((gone, first, MISSING_MARK))
         return assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
@@ -248,6 +251,9 @@ class TableEncoder:
         for column, name, levels in zip(
             table.iter_columns(), self.input_names, self.levels, strict=True
         ):
+            if len(column) and column.is_null().all():  # its dtype says nothing
+                yield np.full(len(column), np.nan)
+                continue
             text = is_category(column, has_levels=levels is not None)
             if text if levels is None else not (text or may_be_numbers(levels)):
                 raise ValueError(_held(name, f"dtype {column.dtype}", levels))
@@ -269,16 +275,7 @@ class TableEncoder:
         names = [str(name) for name in table.columns]
         if tuple(names) == self.input_names:
             return table
-        sentences = ["The feature names should match those that were passed during fit."]
-        if extra := [name for name in names if name not in self.input_names]:
-            sentences.append(f"Feature names unseen at fit time: {shortened(extra, 5)}.")
-        if gone := [name for name in self.input_names if name not in names]:
-            sentences.append(
-                f"Feature names seen at fit time, yet now missing: {shortened(gone, 5)}."
-            )
-        if not extra and not gone:
-            sentences.append("Feature names must be in the same order as they were in fit.")
-        raise ValueError(" ".join(sentences))
+        raise ValueError(other_names(names, self.input_names))
 
 
 def _held(name: str, now: str, levels: Levels | None) -> str:

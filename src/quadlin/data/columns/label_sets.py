@@ -14,7 +14,14 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import Values, missing_in
-from quadlin.data.columns.level_codes import Levels, filtered, label_of, level_codes
+from quadlin.data.columns.level_codes import (
+    ABSENT,
+    UNSEEN,
+    Levels,
+    filtered,
+    label_of,
+    level_codes,
+)
 
 SEPARATOR = "|"
 SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
@@ -172,9 +179,12 @@ def warn_of_no_list(name: Any, separator: str) -> None:
     )
 
 
-def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int]:
-    """Return the positions of levels or labels, and how many rows have an unknown one."""
+def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int, int]:
+    """Return the positions of levels or labels, and how many rows have an unknown one, or none.
+
+    A cell without labels is an empty list, not a missing one.
+    """
     if isinstance(levels, LabelSets):
-        return levels.codes(values)
+        return *levels.codes(values), 0
     codes = level_codes(values, levels)
-    return codes, int((codes < 0).sum())
+    return codes, int((codes == UNSEEN).sum()), int((codes == ABSENT).sum())

@@ -104,3 +104,15 @@ def did_you_mean(name: Any, names: Iterable[Any]) -> str:
     by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
     close = get_close_matches(str(name).lower(), list(by_lower_case), 1)
     return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
+
+
+def other_names(names: Sequence[str], fitted: Sequence[str]) -> str:
+    """Say how names of columns differ from those of the fit, in the words of scikit-learn."""
+    sentences = ["The feature names should match those that were passed during fit."]
+    if extra := [name for name in names if name not in fitted]:
+        sentences.append(f"Feature names unseen at fit time: {shortened(extra, 5)}.")
+    if gone := [name for name in fitted if name not in names]:
+        sentences.append(f"Feature names seen at fit time, yet now missing: {shortened(gone, 5)}.")
+    if not extra and not gone:
+        sentences.append("Feature names must be in the same order as they were in fit.")
+    return " ".join(sentences)

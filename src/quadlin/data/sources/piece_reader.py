@@ -8,6 +8,7 @@ import numpy as np
 
 from quadlin.core.chunks import Chunk
 from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.sources.feeds import Piece
 
 
@@ -16,13 +17,12 @@ class Counts:
     """What a walk has counted."""
 
     dropped: int = 0
-    unseen: dict[str, int] = field(default_factory=dict)
+    unseen: Unseen = field(default_factory=Unseen)
 
     def add(self, other: "Counts") -> None:
         """Add what another walk has counted."""
         self.dropped += other.dropped
-        for name, count in other.unseen.items():
-            self.unseen[name] = self.unseen.get(name, 0) + count
+        self.unseen.add(other.unseen)
 
     def clear(self) -> None:
         """Start again from zero, before a new walk."""

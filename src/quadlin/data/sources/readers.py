@@ -168,10 +168,9 @@ class TableReader:
             if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            positions, new = codes(frame.get_column(name), levels, piece)
+            positions, new, gone = codes(frame.get_column(name), levels, piece)
             columns.append(positions)
-            if new:
-                counts.unseen[name] = counts.unseen.get(name, 0) + new
+            counts.unseen.count(name, new, gone)
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
@@ -210,8 +209,10 @@ class TableReader:
         return frame, absent
 
 
-def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> tuple[np.ndarray, int]:
-    """Return the positions of levels or labels, and how many rows have an unknown one."""
+def codes(
+    column: nw.Series[Any], levels: dict[str, int], piece: Piece
+) -> tuple[np.ndarray, int, int]:
+    """Return what `codes_of` does, or say where a column cannot be read."""
     try:
         return codes_of(values_of(column), levels)
     except Exception as error:  # each library has its own
@@ -224,7 +225,7 @@ def codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> tuple
 def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
     """Return the position of each row's label, NaN where there is none."""
     there = ~column.is_null().to_numpy()
-    positions, _ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
+    positions, *_ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
     unknown = there & (positions < 0)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])

@@ -13,6 +13,7 @@ from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.missing import empty_columns
@@ -47,7 +48,8 @@ class Source(BaseRows):
     dropped : int
         Rows left out by ``missing="drop"`` in the last walk, or in the walk under way.
     unseen : dict
-        Rows with a level that the encoder does not know, by column, in the last walk.
+        Rows with a level that the encoder does not know, by column, in the last walk; its
+        attribute `missing` counts missing values of columns that have no level for them.
     watch : callable or None
         Called with the number of rows of each chunk once it has been read, and with 0 at the end of
         a walk over all rows. It is called by the thread that reads, and does not travel to a
@@ -105,7 +107,7 @@ class Source(BaseRows):
         return self.counts.dropped
 
     @property
-    def unseen(self) -> dict[str, int]:  # noqa: D102
+    def unseen(self) -> Unseen:  # noqa: D102
         return self.counts.unseen
 
     @property

@@ -98,9 +98,15 @@ class FittedClasses:
         F = namespace(X).stack(f, axis=1)
         return log_odds_of(F) if self.joint else F
 
-    def log_odds_error(self, X: Array) -> Array:
-        """Return the standard errors of `log_odds`."""
-        errors = [part.predict_error(X) for part in self.parts]
+    def log_odds_error(self, X: Array, filled: bool = False) -> Array:
+        """Return the standard errors of `log_odds`, with what is not known of the rows.
+
+        `filled`: missing values were replaced by `fill`.
+        """
+        xp, errors = namespace(X), []
+        for part in self.parts:
+            error, gap = part.predict_error(X), part.missing_variance(X, filled)
+            errors.append(error if gap is None else xp.sqrt(error**2 + gap))
         return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
 
     def probabilities(self, f: Array) -> Array:

@@ -33,8 +33,9 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             Rows.
         return_std : bool, default=False
             Whether to also return the standard errors of the log-odds: ±1.96 standard errors,
-            turned into probabilities, are a 95% interval. Needs ``uncertainty=True``. For more than
-            two classes they are those of the one-vs-rest models.
+            turned into probabilities, are a 95% interval. What missing values and levels that fit
+            did not see could change is included. Needs ``uncertainty=True``. For more than two
+            classes they are those of the one-vs-rest models.
 
         Returns
         -------
@@ -50,7 +51,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         f, errors = [], []
         for rows, inside in self._blocks(X, "decision_function"):
             f.append(fitted.log_odds(inside))
-            errors.append(fitted.log_odds_error(rows))
+            errors.append(fitted.log_odds_error(rows, self.missing == "mean"))
         xp = namespace(*f)
         return xp.concat(f), xp.concat(errors)
 

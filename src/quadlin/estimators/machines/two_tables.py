@@ -21,7 +21,8 @@ from quadlin.estimators.machines.excluded_pairs import (
     positions,
 )
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.rows.columns import Columns, warn_unseen
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.estimators.rows.validation import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
@@ -114,9 +115,10 @@ class TwoTables:
         if columns.encoder is not None:
             encoder, features = columns.encoder.only(names)
             X, unseen = encoder.encode(chosen.to_native(), self.fill)
-            if set(unseen.items()) - told:
+            counts = {*unseen.items(), *((name, -n) for name, n in unseen.missing.items())}
+            if counts - told:
                 warn_unseen(unseen, rows=X.shape[0])
-                told.update(unseen.items())
+                told.update(counts)
             return self._trusted(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"

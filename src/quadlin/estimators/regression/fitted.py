@@ -14,14 +14,18 @@ from quadlin.core.model import predict
 from quadlin.core.rows import Rows
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.fields import field_numbers
+from quadlin.data.columns.level_codes import MISSING_MARK
+from quadlin.estimators.regression.model_dtype import in_model_dtype
 from quadlin.estimators.regression.trust import Trust, trust_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.fit_state import FitState, is_exact
+from quadlin.solve.fits.missing_levels import LevelSpread
 from quadlin.solve.fits.missing_values import filled_columns, missing_variance
 from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options, Status
 from quadlin.stream.stream import Stream
 
@@ -222,8 +226,7 @@ class Fitted:
 
         `filled`: missing values were replaced by `fill`; `bounded` is that of `predict_mean`.
         """
-        filled = filled or self.columns.fill is not None
-        xp, gap = namespace(X), self._missing_variance(X) if filled else None
+        xp, gap = namespace(X), self.missing_variance(X, filled)
         if self.draws is not None:
             std = np.asarray(self.draws.predict(X, return_std=True)[1])
             return std if gap is None else np.sqrt(std**2 + gap).astype(std.dtype)
@@ -236,16 +239,30 @@ class Fitted:
         std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
         return std if gap is None else xp.sqrt(std**2 + gap)
 
-    def _missing_variance(self, X: Array) -> Array | None:
-        """Return the mean square error that missing values cause; None where none are missing."""
+    def missing_variance(self, X: Array, filled: bool) -> Array | None:
+        """Return the mean square error that missing values and new levels cause; None for none.
+
+        Draws have levels of their own for these.
+        """
+        filled = filled or self.columns.fill is not None
+        levels = None if self.draws is not None else self._level_spread
+        if not filled and levels is None:
+            return None
         state, gaps = self.state, None if self.law is None else self.law.gaps
-        variance = missing_variance(state.model, state.units, X, self.fill_values, gaps)
+        fill = self.fill_values if filled else np.full(len(self.names), np.nan)
+        variance = missing_variance(state.model, state.units, X, fill, gaps, levels)
         if not variance.any():
             return None
-        xp = namespace(X)
-        device = None if issparse(X) else X.device
-        scaled = state.units.target.scale**2 * variance
-        return xp.asarray(scaled, dtype=state.units.scale.dtype, device=device)
+        device, scale = None if issparse(X) else X.device, state.units.target.scale
+        return namespace(X).asarray(
+            scale**2 * variance, dtype=state.units.mean.dtype, device=device
+        )
+
+    @cached_property
+    def _level_spread(self) -> LevelSpread | None:
+        state, encoded = self.state, self.columns.encoder is not None
+        fields = list(self.fields) if encoded else whole(state.units, self.fields)
+        return LevelSpread.of(state.model, state.units, fields, MISSING_MARK) if fields else None
 
     @unflagged
     def predict_error(self, X: Array) -> Array:
@@ -271,17 +288,3 @@ class Fitted:
     def in_model_dtype(self, X: Array, caller: str) -> Array:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
         return in_model_dtype(X, caller, self.stream)
-
-
-@unflagged
-def in_model_dtype(X: Array, caller: str, stream: Stream) -> Array:
-    """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
-    example, dtype = stream.example, stream.make_units.dtype
-    xp, device = namespace(X), "cpu" if issparse(X) else X.device
-    if example is not None and (xp, device) != (namespace(example), example.device):
-        raise ValueError(
-            f"Inputs passed to {caller}() must use the same namespace and the same device as those "
-            f"passed to fit(): {namespace(example).__name__} on {example.device}, but they are "
-            f"{xp.__name__} on {device}."
-        )
-    return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)

@@ -15,7 +15,8 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.opening.dask_collections import lazily
 from quadlin.estimators.regression.explaining import Explaining
-from quadlin.estimators.rows.columns import NO_TARGET, as_source, blocks_to_predict, warn_unseen
+from quadlin.estimators.rows.columns import NO_TARGET, as_source, blocks_to_predict
+from quadlin.estimators.rows.unseen_levels import warn_unseen
 
 
 class Predicting(Explaining):
@@ -34,7 +35,10 @@ class Predicting(Explaining):
             Whether to also return the standard deviation of a new observation, including noise:
             ±1.96 standard deviations are a 95% interval if the noise is equal in all rows and has
             no heavy tails (or with ``loss="huber"``). For counts (``loss="poisson"``) the variance
-            of the noise is the mean. Needs ``uncertainty=True``, or draws.
+            of the noise is the mean. What missing values could change is included, and the spread
+            of levels where fit did not see that of a row: its mean square is unbiased, but with
+            few levels hardly known, so that an interval covers 70% with two levels, 80% with three
+            and 90% with seven, if nothing else matters. Needs ``uncertainty=True``, or draws.
 
         Returns
         -------

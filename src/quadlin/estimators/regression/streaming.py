@@ -15,7 +15,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
-from quadlin.estimators.regression.fitted import Fitted, in_model_dtype
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.model_dtype import in_model_dtype
 from quadlin.estimators.regression.predicting import Predicting
 from quadlin.estimators.regression.tasks import (
     options_of,
@@ -24,9 +25,10 @@ from quadlin.estimators.regression.tasks import (
     task_of,
     units_maker_of,
 )
-from quadlin.estimators.rows.columns import Columns, warn_unseen
+from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
+from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.storage import checkpointed_stream
 
 

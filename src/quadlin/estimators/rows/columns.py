@@ -12,7 +12,7 @@ from sklearn.utils import check_array, check_X_y
 
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.messages import Message, Option
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
@@ -32,6 +32,7 @@ from quadlin.estimators.rows.input_errors import (
     refuse_no_table,
     refuse_unusable,
 )
+from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.estimators.rows.validation import (
     checked_weight,
     float_types,
@@ -277,17 +278,3 @@ def feature_names(estimator: Any) -> list[str]:
     """Return the names of the columns that scikit-learn has noted."""
     names = getattr(estimator, "feature_names_in_", None)
     return list(NumberedNames(estimator.n_features_in_) if names is None else names)
-
-
-def warn_unseen(unseen: dict[str, int], learns: bool = False, rows: int = 0) -> None:
-    """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
-    counts = ", ".join(f"{count} in {name!r}" for name, count in unseen.items())
-    text = f"Levels that fit did not see are treated as an average level; rows: {counts}."
-    if whole := [name for name, count in unseen.items() if count == rows > 1]:
-        text += f" No row has a value of {whole[0]!r} that fit saw: is it written differently?"
-    advice = Phrase(
-        " To learn them from a stream, name all levels when it begins: partial_fit("
-        "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
-        "encoder=model.encoder_."
-    )
-    warn(Message("{text}{advice}", text=text, advice=advice if learns else ""))

@@ -14,7 +14,8 @@ Its mean square, columns taken as independent, follows from their moments
 
 A value counts as missing where it is the very number that fills its column, which
 `data/sources/means.py` chooses so that no value typed by people is equal to it. So rows from
-arrays, files, Dask and GPUs are treated alike, and nothing is carried beside them.
+arrays, files, Dask and GPUs are treated alike, and nothing is carried beside them. Text columns
+without a level count as further columns that are missing: see `missing_levels`.
 """
 
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
+from quadlin.solve.fits.missing_levels import LevelSpread
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
 
 ENOUGH = 50.0  # complete rows beyond their parameters: the noise is then known to 10%
@@ -69,7 +71,12 @@ def absent_in(X: Array, fill: np.ndarray) -> csr_array:
 
 
 def missing_variance(
-    model: Model, units: Units, X: Array, fill: np.ndarray, gaps: Gaps | None
+    model: Model,
+    units: Units,
+    X: Array,
+    fill: np.ndarray,
+    gaps: Gaps | None,
+    levels: LevelSpread | None = None,
 ) -> np.ndarray:
     """Return the mean square (n,) by which missing values put predictions off, in scale_y².
 
@@ -83,14 +90,17 @@ def missing_variance(
         What fills each column, NaN for columns that are never filled.
     gaps : Gaps or None
         The share of each column that was missing in the fit; None for none.
+    levels : LevelSpread or None
+        Of the fields of which a row may have no level; None where that costs nothing.
 
     Cost: that of a prediction, and O(k²) for each missing value.
     """
     absent, variance = absent_in(X, fill), np.zeros(X.shape[0])
-    rows = np.flatnonzero(np.diff(absent.indptr))
+    levelless = csr_array((X.shape[0], 0)) if levels is None else levels.absent_in(X)
+    rows = np.flatnonzero(np.diff(absent.indptr) + np.diff(levelless.indptr))
     if not len(rows):
         return variance
-    absent = absent[rows]
+    absent, levelless = absent[rows], levelless[rows]
     row, j = absent.nonzero()
     xp = namespace(X)
     some = X[rows] if issparse(X) else xp.take(X, xp.asarray(rows, device=X.device), axis=0)
@@ -102,11 +112,20 @@ def missing_variance(
     m = (free * diagonal)[j]
     alone = g**2 * v[j] + 2 * g * m * t[j] + m**2 * (q - v**2)[j]
     shift = np.bincount(row, m * v[j], len(rows))
+    alone, itself = (np.bincount(row, e, len(rows)) for e in (alone, (diagonal * v)[j] ** 2))
+    factors = np.zeros((0, len(s), len(s)))
+    if levels is not None:
+        h, factors = np.column_stack([np.ones(len(rows)), ZU]), levels.factors
+        row, f = levelless.nonzero()
+        squares = np.einsum("ra,rab,rb->r", h[row], levels.squares[f], h[row])
+        within = np.einsum("fab,fab,a,b->f", factors, factors, s, s)[f]
+        alone = alone + np.bincount(row, squares, len(rows))
+        itself = itself + np.bincount(row, within, len(rows))
     both = sum(  # Σ_ij M_ij² v_i v_j, i = j included
-        s[a] * ((absent @ ((v * U[:, a])[:, None] * U)) ** 2 @ s) for a in range(len(s))
+        s[a] * ((absent @ ((v * U[:, a])[:, None] * U) + levelless @ factors[:, a]) ** 2 @ s)
+        for a in range(len(s))
     )
-    pairs = 2 * (both - np.bincount(row, (diagonal * v)[j] ** 2, len(rows)))
-    variance[rows] = np.maximum(np.bincount(row, alone, len(rows)) + shift**2 + pairs, 0.0)
+    variance[rows] = np.maximum(alone + shift**2 + 2 * (both - itself), 0.0)
     return variance
 
 
