@@ -101,7 +101,7 @@ def _lines(content: dict[str, Any]) -> list[str]:
     lines += ["", f"strongest slopes (where all columns have their means{errors})"]
     slopes = [{**term, "coefficient": term["slope"]} for term in c["linear"]]
     lines += _terms(slopes, lambda term: str(term["feature"])) or ["  none"]
-    if c["effects"] is not None and c["effects"]["levels"]:
+    if c["effects"] is not None and c["effects"]["are_centred"]:
         lines += [f"  {LEVELS_ARE}"]
     lines += ["", "history", *_history(c["history"])]
     return [*lines, "", "diagnosis", *(f"  {line}" for line in c["diagnosis"])]

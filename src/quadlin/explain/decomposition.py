@@ -8,7 +8,8 @@ own, the model is exactly
 
 where the square of a column of numbers belongs to the column itself. Of a one-hot field one feature
 is 1 and the others are 0, so that products within it vanish: there :math:`M_{cc}` moves to w, and
-:math:`a_c` is linear, the effect of a level. With M = U diag(s) Uᵀ a pair is
+:math:`a_c` is linear, the effect of a level. A column of lists is treated in the same way, but for
+products of labels of the same row, which are part of :math:`a_c`. With M = U diag(s) Uᵀ a pair is
 :math:`2 \langle P_c, P_e \rangle_s` with :math:`P_c = U_c^\top d_c`, so that a row costs O(kd) but
 for the pairs themselves.
 """
@@ -75,6 +76,8 @@ class Decomposition:
             w[c] -= 2 * within
             constant -= float(nu[c] @ within)
             squares[number] = np.sum(free[c] * m[c] * scale[c] * nu[c])  # Σ share · M_ll
+            if column.separator is not None:  # the mean for independent labels
+                squares[number] += (nu[c] @ U[c]) ** 2 @ s - np.sum(m[c] * nu[c] ** 2)
         origin = Reference(np.zeros(len(w)), squares, MEAN)
         low, high = state.features.low, state.features.high
         if low is None or high is None:  # in a model of an old file
@@ -121,7 +124,7 @@ class Decomposition:
 
     @cached_property
     def fields(self) -> list[int]:
-        """Return the numbers of the columns that are one-hot fields."""
+        """Return the numbers of the columns that are one-hot fields, or lists of labels."""
         return [i for i, column in enumerate(self.columns) if column.levels is not None]
 
     @cached_property
@@ -202,7 +205,12 @@ class Decomposition:
         return np.asarray(products**2 @ self.s - squares @ ((1 - self.free) * self.m)[c])
 
     def level_effects(self, number: int) -> np.ndarray:
-        """Return what each level of a field adds alone."""
+        """Return what each level of a field adds alone; each label, beside the others' mean."""
+        c = self.columns[number].features
+        if self.columns[number].separator is not None:
+            nu, D, U = (self.mean * self.scale + self.rest)[c], self.scale[c], self.U[c]
+            beside = 2 * (U @ (self.s * (nu @ U)) - self.m[c] * nu)
+            return np.asarray(D * (self.slope[c] + beside + (self.free * self.m)[c] * D))
         return self.along(number, eye_array(len(self.columns[number].features), format="csr"))[0]
 
 

@@ -26,11 +26,11 @@ class Effect(NamedTuple):
 
 
 class LevelEffect(NamedTuple):
-    """What a level of a text column adds alone."""
+    """What a level of a text column adds alone, or a label of a column of lists."""
 
     column: str
     level: str
-    effect: float  # in units of y, measured from the reference
+    effect: float  # in units of y, measured from the reference; of a label, from rows without it
     share: float  # of the fitted rows
 
 
@@ -48,7 +48,9 @@ class Effects:
     pairs : list of Effect
         Each pair of columns, strongest first.
     levels : list of LevelEffect
-        What each level of the text columns adds alone, measured from the reference.
+        What each level of the text columns adds alone, measured from the reference. Of a column
+        of lists (`multi_hot`), what each label adds to rows without it, with the others at their
+        means.
     reference : str
         Where contributions are measured from, in words.
     rows : str
@@ -178,7 +180,7 @@ def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.nda
     r"""Return the deviations of columns (G,) and of pairs (G, G) if columns were independent.
 
     The variance of a pair is then :math:`4\,\mathrm{tr}\,K_c S K_e S` with
-    :math:`K_c = U_c^\top \mathrm{cov}(z_c)\, U_c`.
+    :math:`K_c = U_c^\top \mathrm{cov}(z_c)\, U_c`. Labels of a list count as independent, too.
     """
     k, G = len(model.s), len(model.columns)
     alone, K = np.zeros(G), np.zeros((G, k, k))
@@ -194,6 +196,13 @@ def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.nda
         if column.levels is None:
             alone[number] = np.sqrt(max(0.0, float(variance[c[0]]) * varies[c[0]]))
             K[number] = np.outer(model.U[c[0]], model.U[c[0]]) * varies[c[0]]
+            continue
+        if column.separator is not None:
+            varying = c[varies[c]]
+            effect, U = model.level_effects(number)[varies[c]], model.U[varying]
+            K[number] = U.T @ U
+            within = np.sum(((U * model.s) @ U.T) ** 2) - np.sum(model.m[varying] ** 2)
+            alone[number] = np.sqrt(np.sum((effect / model.scale[varying]) ** 2) + 2 * within)
             continue
         effect, p = model.level_effects(number), share[c]
         alone[number] = np.sqrt(max(0.0, p @ effect**2 - (p @ effect) ** 2))

@@ -72,7 +72,7 @@ TEMPLATE = """
 {% macro terms(heading, head, rows, about, value="coefficient") %}
 <h2>{{ heading }}</h2>
 {% if rows %}
-<p class="note">{{ about }}{{ words.levels if effects and effects.levels }}
+<p class="note">{{ about }}{{ words.levels if effects and effects.are_centred }}
 {%- if model.std_errors %} Standard errors are {{ model.std_errors }}.{% endif %}</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 <table class="terms">
@@ -150,7 +150,7 @@ it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effec
 {% if effects.levels %}
 <h2>Levels of text columns</h2>
 <p class="note">What a level adds alone, measured from {{ effects.reference }}, with the share of
-the fitted rows that have it.</p>
+the fitted rows that have it. A label of a column of lists is measured from rows without it.</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 <table class="terms">
 <thead><tr><th>level</th><th class="number">effect</th><th class="number">of rows</th>

@@ -141,4 +141,5 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
             for e in effects.pairs[:top]
         ],
         "levels": [level._asdict() for level in levels],
+        "are_centred": bool(model.fitted_.fields),
     }

@@ -10,7 +10,7 @@ from quadlin.data.columns.names import position_of
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.drawing import Display, decimals, finish, plain, power_of, style_of
 from quadlin.explain.summary import prediction_name
-from quadlin.explain.whole_columns import WholeColumn, column_values
+from quadlin.explain.whole_columns import WholeColumn, value_pairs
 
 GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
@@ -96,10 +96,7 @@ class PairDisplay(Display):
         numbers = [_number_of(model, name) for name in columns]
         numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards
         first, second = (model.columns[i] for i in numbers)
-        if X is not None:
-            points = np.stack([column_values(X, column) for column in (first, second)], axis=1)
-        else:
-            points = np.empty((0, 2))
+        points = np.empty((0, 2)) if X is None else value_pairs(X, first, second)
         if first.levels is None:  # a table counts all rows
             points = points[:: max(1, -(-len(points) // POINTS))]
         x, y = (Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))

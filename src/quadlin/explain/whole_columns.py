@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.columns import values_of
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import LabelSets
+from quadlin.data.columns.label_sets import LabelSets, labels_of
 from quadlin.data.columns.level_codes import MISSING_MARK, UNSEEN, level_codes
 from quadlin.data.columns.names import shortened
 
@@ -20,24 +20,29 @@ ENDS = "_=:.- /"  # what may stand between the name of a column and that of a le
 
 
 class WholeColumn(NamedTuple):
-    """A column as it was given: one feature, or the levels of a text column or one-hot group."""
+    """A column as it was given: one feature, or the levels of a text column or one-hot group.
+
+    Of a column of lists, such as the genres "drama|war" of a film, the levels are the labels.
+    """
 
     name: str
     features: np.ndarray  # positions
     levels: tuple[str, ...] | None  # None for a column of numbers
-    label: tuple[str, str, str] | None = None  # of a column of lists: that, separator, the label
+    separator: str | None = None  # of the labels of a cell; None where a row has one level
 
     def values_of(self, value: Any) -> np.ndarray:
-        """Return the features of a value of the column: a number, or one of its levels."""
+        """Return the features of a value of the column: a number, a level, or a list of labels."""
         if value is ZERO:
             return np.zeros(len(self.features))
         if self.levels is not None:
-            if str(value) not in self.levels:
+            lists = None if self.separator is None else labels_of(value, self.separator)
+            chosen = [str(value)] if lists is None else lists
+            if unknown := [level for level in chosen if level not in self.levels]:
                 raise ValueError(
-                    f"{value!r} is not a level of {self.name!r}. Its levels are "
+                    f"{unknown[0]!r} is not a level of {self.name!r}. Its levels are "
                     f"{shortened(self.levels)}."
                 )
-            return np.array([float(level == str(value)) for level in self.levels])
+            return np.isin(np.array(self.levels, dtype=object), chosen).astype(float)
         try:
             return np.array([float(value)])
         except (TypeError, ValueError):
@@ -71,22 +76,18 @@ def whole_columns(
     >>> [(column.name, column.levels) for column in columns]
     [('age', None), ('city', ('Oslo', 'Rome'))]
     """
-    of_field = {int(j) for field in fields for j in field}
-    label_of = {
-        int(j): (name, separator, str(names[j])[len(name) + 1 :])
-        for name, separator in ({} if encoder is None else encoder.separators).items()
-        for j in (encoder.text[name] if encoder is not None else ())
-    }
+    groups = list(fields) if encoder is None else list(encoder.text.values())
+    grouped = {int(j) for group in groups for j in group}
     columns = [
-        WholeColumn(str(name), np.array([j]), None, label_of.get(j))
+        WholeColumn(str(name), np.array([j]), None)
         for j, name in enumerate(names)
-        if j not in of_field
+        if j not in grouped
     ]
     if encoder is not None:
-        text = [name for name in encoder.text if name not in encoder.separators]
-        for name, field in zip(text, fields, strict=True):
-            labels = tuple(str(names[j])[len(name) + 1 :] for j in field)
-            columns.append(WholeColumn(name, np.asarray(field), labels))
+        for name, features in encoder.text.items():
+            labels = tuple(str(names[j])[len(name) + 1 :] for j in features)
+            separator = encoder.separators.get(name)
+            columns.append(WholeColumn(name, np.asarray(features), labels, separator))
     else:
         taken = {column.name for column in columns}
         columns += [
@@ -110,7 +111,7 @@ def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
 def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     """Return the numbers of a column, or the positions of its levels (negative for others).
 
-    A label of a column of lists is 1 where a cell has it, else 0.
+    Of a column of lists these are the positions of all labels of a row, filled up with −1.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
 
     Returns
     -------
-    array (n_rows,)
+    array (n_rows,), of a column of lists (n_rows, most labels of a row)
 
     Examples
     --------
@@ -133,14 +134,12 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     table = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(table, nw.DataFrame):
         names = {str(name): name for name in table.columns}
-        if column.label is not None and column.label[0] in names:
-            name, separator, label = column.label
-            codes, _ = LabelSets([label], separator).codes(values_of(table.get_column(names[name])))
-            return (codes >= 0).any(axis=1).astype(float)
         if column.name in names:
             values = table.get_column(names[column.name])
             if column.levels is None:
                 return np.asarray(values.to_numpy(), dtype=float)
+            if column.separator is not None:
+                return LabelSets(column.levels, column.separator).codes(values_of(values))[0]
             place = {level: i for i, level in enumerate(column.levels)}
             return level_codes(values_of(values), place)
         X = table.to_numpy()
@@ -148,4 +147,19 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     part = part.toarray() if issparse(part) else to_numpy(part)
     if column.levels is None:
         return np.asarray(part[:, 0], dtype=float)
+    if column.separator is not None:
+        codes = np.where(part > 0, np.arange(part.shape[1]), UNSEEN)
+        return -np.sort(-codes, axis=1)[:, : int(np.sum(codes >= 0, axis=1).max(initial=0))]
     return np.where((part > MISSING_MARK).any(axis=1), part.argmax(axis=1), UNSEEN)
+
+
+def value_pairs(X: Any, first: WholeColumn, second: WholeColumn) -> np.ndarray:
+    """Return the values of two columns in each row (n, 2); a row of several labels has several."""
+    x, y = (column_values(X, column) for column in (first, second))
+    x, y = (values.reshape(len(values), -1) for values in (x, y))
+    pairs = [
+        np.stack([x[:, a], y[:, b]], axis=1) for a in range(x.shape[1]) for b in range(y.shape[1])
+    ]
+    together = np.concatenate([np.empty((0, 2)), *pairs])
+    lists = [column.separator is not None for column in (first, second)]
+    return together[~(lists & (together < 0)).any(axis=1)]

@@ -63,7 +63,7 @@ def test_a_label_adds_what_it_adds_whatever_stands_beside_it():
     effect = dict(zip(model.interactions_.names, model.coef_, strict=True))
     assert effect["genres=comedy"] == pytest.approx(-2, abs=0.1)  # five standard errors
     parts = model.contributions(rows)
-    assert {"genres=comedy", "genres=drama", "genres=war", "age"} <= set(parts.to_frame().columns)
+    assert {"genres", "age"} <= set(parts.to_frame().columns)
 
 
 def test_files_frames_and_streams_give_the_same_rows(tmp_path):

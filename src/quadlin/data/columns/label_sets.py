@@ -64,15 +64,16 @@ class LabelSets(dict[str, int]):
         return table[place], int(new[place].sum())
 
 
-def labels_of(cell: str, separator: str) -> list[str]:
-    """Return the labels that a cell lists, each once.
+def labels_of(cell: Any, separator: str) -> list[str]:
+    """Return the labels that a cell lists, each once: as text, or as a list.
 
     Examples
     --------
     >>> labels_of("war| drama||war", "|")
     ['war', 'drama']
     """
-    return list(dict.fromkeys(part.strip() for part in cell.split(separator) if part.strip()))
+    parts = str(_joined(cell, separator)).split(separator)
+    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def labels_in(values: Values, separator: str) -> tuple[set[str], bool]:
