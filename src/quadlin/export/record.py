@@ -43,6 +43,7 @@ class EncoderRecord:
     levels: tuple[tuple[str, ...] | None, ...]  # None for numbers
     dtype: str
     separators: tuple[str | None, ...] = ()  # of columns of lists, None for others; () for none
+    kinds: tuple[str | None, ...] = ()  # dtypes of levels, None for text; () where all are
 
     @classmethod
     def of(cls, encoder: TableEncoder | None) -> "EncoderRecord | None":
@@ -52,7 +53,8 @@ class EncoderRecord:
         levels = tuple(None if labels is None else tuple(labels) for labels in encoder.levels)
         lists = encoder.separators
         separators = tuple(lists.get(name) for name in encoder.input_names) if lists else ()
-        return cls(tuple(encoder.input_names), levels, encoder.dtype.name, separators)
+        names, dtype = tuple(encoder.input_names), encoder.dtype.name
+        return cls(names, levels, dtype, separators, encoder.kinds)
 
     def encoder(self) -> TableEncoder:
         """Return the encoder; refuse a record that no encoder can have."""
@@ -72,8 +74,14 @@ class EncoderRecord:
             else LabelSets(labels, separator)
             for labels, separator in pairs
         )
-        encoder = TableEncoder(self.columns, levels, np.dtype(self.dtype))
+        require(len(self.kinds) in (0, len(self.columns)), "the number of dtypes of levels")
+        encoder = TableEncoder(self.columns, levels, np.dtype(self.dtype), self.kinds)
         require(distinct(encoder.names) and len(encoder.names), "the names of encoded columns")
+        try:
+            for name in self.columns:
+                encoder.level_values(name)
+        except (TypeError, ValueError, OverflowError):
+            require(False, "the dtypes of levels")
         return encoder
 
 

@@ -1,6 +1,7 @@
 """Recommendations: the best pairs without a row for each, checked against `predict` on all rows."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
     load,
+    open_source,
     save,
 )
 from quadlin.solve.fields import pairwise_predictions
@@ -229,6 +231,51 @@ def test_embeddings_make_up_the_predictions(machine):
     assert machine.embeddings("age")["level"].tolist() == ["age"]
     with pytest.raises(KeyError, match="kind"):
         machine.embeddings("colour")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float64", "bool", "category", "string"])
+def test_levels_of_embeddings_have_the_dtype_of_their_column(dtype, tmp_path):
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, 2 if dtype == "bool" else 12, 400)
+    rows = pd.DataFrame({"item": pd.Series(item).astype(dtype), "user": rng.integers(0, 9, 400)})
+    machine = FactorizationMachineRegressor(1, alpha=1.0, categorical_features=["item", "user"])
+    machine.fit(rows, rng.normal(size=400))
+    save(machine, tmp_path / "m")
+    items = rows[["item"]].drop_duplicates()
+    for each in (machine, load(tmp_path / "m")):
+        levels = each.embeddings("item")
+        wanted = {"category": "int64", "string": None}.get(dtype, dtype)
+        assert wanted is None or levels["level"].dtype == wanted
+        assert len(items.merge(levels, left_on="item", right_on="level")) == len(items)
+        assert each.embeddings("user")["level"].tolist() == list(range(9))
+
+
+def test_ids_of_files_and_arrays_and_given_ones_have_their_dtype(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 9, (300, 2))
+    machine = FactorizationMachineRegressor(1, alpha=1.0, categorical_features=[0, 1])
+    machine.fit(ids, rng.normal(size=300))
+    assert machine.embeddings("x1")["level"].dtype == np.int64
+    frame = pd.DataFrame(ids, columns=["user", "item"]).assign(y=rng.normal(size=300))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    options = {"target": "y", "categorical_features": ["user", "item"]}
+    for more in ({}, {"levels": {"user": list(range(10)), "item": list(range(9))}}):
+        source = open_source(tmp_path / "rows.parquet", **options, **more)
+        assert source.encoder.level_values("item").dtype == np.int64
+
+
+def test_a_file_of_an_earlier_checkout_has_levels_as_text(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, 9, (300, 2)), columns=["user", "item"])
+    machine = FactorizationMachineRegressor(1, alpha=1.0, categorical_features=["user", "item"])
+    machine.fit(rows, rng.normal(size=300))
+    columns = machine.fitted_.columns
+    old = replace(
+        machine.fitted_, columns=replace(columns, encoder=replace(columns.encoder, kinds=()))
+    )
+    machine.adopt(old)
+    save(machine, tmp_path / "m")
+    assert load(tmp_path / "m").embeddings("item")["level"].tolist() == list(map(str, range(9)))
 
 
 def test_what_does_not_fit_together_is_said(machine):

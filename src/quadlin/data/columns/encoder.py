@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +23,14 @@ from quadlin.data.columns.columns import (
     values_of,
 )
 from quadlin.data.columns.label_sets import LabelSets, codes_of
-from quadlin.data.columns.level_codes import ABSENT, MISSING_MARK, Levels, Unseen
-from quadlin.data.columns.levels import LevelLearner, Where, may_be_numbers
+from quadlin.data.columns.level_codes import ABSENT, MISSING_MARK, Levels, Unseen, typed_levels
+from quadlin.data.columns.levels import (
+    LevelLearner,
+    Where,
+    first_row_with,
+    held_other,
+    may_be_numbers,
+)
 from quadlin.data.columns.names import other_names, shortened
 
 
@@ -59,6 +65,8 @@ class TableEncoder:
     input_names: tuple[str, ...]  # as text, even where the frame's own names are not
     levels: tuple[Levels | None, ...]  # for each input column, None for numbers
     dtype: np.dtype
+    # The dtype of the levels of each input column, None for text; () where it is not known.
+    kinds: tuple[str | None, ...] = field(default=(), compare=False)
 
     @classmethod
     def learn(
@@ -91,7 +99,7 @@ class TableEncoder:
             if learner is None:
                 return None
             learner.add(table)
-            return cls.of(learner, lambda name, label: _first_row(table, name, label))
+            return cls.of(learner, lambda name, label: first_row_with(table, name, label))
         array = array_table(rows, {*declared, *(separators or {})})
         if array is None:
             return None
@@ -105,7 +113,8 @@ class TableEncoder:
     def of(cls, learner: LevelLearner, where: Where | None = None) -> "TableEncoder":
         """Return the encoder of what a learner has seen; see `LevelLearner.levels`."""
         levels = learner.levels(where)
-        encoder = cls(tuple(map(str, learner.input_names)), levels, learner.dtype)
+        names, kinds = tuple(map(str, learner.input_names)), learner.level_kinds()
+        encoder = cls(names, levels, learner.dtype, kinds if any(kinds) else ())
         twice = [name for name, times in Counter(encoder.names).items() if times > 1]
         if twice:
             raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
@@ -151,8 +160,16 @@ class TableEncoder:
         chosen = [self.input_names.index(name) for name in names]
         ends = [*self._first[1:], len(self.names)]
         features = [np.arange(self._first[i], ends[i]) for i in chosen]
-        part = TableEncoder(tuple(names), tuple(self.levels[i] for i in chosen), self.dtype)
+        levels, kinds = tuple(self.levels[i] for i in chosen), self.kinds
+        kinds = tuple(kinds[i] for i in chosen) if kinds else ()
+        part = TableEncoder(tuple(names), levels, self.dtype, kinds)
         return part, np.concatenate(features)
+
+    def level_values(self, name: str) -> Any:
+        """Return the levels of a column as the values that they were."""
+        number = self.input_names.index(name)
+        kind = self.kinds[number] if self.kinds else None
+        return typed_levels(self.levels[number] or (), kind)
 
     def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
         """Return what fills the columns of numbers: the means of the values that are there."""
@@ -245,7 +262,7 @@ class TableEncoder:
         if isinstance(table, ArrayTable):
             for name, levels in zip(self.input_names, self.levels, strict=True):
                 if levels is None and table.holds_text(name):
-                    raise ValueError(_held(name, "text", levels))
+                    raise ValueError(held_other(name, "text", levels))
                 yield table.column(name)
             return
         for column, name, levels in zip(
@@ -256,7 +273,7 @@ class TableEncoder:
                 continue
             text = is_category(column, has_levels=levels is not None)
             if text if levels is None else not (text or may_be_numbers(levels)):
-                raise ValueError(_held(name, f"dtype {column.dtype}", levels))
+                raise ValueError(held_other(name, f"dtype {column.dtype}", levels))
             yield values_of(column)
 
     def _checked(self, rows: Any) -> nw.DataFrame[Any] | ArrayTable:
@@ -276,18 +293,6 @@ class TableEncoder:
         if tuple(names) == self.input_names:
             return table
         raise ValueError(other_names(names, self.input_names))
-
-
-def _held(name: str, now: str, levels: Levels | None) -> str:
-    before = "numbers" if levels is None else "text"
-    return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
-
-
-def _first_row(table: nw.DataFrame[Any], name: Any, label: str | None) -> str:
-    if label is None:
-        return ""  # rows of a frame are never left out
-    labels = table.get_column(name).cast(nw.String()).to_list()
-    return f"row {labels.index(label)} (counted from 0)"
 
 
 def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:

@@ -80,6 +80,48 @@ def label_of(value: Any) -> str:
     return str(value)
 
 
+def kind_of(values: Values) -> str | None:
+    """Return the dtype of levels that are numbers or booleans; None for text, dates and objects.
+
+    Examples
+    --------
+    >>> kind_of(np.array([3, 1])), kind_of(np.array([3.0])), kind_of(np.array(["a"], dtype=object))
+    ('int64', 'float64', None)
+    """
+    if isinstance(values, np.ndarray):
+        return values.dtype.name if values.dtype.kind in "iufb" else None
+    if values.dtype == nw.Categorical:  # of pandas, whose categories may be numbers
+        categories = np.asarray(values.unique().to_list())
+        return categories.dtype.name if categories.dtype.kind in "iufb" else None
+    return None
+
+
+def common_kind(kinds: set[str | None]) -> str | None:
+    """Return the dtype of the levels of several parts of a column."""
+    numbers = [np.dtype(kind) for kind in kinds if kind is not None]
+    return np.result_type(*numbers).name if numbers and None not in kinds else None
+
+
+def typed_levels(labels: Iterable[str], kind: str | None) -> Any:
+    """Return levels as the values that they were, so that a table can be joined by them.
+
+    Examples
+    --------
+    >>> typed_levels(["3", "10"], "int64"), typed_levels(["a"], None)
+    (array([ 3, 10]), ['a'])
+    """
+    labels = list(labels)
+    if kind is None:
+        return labels
+    if np.dtype(kind).kind == "f":
+        return np.array([np.nan if label == MISSING_LEVEL else label for label in labels], kind)
+    if MISSING_LEVEL in labels:
+        return labels
+    if np.dtype(kind).kind == "b":
+        return np.array([label == "True" for label in labels])
+    return np.array([int(label) for label in labels], kind)
+
+
 def filtered(values: Values, keep: np.ndarray) -> Any:
     """Return the values that are to be kept."""
     if isinstance(values, np.ndarray):

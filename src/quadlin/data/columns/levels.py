@@ -25,7 +25,9 @@ from quadlin.data.columns.level_codes import (
     NUMBER,
     PERIOD,
     Levels,
+    common_kind,
     filtered,
+    kind_of,
     label_of,
     written_numbers,
 )
@@ -70,6 +72,7 @@ class LevelLearner:
     ) -> None:
         self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
         self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
+        self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values of columns, None: text
         self.declared = declared  # as categories by the user, who knows what they are
         self.missing = missing  # "mean": a missing value is a level of its own
         self.separators = dict(separators or {})  # of the columns whose cells list several labels
@@ -120,6 +123,7 @@ class LevelLearner:
                 refuse_missing_rows(name, absent)
             self.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
             values = filtered(values, ~absent)
+        self.kinds.setdefault(name, set()).add(kind_of(values))
         self.seen[name] |= _keyed_levels(values)
 
     def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
@@ -144,6 +148,10 @@ class LevelLearner:
                 warn_of_no_list(name, self.separators[name])
             levels[name] = LabelSets(labels, self.separators[name])
         return tuple(levels.get(name) for name in self.input_names)
+
+    def level_kinds(self) -> tuple[str | None, ...]:
+        """Return the dtype of the levels of each input column; None for text and for no levels."""
+        return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
 
     def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
         if name in self.declared:
@@ -265,3 +273,17 @@ def _ordered(levels: set[tuple[Any, str]]) -> Levels:
             pairs = sorted((label, label) for _, label in levels)
     unique = dict.fromkeys(label for _, label in pairs)
     return {label: code for code, label in enumerate(unique)}
+
+
+def held_other(name: str, now: str, levels: Levels | None) -> str:
+    """Say that a column does not hold what was learned."""
+    before = "numbers" if levels is None else "text"
+    return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
+
+
+def first_row_with(table: nw.DataFrame[Any], name: Any, label: str | None) -> str:
+    """Return where a frame has a label first; "" without a label."""
+    if label is None:
+        return ""  # rows of a frame are never left out
+    labels = table.get_column(name).cast(nw.String()).to_list()
+    return f"row {labels.index(label)} (counted from 0)"

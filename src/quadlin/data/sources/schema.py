@@ -12,6 +12,7 @@ from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.columns import number_dtype
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
+from quadlin.data.columns.level_codes import kind_of
 from quadlin.data.columns.levels import LevelLearner
 from quadlin.data.columns.names import shortened
 from quadlin.data.columns.numbers_as_text import is_number
@@ -127,6 +128,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
         for name in reader.columns
         if name in reader.text
     }
+    learner.kinds = {name: {kind_of(np.asarray(levels[name]))} for name in learner.seen}
     learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
     learner.lists = set(reader.separators)
     try:

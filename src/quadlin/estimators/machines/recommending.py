@@ -120,7 +120,8 @@ class Recommending:
         Returns
         -------
         frame, or a dict of columns without pandas
-            One row per level (for a column of numbers one row): the `level`, its `bias` with all
+            One row per level (for a column of numbers one row): the `level`, of the dtype that the
+            column had in `fit` (text in a model file of an earlier checkout), its `bias` with all
             other columns at their average (an average level of each field, and the training mean of
             other columns), and `v0`, `v1`, …, the vector v. The coefficient of the product of two
             levels is Σ_a sign(eigenvalues_[a]) v_a v'_a, so the prediction for a user and an item,
@@ -180,14 +181,13 @@ def _reversed(side: Callable[[Any], Side], sign: float) -> Callable[[Any], Side]
     return reverse
 
 
-def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, list[str]]:
-    """Return the features of a column and how its levels are called."""
+def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, Any]:
+    """Return the features of a column and its levels, of the dtype that they had in the fit."""
     encoder = fitted.columns.encoder
     if encoder is not None:
         name = encoder.input_names[position_of(encoder.input_names, column)]
-        features = encoder.only([name])[1]
-        levels = encoder.levels[encoder.input_names.index(name)]
-        return features, [name] if levels is None else list(levels)
+        features, has_levels = encoder.only([name])[1], name in encoder.text
+        return features, encoder.level_values(name) if has_levels else [name]
     columns = whole_columns(fitted.names, fitted.fields, None)
     chosen = columns[position_of([each.name for each in columns], column)]
     return chosen.features, [chosen.name] if chosen.levels is None else list(chosen.levels)
