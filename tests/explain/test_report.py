@@ -126,3 +126,17 @@ def test_a_report_of_rows_with_lists_of_labels_names_those_of_the_row(library, t
         (values["genres"] == war).any(axis=1), ["war" in (g or "") for g in genres]
     )
     np.testing.assert_allclose(values["age"], age)
+
+
+def test_the_caption_says_how_rows_are_shown(tmp_path):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": rng.choice(list("pqr"), 400), "b": rng.choice(list("uvw"), 400)})
+    rows["x"], rows["z"] = rng.normal(size=(2, 400))
+    both = (rows.a == "p") & (rows.b == "u")
+    y = 5.0 * both + 0.1 * rng.normal(size=400)
+    page = SecondOrderRegressor(random_state=0).fit(rows, y).report(tmp_path / "a", rows, y)
+    assert "Numbers of rows are in brackets." in page.read_text()
+    assert "Points are rows" not in page.read_text()
+    page = SecondOrderRegressor(random_state=0).fit(rows, rows.x * rows.z)
+    assert "Points are rows of the data." in page.report(tmp_path / "b", rows, y).read_text()

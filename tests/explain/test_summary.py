@@ -231,3 +231,19 @@ def test_top_limits_the_linear_terms_that_are_printed_too():
     assert "and 5 weaker linear terms; to_frame()" in str(plain)
     assert len(model.summary(top=2).to_frame()) == 31  # the intercept, and all linear terms
     assert str(model.summary(top=2)).count("\nx") == 2
+
+
+@pytest.mark.parametrize("uncertainty", [True, False])
+def test_columns_that_are_not_estimated_are_named_and_not_shown_as_estimates(uncertainty):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc")).assign(always=1.0)
+    y = X.a + rng.normal(size=300)
+    model = SecondOrderRegressor(0, alpha=0, pairs=None, uncertainty=uncertainty).fit(X, y)
+    lines = str(model.summary()).splitlines()
+    assert not any(line.startswith("always") for line in lines)
+    assert "Not estimated, because they do not vary or are not in the model: 'always'." in lines
+    frame = model.summary().to_frame().set_index("term")
+    assert frame.loc["always", "estimate"] == 0
+    assert np.isnan(frame.loc["always", "std_error"])
+    few = str(model.summary(top=2))
+    assert "and 1 weaker linear term;" in few

@@ -12,6 +12,7 @@ from quadlin.data import Source
 from quadlin.explain.quality import quality_of
 from quadlin.explain.summary import found_pairs, rank_of
 from quadlin.explain.tables import eigenvalues_name
+from quadlin.solve.fits.status_advice import status_advice
 
 CONSTANT = "none: not defined for a constant target"
 
@@ -50,7 +51,7 @@ def report_fit(
         "eigenvalues": model.eigenvalues_,
         "pairs": [pair._asdict() for pair in found_pairs(model)],
         "status": model.status_.name,
-        "advice": message_text(model.status_.value),
+        "advice": message_text(status_advice(model.status_, model.get_params(deep=False))),
         "steps": model.n_iter_,
         "passes": passes,
         "loss": history[-1].loss,
@@ -97,7 +98,7 @@ def report_classes(
         "alpha": parts[0].alpha_ if len(parts) == 1 else [part.alpha_ for part in parts],
         "pairs": [pair._asdict() for each in pairs for pair in each],
         "status": model.status_.name,
-        "advice": message_text(model.status_.value),
+        "advice": message_text(status_advice(model.status_, model.get_params(deep=False))),
         "steps": model.n_iter_,
         "passes": passes,
         "loss": losses[0] if len(parts) == 1 else losses,

@@ -19,40 +19,46 @@ LEFT_OVER = 2.0  # times the noise level: a component of the residual that is wo
 NOTHING_LEFT = 1e-12  # of the constant model's loss
 OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
 MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outliers
+SHARED = "the penalty alone decides how such columns share their effect. Drop a column."
+NOT_UNIQUE = Message(
+    "single coefficients are not unique. Drop a column, or set {alpha} above 0.",
+    alpha=Option("alpha"),
+)
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
 def diagnosis(
     state: FitState,
+    advice: str,
     rows: int,
     effective: float,
     names: Sequence[str],
     fields: Sequence[np.ndarray],
     options: Options,
     findings: RowFindings | None,
-    robust: bool = False,
+    loss: str = "squared",
     automatic: bool = False,
 ) -> str:
     """Say what there is to say about features, rows, errors, rank and how the fit ended.
 
-    `effective` is (Σω)²/Σω², the number of equally weighted rows that say as much. `findings` are
-    there only when there are rows to look at. `robust` is a fit by Huber's loss, `automatic` one
+    `advice` is about the status. `effective` is (Σω)²/Σω², the number of equally weighted rows that
+    say as much. `findings` are there only when there are rows to look at. `automatic` is a fit
     whose penalties were chosen from the rows.
     """
-    penalised = any(options.alpha) or automatic
+    penalised, robust = any(options.alpha) or automatic, loss == "huber"
     dof = state.n_parameters(options)
-    lines: list[str] = [Message.joined([f"status: {state.status.name}.", state.status.value])]
+    lines: list[str] = [Message.joined([f"status: {state.status.name}.", advice])]
     lines += _features(state, names, options.fit_linear)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
-    lines += _correlation(state, names, groups)
+    lines += _correlation(state, names, groups, penalised)
     if groups:
         lines.append(
             f"fields: {len(groups)} one-hot group{'s' if len(groups) > 1 else ''}, whose columns sum "
             "to one in every row; coefficients of levels are measured from the mean."
         )
     lines += _levels(state, names, fields, penalised)
-    lines += _rows(rows, effective, dof, penalised)
-    outliers = _outliers(state, rows, findings, robust)
+    lines += _rows(rows, effective, dof, penalised, options.rank > 0)
+    outliers = _outliers(state, rows, findings, loss)
     lines += outliers
     lines += _errors(findings, state, automatic)
     if not outliers or robust:  # which hide what the components are worth
@@ -60,8 +66,13 @@ def diagnosis(
     return Message.joined(lines, "\n")
 
 
-def _outliers(state: FitState, rows: int, findings: RowFindings | None, robust: bool) -> list[str]:
-    """Tell of a handful of targets that dominate squared errors, and which rows they are."""
+def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: str) -> list[str]:
+    """Tell of a handful of targets that dominate squared errors, and which rows they are.
+
+    Labels and counts have a likelihood of their own.
+    """
+    if loss not in ("squared", "huber"):
+        return []
     extreme = rows >= MANY_ROWS and float(state.target.phi[0]) > rows / FEW_ROWS
     heavy = findings is not None and findings.heavy
     if not extreme and not heavy:
@@ -72,7 +83,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, robust: 
         share = findings.heavy_share
         which = f"row{'s' * (len(findings.heavy) > 1)} {numbers}"
         line = f"outliers: {share:.0%} of the squared error is that of {which} (from 0)."
-    if robust:
+    if loss == "huber":
         return [line]
     advice = Message("Check them, or use {huber}.", huber=Option("loss", "huber"))
     return [Message.joined([line, advice])]
@@ -115,7 +126,9 @@ def _features(state: FitState, names: Sequence[str], fit_linear: bool) -> list[s
     return lines or ["features: all vary, and their squares differ from linear terms."]
 
 
-def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndarray]) -> list[str]:
+def _correlation(
+    state: FitState, names: Sequence[str], groups: Sequence[np.ndarray], penalised: bool
+) -> list[str]:
     """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
     if isinstance(state.white, Identity):
         return ["correlation: none that matters, or not tested."]
@@ -140,11 +153,10 @@ def _correlation(state: FitState, names: Sequence[str], groups: Sequence[np.ndar
         lines.append(
             Message(
                 "collinear: {count} linear dependence(s) among the features, e.g. between "
-                "{names}. Predictions are not affected, but single coefficients are not unique. "
-                "Drop a column, or set {alpha} above 0.",
+                "{names}. Predictions are not affected, but {single}",
                 count=dependences.shape[1],
                 names=listed(heavy),
-                alpha=Option("alpha"),
+                single=SHARED if penalised else NOT_UNIQUE,
             )
         )
     return lines
@@ -169,14 +181,14 @@ def _levels(
     return [line if penalised else Message.joined([line, advice])]
 
 
-def _rows(rows: int, effective: float, dof: int, penalised: bool) -> list[str]:
+def _rows(rows: int, effective: float, dof: int, penalised: bool, low_rank: bool) -> list[str]:
     ratio = effective / max(dof, 1)
     weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
         advice = Message(
-            "Too few to determine them: use {alpha}, or lower {rank}.",
-            rank=Option("rank"),
+            "Too few to determine them: use {alpha}, or {fewer}.",
+            fewer=Message("lower {rank}", rank=Option("rank")) if low_rank else "fewer features",
             alpha=Option("alpha", "auto"),
         )
         return [Message.joined([line, advice])]

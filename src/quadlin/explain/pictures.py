@@ -59,7 +59,7 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
             f"The prediction over {' and '.join(pair.names)}, the strongest pair, with all other "
             f"columns at {pair.reference}."
         )
-        words += " Points are rows of the data." if len(pair.points) else ""
+        words += pair.points_are
         pictures.append(_picture("The strongest pair", words, pair))
     if found_pairs(model):
         way = PairPathDisplay.from_report(model.pairs_)

@@ -13,6 +13,7 @@ from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
 from quadlin.explain.slopes import mean_slope_errors, mean_slopes
 from quadlin.explain.summary import found_pairs, left_side, pairs_are_named, rank_of
+from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 
 REGRESSIONS = ("squared", "huber")
@@ -99,7 +100,7 @@ def describe(
         "r2_of": quality.how,
         "r2_is_bound": quality.bound,
         "status": model.status_.name,
-        "advice": model.status_.value,
+        "advice": status_advice(model.status_, model.get_params(deep=False)),
         "std_errors": None if errors is None else _kind_of_errors(model, law),
         "interactions": interactions,
         "linear": linear,

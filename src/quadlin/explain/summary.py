@@ -3,10 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import isclose, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
@@ -16,6 +15,8 @@ from quadlin.data.columns.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
+from quadlin.explain.terms import Term, Tests
+from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import NORMAL
 
 SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, where nobody says
@@ -39,21 +40,6 @@ FOUND_PAIRS_ARE = (
     "Some pairs were selected because they fit these rows, so their p-values are too small: see "
     "pairs_."
 )
-
-
-class Term(NamedTuple):
-    """One term of the model; what is not known is NaN."""
-
-    term: str
-    kind: str  # "intercept", "linear", "pair" of the low-rank part, "found pair" or "named pair"
-    first: str  # the feature, or the first of a pair
-    second: str  # the second of a pair
-    estimate: float
-    std_error: float
-    t: float
-    p: float  # two-sided, of Student's distribution
-    low: float  # of the interval
-    high: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,9 +87,10 @@ class ModelSummary:
 
     def _table(self) -> list[str]:
         sure = any(np.isfinite(term.std_error) for term in self.terms)
-        linear = [term for term in self.terms if term.kind == "linear"]
+        terms = [term for term in self.terms if not term.is_left_out]
+        linear = [term for term in terms if term.kind == "linear"]
         hidden = {id(term) for term in linear[self.shown :]}
-        shown = [term for term in self.terms if id(term) not in hidden]
+        shown = [term for term in terms if id(term) not in hidden]
         tail = f"{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}"
         head = [
             "",
@@ -136,7 +123,7 @@ def summary_of(
     shown, top = (SHOWN, SHOWN_PAIRS) if top is None else (max(0, top), max(0, top))
     law, names = model.fitted_.law, model.interactions_.names
     left = float(model.n_samples_seen_) if law is None else max(law.left, 1.0)
-    tests = _Tests(left, level)
+    tests = Tests(left, level)
     b_std = nan if law is None else float(model.intercept_std_)
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
     terms = []
@@ -170,7 +157,7 @@ def pairs_are_named(model: Any) -> bool:
     return isinstance(pairs, Collection) and not isinstance(pairs, str)
 
 
-def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
+def _pairs(model: Any, top: int, tests: "Tests") -> list[Term]:
     """Return the strongest pairs and all found or named ones, by their coefficients in y."""
     view, searched = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
     strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
@@ -183,23 +170,6 @@ def _pairs(model: Any, top: int, tests: "_Tests") -> list[Term]:
         name = product_name(*pair)
         terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
     return terms
-
-
-class _Tests(NamedTuple):
-    left: float  # degrees of freedom
-    level: float
-
-    def term(
-        self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
-    ) -> Term:
-        if not std_error > 0:
-            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
-        t = estimate / std_error
-        p = 2 * float(student.sf(abs(t), self.left))
-        reach = float(student.ppf((1 + self.level) / 2, self.left)) * std_error
-        return Term(
-            name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
-        )
 
 
 def _facts(model: Any, quality: Quality) -> dict[str, str]:
@@ -215,7 +185,8 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
     }
     if not predicts_through_link(model):
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
-    return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
+    advice = status_advice(model.status_, model.get_params(deep=False))
+    return {**facts, "status": f"{model.status_.name}. {advice}"}
 
 
 def rank_of(model: Any) -> str:
@@ -246,6 +217,11 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     notes: list[str] = []
     if any(term.kind.endswith("pair") for term in terms):
         notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else left_side(model)))
+    if left_out := [term.term for term in terms if term.is_left_out]:
+        notes.append(
+            "Not estimated, because they do not vary or are not in the model: "
+            f"{shortened(left_out)}."
+        )
     if len(model.fitted_.fields):
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):

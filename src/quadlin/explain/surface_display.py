@@ -112,6 +112,14 @@ class PairDisplay(Display):
         words = isinstance(self.x[0], str) and isinstance(self.y[0], str)
         return 4.8, max(3.7, 1.6 + 0.45 * len(self.y)) if words else 3.7
 
+    @property
+    def points_are(self) -> str:
+        """Return how the rows are shown, in words; "" without rows."""
+        if not len(self.points):
+            return ""
+        table = isinstance(self.x[0], str) and isinstance(self.y[0], str)
+        return " Numbers of rows are in brackets." if table else " Points are rows of the data."
+
     def _draw(self, ax: Any) -> None:
         """Draw the surface, the lines or the table."""
         words = [isinstance(axis[0], str) for axis in (self.x, self.y)]

@@ -258,7 +258,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         if alphas is not None:
             warn_of_edge(point, alphas)
         warn_of_heavy_rows(scores, point, task.robust)
-        raise_or_warn(fitted.status, Status.stopped)
+        raise_or_warn(self, fitted.status, Status.stopped)
         return self
 
     def _request(self, columns: Columns, table: MemorySource) -> PairRequest | None:

@@ -14,6 +14,7 @@ from quadlin.data.columns.names import Name
 from quadlin.estimators.regression.fitted import Fitted, Learned
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport
+from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
 
@@ -32,12 +33,13 @@ def no_model_yet(estimator: Any) -> Iterator[None]:
         raise KeyboardInterrupt(NO_MODEL) from error
 
 
-def raise_or_warn(status: Status, *expected: Status) -> None:
+def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
     """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
     if status is Status.interrupted:
         raise KeyboardInterrupt(status.value)
     if status is not Status.converged and status not in expected:
-        text = Message("{status}: {advice}", status=status.name, advice=status.value)
+        advice = status_advice(status, estimator.get_params(deep=False))
+        text = Message("{status}: {advice}", status=status.name, advice=advice)
         warn(text, ConvergenceWarning)
 
 

@@ -34,6 +34,7 @@ from quadlin.estimators.rows.parameters import check_one_pass, check_options, is
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import Status
 from quadlin.storage import Journal, checkpointed
 
@@ -166,7 +167,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
                 raise KeyboardInterrupt
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
-        raise_or_warn(fitted.status, Status.stopped)
+        raise_or_warn(self, fitted.status, Status.stopped)
         return self
 
     @unflagged
@@ -209,8 +210,9 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             roles = roles_in(rows, fitted.columns, fitted.fields)
         n_rows, effective = fitted.stream.n_rows, fitted.stream.tally.effective
         columns = (fitted.names, fitted.fields)
-        how = (self.loss == "huber", is_auto(self.alpha) or hasattr(self, "cv_results_"))
-        text = diagnosis(state, n_rows, effective, *columns, options, findings, *how)
+        how = (self.loss, is_auto(self.alpha) or hasattr(self, "cv_results_"))
+        ended = status_advice(state.status, self.get_params(deep=False))
+        text = diagnosis(state, ended, n_rows, effective, *columns, options, findings, *how)
         if roles.ids and self.machine is not None:
             advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
             return Message.joined([text, Message("columns: {advice}", advice=advice)], "\n")

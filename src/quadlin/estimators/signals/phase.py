@@ -155,7 +155,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         interrupted = self.status_ is Status.interrupted
         if not interrupted and not is_enough(result.n_distinct, rows, A.shape[1], real):
             self.status_ = Status.undetermined
-        raise_or_warn(self.status_, Status.undetermined)  # `is_enough` warned
+        raise_or_warn(self, self.status_, Status.undetermined)  # `is_enough` warned
         if self.status_ in (Status.converged, Status.ambiguous):
             warn_of_rest(second_look(A, y, weight, real, effort, result), effort.robust)
         return self

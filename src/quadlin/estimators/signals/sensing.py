@@ -176,7 +176,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         if status is not Status.interrupted:
             warn_of_diagonal(A, self.rank_)
             self._judge(A, y, sample_weight)
-        raise_or_warn(self.status_, Status.undetermined)
+        raise_or_warn(self, self.status_, Status.undetermined)
         return self
 
     def _judge(self, rows: Any, y: np.ndarray, weight: Any) -> None:
@@ -261,5 +261,5 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             forget_names(self)
         if self.status_ is not Status.interrupted:
             self._judge((A, B), y, weight)
-        raise_or_warn(self.status_, Status.undetermined)
+        raise_or_warn(self, self.status_, Status.undetermined)
         return self

@@ -1,0 +1,48 @@
+"""Terms of a summary, with their tests."""
+
+from math import nan
+from typing import NamedTuple
+
+from scipy.stats import t as student
+
+
+class Term(NamedTuple):
+    """One term of the model; what is not known is NaN."""
+
+    term: str
+    kind: str  # "intercept", "linear", "pair" of the low-rank part, "found pair" or "named pair"
+    first: str  # the feature, or the first of a pair
+    second: str  # the second of a pair
+    estimate: float
+    std_error: float
+    t: float
+    p: float  # two-sided, of Student's distribution
+    low: float  # of the interval
+    high: float
+
+    @property
+    def is_left_out(self) -> bool:
+        """Tell whether a linear term is zero without having been estimated."""
+        return self.kind == "linear" and self.estimate == 0 and not self.std_error > 0
+
+
+class Tests(NamedTuple):
+    """Tests and intervals by Student's distribution."""
+
+    left: float  # degrees of freedom
+    level: float
+
+    def term(
+        self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
+    ) -> Term:
+        """Return a term with its test, where it has a standard error."""
+        if not std_error > 0:
+            if kind == "linear" and estimate == 0:
+                std_error = nan  # nothing was estimated
+            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
+        t = estimate / std_error
+        p = 2 * float(student.sf(abs(t), self.left))
+        reach = float(student.ppf((1 + self.level) / 2, self.left)) * std_error
+        return Term(
+            name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
+        )
