@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
@@ -36,7 +37,7 @@ def problem(kind, n, d, k, seed):
         n, d, rank=k, distribution=kind, parameter=parameter, random_state=seed
     )
     noise = sqrt(data.y.var() / 10) * np.random.default_rng([seed, 1]).standard_normal(n)
-    source = MemorySource(data.X, data.y + noise)
+    source = Rows.of(MemorySource(data.X, data.y + noise))
     names = [f"x{j}" for j in range(d)]
     return source, UnitsMaker("auto", True, data.X.dtype, names)(*moments_of(source))
 

@@ -10,7 +10,6 @@ from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.leave_one_out import (
     BLOCK,
-    inverses_of,
     left_out_error,
     left_out_of_mean,
     left_out_squares,
@@ -113,23 +112,6 @@ def test_many_columns_have_the_same_leverages_by_blocks_as_by_eigenvectors():
     by_blocks = left_out_squares(rows, units, gram, ALPHA, 400.0)
     by_eigenvectors = left_out_squares(rows, units, gram, ALPHA, 400.0, (1.0, 2.0))[:, :1]
     np.testing.assert_allclose(by_blocks, by_eigenvectors, rtol=1e-8)
-
-
-@pytest.mark.parametrize("factors", [(1.0,), FACTORS])
-@pytest.mark.parametrize("intercept", [True, False])
-def test_errors_are_expected_as_if_all_leverages_were_the_same(factors, intercept):
-    rows, units, options = problem(weight=np.linspace(0.2, 3, 14), fit_intercept=intercept)
-    gram = tangent_gram(rows, units, options, np.eye(3))
-    chunk = next(iter(rows.walk()))
-    A = columns(chunk, units, options, gram.basis)[:, int(not intercept) :]
-    F, y, weight = A[:, :-1], A[:, -1], chunk.weight
-    inverses = inverses_of(units, gram, ALPHA, weight.sum(), factors)
-    for factor, expected in zip(factors, inverses.expected, strict=True):
-        R = np.diag(factor * gram.penalty(ALPHA))
-        smoother = np.linalg.solve(F.T @ (weight[:, None] * F) + R, F.T * weight)
-        mean_leverage = np.trace(F @ smoother) / weight.sum()
-        error = weight @ (y - F @ (smoother @ y)) ** 2 / weight.sum() / (1 - mean_leverage) ** 2
-        assert expected == pytest.approx(error, rel=1e-9)
 
 
 @pytest.mark.parametrize("parts", [{}, {"fit_intercept": False}])

@@ -9,7 +9,6 @@ drawn by what the rows hold, so that their order does not matter.
 """
 
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import numpy as np
 
@@ -20,17 +19,16 @@ from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import CERTAIN, CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.choose.interrupted import best_so_far
+from quadlin.solve.choose.last_fit import Choice, LastFit
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.choose.rank_climb import FIRST_RANK, RankClimb
-from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Exact
-from quadlin.solve.lowrank.few_rows import final_error, sharp_whitener
-from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES
+from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
-from quadlin.solve.lowrank.types import NO_NOISE, Options, Solution
-from quadlin.solve.lowrank.whitening import Identity, Whitener
+from quadlin.solve.lowrank.types import NO_NOISE, Options
+from quadlin.solve.lowrank.whitening import Identity
 from quadlin.solve.pairs.pair_remainder import Remainder, uncorrelated
 from quadlin.solve.pairs.pair_sums import RegressionColumns
 
@@ -46,17 +44,6 @@ class Rival:
     left_out_squares: np.ndarray  # ωe² of each row when it is left out, of the standardised target
     parameters: int
     looked: float = 0.0  # log of the number of products that they were chosen among
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The fit of largest evidence, and what it was chosen from."""
-
-    options: Options  # with the rank and the penalties chosen
-    solution: Solution
-    white: Whitener
-    noise: float  # σ, of the standardised target
-    evidence: dict[int, float]  # of each rank that was tried
 
 
 def choose(
@@ -121,7 +108,7 @@ def choose(
     return whole.fitted(best, search, on_step)
 
 
-class RankSearch(RankClimb, LinearChoice):
+class RankSearch(RankClimb, LinearChoice, LastFit):
     """The way to the candidate of largest evidence."""
 
     def sampled(self, k: int) -> "RankSearch":
@@ -250,6 +237,9 @@ class RankSearch(RankClimb, LinearChoice):
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Tell whether rows left out one at a time are predicted well enough for a low rank."""
+        ridge = linear if linear.rank == 0 else self.ridge()
+        if self.surely_better(candidate, ridge, linear):
+            return True
         return self.confirmed(self.left_out_squares(candidate), linear)
 
     def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
@@ -269,28 +259,3 @@ class RankSearch(RankClimb, LinearChoice):
             self.candidates(),
             key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
         )
-
-    def fitted(self, best: Candidate, search: "RankSearch", on_step: OnStep = None) -> Choice:
-        """Fit the best candidate of a search to the end; without noise, without penalty."""
-        alpha, warm = best.alpha, best.model
-        if best.noise <= NO_NOISE:
-            alpha = (0.0, 0.0)
-        elif best.rank in (0, self.d) and self.plain:
-            gram = best.gram if search is self else None  # else that of a sample
-            sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
-            exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
-            warm = exact.model(alpha, best.rank)
-        options = replace(self.options, rank=best.rank, alpha=alpha)
-        if 0 < best.rank < self.d:
-            warm = self.best_of_many(options) or search.followed(options) or warm
-        elif best.rank and warm is None:  # parts are tied: steps may be stuck far from the optimum
-            warm = search.followed(options)
-        if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
-            solution, white = self.fit(options, warm, on_step)
-        else:
-            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
-            problem = self.problem(options, final_error(options, dof / self.n_rows))
-            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
-            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
-        evidence = {c.rank: c.evidence for c in search.candidates()}
-        return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)

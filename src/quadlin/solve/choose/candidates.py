@@ -15,6 +15,7 @@ from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.expected_errors import expected_error
 from quadlin.solve.choose.leave_one_out import Inverses
 from quadlin.solve.choose.penalty_search import HIGHEST, STEEP, Remembered, far_behind, maximised
 from quadlin.solve.lowrank.driver import follow
@@ -23,7 +24,7 @@ from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exa
 from quadlin.solve.lowrank.penalised import Penalised
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.product_gram import ProductGram
-from quadlin.solve.lowrank.restarts import FEW, best_start, quick_start
+from quadlin.solve.lowrank.restarts import FEW, quick_start
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options, Problem, Solution, finished
 from quadlin.solve.lowrank.whitening import Whitener, whitener
@@ -32,6 +33,7 @@ CHEAP_COLUMNS = 1000  # as many products are a small matrix
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
 KERNEL_START = 250  # rows that find penalties to begin with
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
+NOTHING = 0.5  # parameters of M that the rows determine: there is none
 BEHIND = 20.0  # of log evidence: what other penalties do not make up for
 CERTAIN = 100.0  # log odds that leave no doubt
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
@@ -56,6 +58,8 @@ class Candidates:
     errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
     sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # that these ask for
+    expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
+    least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of any size
     inverses: tuple[object, Inverses] | None = None  # the last ones that errors came from
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     begun: Model | None = None  # of a rank from which lower ones begin
@@ -199,6 +203,9 @@ class Candidates:
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
+            if best.determined[-1] < NOTHING:  # no need to fit M again: about this is left of it
+                left = float(np.exp(before[-1] - best.log_alpha[-1]))
+                return replace(candidate, model=replace(model, s=left * model.s))
             settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
             if settled or (rival is not None and candidate.evidence < rival.evidence - BEHIND):
                 break
@@ -224,12 +231,6 @@ class Candidates:
         p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
         return gram.model(p, alpha)
 
-    def best_of_many(self, options: Options) -> Model | None:
-        """Return the best of many optima for the last fit to begin at; None if it need not."""
-        if not self.thorough or self.products is None:
-            return None
-        return best_start(self.problem(options), self.products.gram)
-
     def followed(self, options: Options) -> Model | None:
         """Return the fit of a rank with penalties where M is restricted; None elsewhere."""
         if self.landscapes is None or not min(options.alpha) > 0:
@@ -243,6 +244,9 @@ class Candidates:
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
         first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
+        expected = expected_error(best, self.weight, self.options.fit_intercept)
+        if expected is not None:
+            self.expected[k, (first, second)] = expected
         return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:

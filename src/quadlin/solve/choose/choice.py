@@ -14,8 +14,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.automatic import Choice, RankSearch, choose
+from quadlin.solve.choose.automatic import RankSearch, choose
 from quadlin.solve.choose.column_choice import choose_by_columns
+from quadlin.solve.choose.last_fit import Choice
 from quadlin.solve.choose.rank import MOST_RANK, HeldOut
 from quadlin.solve.fits.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS

@@ -12,10 +12,6 @@ little too small then, but it tells where a few extreme rows carry the fit.
 
 With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass tells the
 errors for all multiples of the ridge.
-
-Before any pass the mean of all leverages tells about how large the errors are (`expected`,
-generalised cross-validation): :math:`e_i^2` is about :math:`\sigma^2/(1 - h_i)`, whose mean is
-least where all leverages are the same. So rows left out have no smaller errors but by chance.
 """
 
 from collections.abc import Sequence
@@ -32,17 +28,16 @@ from quadlin.core.engine import Additive, one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
+from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE, ridge_of
 from quadlin.solve.lowrank.evidence import RowKernel, factored
 from quadlin.solve.lowrank.exact import Alpha, positive_rows
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
 from quadlin.solve.lowrank.types import Options
 
-LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
 MOST = 0.99  # of the rows, beyond which none counts for more
 BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
 LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
-SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
 BLOCK = 128  # columns at a time of a triangular matrix, whose zeros are not multiplied
 
 
@@ -62,7 +57,6 @@ class Inverses:
     beta: Array  # (p, f), A⁻¹ΦᵀΩy
     mean: Array  # (p + 1,), of the columns and of y, where there is an intercept, else 0
     share: float  # of the intercept in the leverage of a row of weight 1
-    expected: tuple[float, ...]  # e², as if all leverages were the same
 
     def leverages(self, A: Array) -> Array:
         """Return φᵀA⁻¹φ of rows φ, (n, f)."""
@@ -106,7 +100,7 @@ def _row_parts(
 ) -> np.ndarray:
     """Return residual and leverage of the rows of positive weight, (n, 2), for one ridge."""
     parts = chunk_parts(positive_rows(chunk), basis)
-    both = [_residuals(part, units, options, basis, inverses)[1:] for part in parts]
+    both = [residuals(part, units, options, basis, inverses)[1:] for part in parts]
     return np.concatenate([np.column_stack([to_numpy(a)[:, 0] for a in part]) for part in both])
 
 
@@ -114,12 +108,12 @@ def _squares(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> Array:
     """Return ωe² of each row, for each multiple of the ridge."""
-    weight, residual, leverage = _residuals(chunk, units, options, basis, inverses)
+    weight, residual, leverage = residuals(chunk, units, options, basis, inverses)
     error = residual / (1 - namespace(leverage).clip(leverage, max=LARGEST_LEVERAGE))
     return weight * error**2
 
 
-def _residuals(
+def residuals(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> tuple[Array, Array, Array]:
     """Return ω, r and h of each row, the latter for each multiple of the ridge."""
@@ -181,10 +175,8 @@ def inverses_of(
     units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float]
 ) -> Inverses:
     """Return A⁻¹ for some multiples of a penalty."""
-    linear, total = gram.centred(weight), gram.products[0, 0]
-    first = int(gram.options.fit_intercept)
-    ridge = np.maximum(gram.penalty(alpha)[first:], SMALLEST_RIDGE * weight)
-    times, Q, s = np.asarray(factors), None, None
+    linear, ridge = gram.centred(weight), ridge_of(gram, alpha, weight)
+    Q, s = None, None
     with one_blas_thread():
         if len(factors) == 1 and len(ridge):  # LAPACK knows no empty matrix
             Q = _inverse_root(linear.products, factors[0] * ridge)
@@ -192,16 +184,18 @@ def inverses_of(
             Q, s = _eigen_inverses(linear.products, ridge, factors)
     right = Q.T @ linear.right
     beta = Q @ ((1.0 if s is None else s) * right[:, None])
-    # γ = p − tr RA⁻¹, and the squares of residuals are |y|² − βᵀΦᵀΩy − βᵀRβ.
-    fixed = ridge @ (Q * Q).sum(axis=1) if s is None else s.sum(axis=0)
-    left = linear.power - linear.right @ beta - times * (ridge @ beta**2)
-    determined = len(ridge) - times * fixed + first
-    freedom = np.maximum(1 - determined / weight, 1 - LARGEST_LEVERAGE)
-    expected = tuple((np.maximum(left, 0.0) / weight / freedom**2).tolist())
+    return inverses_with(units, gram, Q, s, beta)
+
+
+def inverses_with(
+    units: Units, gram: TangentGram, Q: np.ndarray, s: np.ndarray | None, beta: np.ndarray
+) -> Inverses:
+    """Return the inverses with the means that an intercept takes off columns."""
+    first, total = gram.options.fit_intercept, gram.products[0, 0]
     mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
     Q, beta, mean = (moved(a, units.scale) for a in (Q, beta, mean))
     s = None if s is None else moved(s, units.scale)
-    return Inverses(Q, s, beta, mean, float(1 / total) if first else 0.0, expected)
+    return Inverses(Q, s, beta, mean, float(1 / total) if first else 0.0)
 
 
 def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:

@@ -5,13 +5,16 @@ from math import sqrt
 import numpy as np
 
 from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.choose.expected_errors import expected_errors
 from quadlin.solve.choose.leave_one_out import (
+    CLEARLY,
     Inverses,
     inverses_of,
     left_out_of_mean,
     left_out_squares,
     left_out_squares_by_rows,
 )
+from quadlin.solve.choose.leverage_bounds import LEAST_COLUMNS, LEAST_ROWS, bounds_of_squares
 from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
 
@@ -69,9 +72,39 @@ class LeftOutErrors(Candidates):
         With any size of their penalties that may be tried, and without the walk that tells more.
         Their errors are no smaller than is expected of them but by chance.
         """
-        gram = products.gram
-        if isinstance(gram, RowKernel) or self.options.loss != "squared":
-            return False  # the errors themselves take little more, or are deviances
-        factors = FACTORS if self.is_cheap(products) else [1.0]
-        expected = min(self._inverses(products, gram, factors).expected)
-        return (1 - 1 / sqrt(self.n_rows)) * expected > error
+        if self.options.loss != "squared":
+            return False  # errors are deviances
+        key, sure = (products.rank, products.alpha), 1 - 1 / sqrt(self.n_rows)
+        if key in self.expected and sure * self.expected[key] <= error:
+            return False
+        if key not in self.least_expected:
+            if self.is_cheap(products):
+                args = (products.gram, products.alpha, self.weight, FACTORS)
+                self.least_expected[key] = float(expected_errors(*args).min())
+            elif key in self.expected:
+                self.least_expected[key] = self.expected[key]
+            elif isinstance(products.gram, RowKernel):
+                return False  # the errors themselves take no more
+            else:
+                args = (products.gram, products.alpha, self.weight, [1.0])
+                self.least_expected[key] = float(expected_errors(*args)[0])
+        return sure * self.least_expected[key] > error
+
+    def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
+        """Tell whether rows left out agree to a low rank by bounds of their errors: a quick walk.
+
+        It is then no worse than another candidate, and surely better than ridge regression. False
+        where bounds are not enough, or cost as much as the errors.
+        """
+        gram, p = candidate.gram, candidate.parameters
+        if isinstance(gram, RowKernel) or p < LEAST_COLUMNS or self.n_rows < LEAST_ROWS * p:
+            return False
+        if (candidate.rank, candidate.alpha) in self.squares or self.options.loss != "squared":
+            return False
+        args = (gram, candidate.alpha, self.weight, self.seed)
+        bounds = bounds_of_squares(self.rows, self.units, *args)
+        if bounds is None or float(bounds[:, 1].sum()) > self.left_out(other) * self.weight:
+            return False
+        saved = self.left_out_squares(ridge)[:, None] - bounds
+        largest = float(np.linalg.norm(np.abs(saved).max(axis=1)))
+        return float(saved[:, 1].sum()) > sqrt(CLEARLY / 2) * largest

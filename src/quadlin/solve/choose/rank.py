@@ -71,14 +71,15 @@ class HeldOut:
         folds = folds_by(content_keys(rows, units), rng)
         seed, n_rows = int(rng.integers(2**31)), len(folds)
         self.weight = weight * (1 - 1 / FOLDS)
-        self.splits = []
+        self.splits: list[Split] = []
         for fold in range(FOLDS if n_rows <= FEW_ROWS else 1):
             mask = folds == fold
             kept, test = (
                 rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
             )
             n = int((~mask).sum())
-            path = Path(kept, units, loose, n, weight * n / n_rows, seed)
+            beside = self.splits[0].path if self.splits else None  # most of its rows are the same
+            path = Path(kept, units, loose, n, weight * n / n_rows, seed, beside)
             self.splits.append(Split(kept, test, path, n))
 
     def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
@@ -117,6 +118,7 @@ class HeldOut:
         """Return how many eigenvalues of a generous fit are above the noise."""
         d, n, units = self.units.scale.shape[0], split.n, self.units
         most = min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
+        split.path.roughly = most  # its many optima have about the same eigenvalues
         model = split.path.model(most, alpha)
         squares, omega = squared_errors(model, units, split.kept)
         xp = namespace(omega)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Alpha, exact_solver
-from quadlin.solve.lowrank.polish import polish
-from quadlin.solve.lowrank.restarts import FEW
+from quadlin.solve.lowrank.polish import descended, polish
+from quadlin.solve.lowrank.restarts import FEW, best_start, products_of, quick_start
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
@@ -37,9 +37,12 @@ class Path:
         n_rows: int,
         weight: float,
         seed: int,
+        beside: "Path | None" = None,
     ) -> None:
         self.rows, self.units, self.options = rows, units, options
         self.weight, self.seed = weight, seed
+        self.beside = beside  # the path of nearly the same rows, whose optima are near by
+        self.roughly = 0  # the rank that is fitted from a few starts only, as others take long
         self.solutions: dict[Point, Solution] = {}
         self._white: dict[float, Whitener] = {}
         self.exact = cache(partial(exact_solver, rows, units, options, n_rows))  # of rank 0 or d
@@ -83,11 +86,22 @@ class Path:
         first = rank > 0 and not any(other == rank for other, _ in self.solutions)
         unseen = bool(namespace(self.units.free).any(self.units.free == 0))
         doubtful = unseen or self.units.free.shape[0] <= FEW  # or other optima cost little to see
+        doubtful &= self.beside is None
         starts: list[Model | None] = [*near, None] if not near or (first and doubtful) else [*near]
         solutions = []
         for start in starts:
-            solutions.append(finished(follow(problem, polish(problem, white, start))))
+            if start is None and 0 < rank < self.units.free.shape[0] <= FEW:
+                begin = quick_start if rank == self.roughly else best_start
+                method = descended(problem, white, begin(problem, self.products))
+            else:
+                method = polish(problem, white, start)
+            solutions.append(finished(follow(problem, method)))
         return min(solutions, key=lambda solution: solution.history[-1].loss), white
+
+    @cached_property
+    def products(self) -> np.ndarray:
+        """Return the products of all products of few features, for the starts of all ranks."""
+        return products_of(self.rows, self.units)
 
     def whitener(self, alpha: Alpha) -> Whitener:
         """Return the whitener for a penalty on w."""
@@ -109,6 +123,8 @@ class Path:
         same = [point for point in self.solutions if point[0] == rank]
         if same:
             yield self.model(*same[-1])
+        if self.beside is not None:
+            yield self.beside.model(rank, alpha)
         full = self.exact(False) if min(alpha) > 0 else None
         if full is not None:
             d = self.units.scale.shape[0]

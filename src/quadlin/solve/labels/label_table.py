@@ -21,7 +21,7 @@ from quadlin.core.losses import FLATTEST, curvature, log_likelihood, value_and_s
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.leave_one_out import LARGEST_LEVERAGE
+from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
 from quadlin.solve.labels.descent import Line, descended
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha, dense, positive_rows

@@ -45,10 +45,11 @@ class Value:
     gradient: np.ndarray  # (g,), with respect to log α
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
+    squares: float | None = None  # Σω r² of the residuals, where it came with the gradient
 
     def there(self, log_alpha: np.ndarray) -> "Evidence":
         """Return the value with where it is."""
-        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined)
+        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined, self.squares)
 
 
 NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
@@ -120,8 +121,10 @@ class ColumnGram:
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
-        pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
-        return Value(value, (determined - pull) / 2, noise, determined)
+        penalised = self._by_group(R * theta**2)
+        pull = _over_noise(penalised, S, self.weight, self.noise)
+        squares = S - float(penalised.sum())
+        return Value(value, (determined - pull) / 2, noise, determined, squares)
 
     def solved(self, log_alpha: np.ndarray) -> np.ndarray:
         """Return θ at some penalties; directions that no row sees are left at zero."""
@@ -171,7 +174,7 @@ class RowKernel:
         determined = np.array([2 * np.vdot(inverse, K) for K in parts])
         pull = np.array([a @ K @ a for K in parts])
         pull = _over_noise(pull, S, self.weight, self.noise)
-        return Value(value, (determined - pull) / 2, noise, determined)
+        return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
 
     def some(self, rows: np.ndarray) -> "RowKernel":
         """Return the model of some of the rows: its penalties are about the same, for less."""
@@ -202,6 +205,7 @@ class Evidence:
     log_alpha: np.ndarray  # (g,)
     noise: float  # σ², of standardised targets
     determined: np.ndarray  # (g,), γ
+    squares: float | None = None  # Σω r² of the residuals, where it is there
 
 
 @lru_cache(maxsize=256)

@@ -45,10 +45,11 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
     weight = table[:, -1]
     counts = np.flatnonzero(weight > 0)
-    _, first, group = np.unique(table[counts, :-1], axis=0, return_index=True, return_inverse=True)
-    if len(first) == len(counts):
-        return len(first), None
-    totals, factors = np.bincount(group.ravel(), weight[counts]), np.zeros(len(weight))
+    keys = _hashed(table[counts, :-1])  # to compare numbers takes a tenth of comparing rows
+    if len(np.unique(keys)) == len(counts):
+        return len(counts), None
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    totals, factors = np.bincount(group, weight[counts]), np.zeros(len(weight))
     factors[counts[first]] = totals / weight[counts[first]]
     return len(first), factors
 
@@ -56,8 +57,13 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
     """Return a number for each row by what it holds, whatever the units of its columns: a walk."""
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
+    return _hashed(table[:, :-1])
+
+
+def _hashed(table: np.ndarray) -> np.ndarray:
+    """Return 64 pseudo-random bits for each row of numbers: the same for the same numbers."""
     keys = np.zeros(len(table), dtype=np.uint64)
-    for column in (table[:, :-1] + 0.0).T:  # + 0.0: zero has one sign
+    for column in (table + 0.0).T:  # + 0.0: zero has one sign
         keys = row_hash(keys ^ np.ascontiguousarray(column).view(np.uint64))
     return keys
 

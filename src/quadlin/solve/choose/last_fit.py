@@ -1,0 +1,80 @@
+"""The last fit: the best candidate of a search, fitted to the end."""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from quadlin.core.model import Model
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.exact import Exact
+from quadlin.solve.lowrank.few_rows import final_error, sharp_whitener
+from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
+from quadlin.solve.lowrank.penalised import by_matrices
+from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.restarts import best_start
+from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Solution
+from quadlin.solve.lowrank.whitening import Whitener
+
+NEWTON_ROWS = 2  # per parameter, up to which a low rank is fitted by Newton's method
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fit of largest evidence, and what it was chosen from."""
+
+    options: Options  # with the rank and the penalties chosen
+    solution: Solution
+    white: Whitener
+    noise: float  # σ, of the standardised target
+    evidence: dict[int, float]  # of each rank that was tried
+
+
+class LastFit(Candidates):
+    """Candidates of which the best is fitted to the end."""
+
+    def fitted(self, best: Candidate, search: Candidates, on_step: OnStep = None) -> Choice:
+        """Fit the best candidate of a search to the end; without noise, without penalty."""
+        alpha, warm = best.alpha, best.model
+        if best.noise <= NO_NOISE:
+            alpha = (0.0, 0.0)
+        elif best.rank in (0, self.d) and self.plain:
+            gram = best.gram if search is self else None  # else that of a sample
+            sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
+            exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
+            warm = exact.model(alpha, best.rank)
+        options = replace(self.options, rank=best.rank, alpha=alpha)
+        if 0 < best.rank < self.d:
+            many = self.best_of_many(options) or search.followed(options)
+            warm = many or self.by_newton(options, warm) or warm
+        elif best.rank and warm is None:  # parts are tied: steps may be stuck far from the optimum
+            warm = search.followed(options)
+        if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
+            solution, white = self.fit(options, warm, on_step)
+        else:
+            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+            problem = self.problem(options, final_error(options, dof / self.n_rows))
+            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
+            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
+        evidence = {c.rank: c.evidence for c in search.candidates()}
+        return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)
+
+    def best_of_many(self, options: Options) -> Model | None:
+        """Return the best of many optima for the last fit to begin at; None if it need not."""
+        if not self.thorough or self.products is None:
+            return None
+        return best_start(self.problem(options), self.products.gram)
+
+    def by_newton(self, options: Options, near: Model | None) -> Model | None:
+        """Return the optimum near a model by Newton's method; None where other steps are as quick.
+
+        With few rows per parameter conjugate gradients creep along directions that are flat.
+        """
+        dof = degrees_of_freedom(self.d, options.rank, **self.options.parts)
+        if near is None or min(options.alpha) <= 0 or self.n_rows > NEWTON_ROWS * dof:
+            return None
+        if not by_matrices(self.rows, self.units, options, self.n_rows):
+            return None
+        newton = Newton(CentredTable.of(self.rows, self.units), options.rank, options.alpha)
+        return newton.model(newton.optimum(*factors(near, self.units, options.rank)), self.units)

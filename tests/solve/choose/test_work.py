@@ -1,0 +1,80 @@
+"""What a choice need not compute, or not again."""
+
+import numpy as np
+
+from quadlin.core.chunks import MemorySource
+from quadlin.core.rows import Rows
+from quadlin.core.survey import survey
+from quadlin.core.units import UnitsMaker
+from quadlin.datasets import make_second_order
+from quadlin.solve.choose import left_out_errors
+from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.choose.rank import HeldOut
+from quadlin.solve.lowrank import restarts
+from quadlin.solve.lowrank.types import Options
+
+
+def counted(monkeypatch, owner, name):
+    """Return a list that grows with each call of a function."""
+    calls, function = [], getattr(owner, name)
+
+    def counting(*args, **kwargs):
+        calls.append(args)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+def made(X, y):
+    rows = Rows.of(MemorySource(X, y))
+    surveyed = survey(rows)
+    return rows, UnitsMaker("auto", True, X.dtype, None)(surveyed.features, surveyed.target)
+
+
+def search(X, y):
+    return RankSearch(*made(X, y), Options(rank=0), len(y), float(len(y)), 0)
+
+
+def test_many_starts_are_tried_once_for_each_rank_that_folds_compare(monkeypatch):
+    data = make_second_order(600, 8, rank=2, noise=0.5, random_state=0)
+    searches = counted(monkeypatch, restarts, "optima")
+    args = Options(rank=1), 600.0, np.random.default_rng(0)
+    assert HeldOut(*made(data.X, data.y), *args).rank((1.0, 1.0)) == 2
+    assert len(searches) <= 4  # ranks 3 to 0, in each of five folds
+
+
+def test_what_is_expected_of_products_is_computed_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 8))
+    linear = search(X, X @ rng.standard_normal(8) + rng.standard_normal(300))
+    ridge, products = linear.ridge(), linear.candidate(8)
+    computed = counted(monkeypatch, left_out_errors, "expected_errors")
+    for _ in range(3):
+        assert linear.is_behind(products, 0.5 * linear.left_out(ridge))
+        linear.squares.clear()
+    assert len(computed) == 1
+
+
+def test_a_low_rank_that_is_not_there_is_fitted_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 60))
+    X += 2 * rng.standard_normal((200, 3)) @ rng.standard_normal((3, 60))
+    noise = search(X, rng.standard_normal(200))
+    fits = counted(monkeypatch, Candidates, "near_optimum")
+    candidate = noise.low_rank(2)
+    assert candidate.evidence < noise.ridge().evidence + 1
+    assert len(fits) == 1
+
+
+def test_the_last_fit_of_few_rows_takes_few_walks():
+    data = make_second_order(250, 40, rank=3, noise=0.5, random_state=1)
+    few = search(data.X, data.y)
+    candidate = few.candidate(3)
+    walks = few.rows.walks
+    choice = few.fitted(candidate, few)
+    # Gauss–Newton steps by conjugate gradients take 64 walks here.
+    assert few.rows.walks - walks < 30
+    other, _ = few.fit(choice.options, candidate.model)
+    assert choice.solution.history[-1].loss <= 1.001 * other.history[-1].loss
