@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Rows weighted as their classes are, and the number of the class of each."""
+    """Rows with the weights of their classes, and the number of the class of each row."""
 
     task: "Task"
     rows: Rows
@@ -29,11 +29,11 @@ class ClassRows:
 
     @cached_property
     def omega(self) -> np.ndarray:
-        """Return the weights of the rows: one walk."""
+        """Return the weights of the rows: one pass."""
         return np.concatenate(self.rows.collect(_weights))
 
     def scores(self, models: Sequence[Model], units: Sequence[Units]) -> np.ndarray:
-        """Return what models say of the rows, (n, number of models): one walk."""
+        """Return the predictions of models, (n, number of models): one pass."""
         return np.concatenate(self.rows.collect(_scores, tuple(models), tuple(units)))
 
     def losses(self, log_p: np.ndarray) -> np.ndarray:
@@ -43,10 +43,6 @@ class ClassRows:
     def total(self, log_p: np.ndarray) -> float:
         """Return the sum of `losses` by weight."""
         return float(self.omega @ self.losses(log_p))
-
-    def weighted(self, factor: np.ndarray) -> "ClassRows":
-        """Return the same with weights multiplied; zero leaves a row out."""
-        return replace(self, rows=self.rows.reweighted(moved(factor, self.like)))
 
     def in_order(self, order: Sequence[int]) -> "ClassRows":
         """Return the same with the classes numbered in another order."""

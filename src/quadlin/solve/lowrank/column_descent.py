@@ -1,10 +1,10 @@
 r"""Fits of sparse rows with fewer rows than parameters, by sweeps over the columns.
 
 Without squares the model is linear in (w_j, v_j), the coefficient and the factors of one column, so
-that a sweep solves a small system for each of them by the rows that have the column. It costs about
-what one pass costs, and where columns outnumber what rows can tell, a step by conjugate gradients
-takes a dozen of those. Between sweeps the model goes on for half of the way that it came, as long
-as that lowers the objective.
+a sweep solves a small system for each column from the rows that have an entry there. It costs about
+as much as one pass, while a step by conjugate gradients takes a dozen passes if there are more
+columns than the rows determine. Between sweeps the model is extrapolated by half of its last
+change, as long as that lowers the objective.
 """
 
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ from quadlin.solve.lowrank.polish import OnStep, leading_directions
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
 from quadlin.solve.lowrank.whitening import FULL_LIMIT, Identity, LowRank, Whitener
 
-RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # of the linear model that a fit begins with
-LINEAR_TOL, MOST_WALKS = 1e-5, 500  # for a linear model alone
-FIRM = 1e-4  # of the weight: with such a penalty conjugate gradients need no preconditioner
-BLOCKS = 4  # products with the moment matrix that the directions and signs of the start come from
-WEAKEST = 0.1  # of the largest component at the start: those without factors would never get any
-PLAIN_SWEEPS, MOMENTUM = 2, 0.6  # before the model goes on by itself, and how far
-SWEEPS = 4  # that count as one of the `max_iter` steps, as those of a posterior do
-REMAINDER, PER_TOL = 0.005, 1e4  # of the objective, and in units of `tol`: not worth a sweep
-LOST = 1e-4  # of a prediction, by means far from zero
-ROWS_PER_PARAMETER = 1  # with more of them passes need fewer walks
+RIDGE_TOL, RIDGE_WALKS = 0.03, 20  # for the linear model at the start of a fit
+LINEAR_TOL, MOST_WALKS = 1e-5, 500  # for a fit of the linear model alone
+FIRM = 1e-4  # of the weight: a penalty with which conjugate gradients need no preconditioner
+BLOCKS = 4  # products with the moment matrix, for the directions and signs of the start
+WEAKEST = 0.1  # of the largest component at the start: a component of zero would stay zero
+PLAIN_SWEEPS, MOMENTUM = 2, 0.6  # before the model is extrapolated, and how far
+SWEEPS = 4  # count as one of the `max_iter` steps, as those of a posterior do
+REMAINDER, PER_TOL = 0.005, 1e4  # of the objective, and per unit of `tol`: a gain to ignore
+LOST = 1e-4  # of a prediction, due to means far from zero
+ROWS_PER_PARAMETER = 1  # with more rows, other fits need fewer passes
 
 
 def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) -> bool:
@@ -59,7 +59,7 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
 
 @dataclass(frozen=True)
 class ColumnFit:
-    """The rows by columns with a model of them, and what it is in standardised units."""
+    """The rows by columns, a model of them, and its standardised units."""
 
     table: ColumnTable
     X: csr_array
@@ -69,7 +69,7 @@ class ColumnFit:
 
     @classmethod
     def of(cls, problem: Problem) -> "ColumnFit":
-        """Collect the rows: one walk."""
+        """Collect the rows: one pass."""
         rows, units, options = problem.rows, problem.units, problem.options
         chunks: list[Chunk] = rows.collect(_as_it_is)
         X = chunks[0].X if len(chunks) == 1 else vstack([c.X for c in chunks], "csr")
@@ -93,7 +93,7 @@ class ColumnFit:
 
     @property
     def weight(self) -> float:
-        """Return that of all rows."""
+        """Return the total weight of the rows."""
         return float(len(self.y) if self.weights is None else self.weights.sum())
 
     def shares(self) -> np.ndarray:
@@ -104,9 +104,9 @@ class ColumnFit:
         return np.bincount(X.indices, each, X.shape[1]) / self.weight
 
     def begin(self, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
-        """Start with the slopes w at the means, and with V as long as it should be: one walk.
+        """Start with the slopes w at the means, and with the best length of V: one pass.
 
-        Along a line M = t V diag(s) Vᵀ the objective is a parabola.
+        Along the line M = t V diag(s) Vᵀ the objective is a parabola.
         """
         table, k = self.table, self.table.k
         table.signs[:k], table.V[:], table.linear[:] = signs, V, 0.0
@@ -123,7 +123,7 @@ class ColumnFit:
         table.V[:] *= sqrt(length)
 
     def model(self) -> Model:
-        """Return the model as it is now; its U is not orthonormal."""
+        """Return the current model; its U is not orthonormal."""
         table, units, s = self.table, self.units, self.table.signs[: self.table.k]
         V, mean = table.V, table.mean
         centre = float(s @ (mean @ V) ** 2 - mean**2 @ (V**2 @ s))
@@ -142,7 +142,7 @@ class ColumnFit:
 
     @property
     def inverse(self) -> np.ndarray:
-        """Return the standard deviations, and zero for constants (d,)."""
+        """Return the standard deviations (d,), zero for constant columns."""
         scale = self.units.scale.astype(np.float64)
         return np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
 
@@ -152,11 +152,11 @@ def _as_it_is(chunk: Chunk) -> Chunk:
 
 
 def begin(problem: Problem, columns: ColumnFit) -> None:
-    """Start from ridge regression and the leading directions of what it leaves: some ten walks.
+    """Start from ridge regression and the leading directions of its residual: some ten passes.
 
-    Directions are those of the moment matrix of columns that weigh by the root of the share of rows
-    that have them. Otherwise the leading ones would be those of a few rare columns, which their
-    penalty makes nothing of.
+    The directions are those of the moment matrix of columns weighted by the square root of the
+    share of rows that have them. Otherwise a few rare columns would lead, whose coefficients the
+    penalty removes.
     """
     options, counter = problem.options, problem.rows.counter
     path = ridges(*columns.parts, options.alpha[:1], RIDGE_TOL, RIDGE_WALKS)
@@ -167,7 +167,7 @@ def begin(problem: Problem, columns: ColumnFit) -> None:
 
 
 def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return factors in the rows' units, and the signs, of the leading directions beside w."""
+    """Return the factors, in the units of the rows, and the signs of the leading directions."""
     units, options = problem.units, problem.options
     weigh = np.sqrt(columns.shares()).astype(units.scale.dtype)
     none = np.zeros((len(weigh), 0), weigh.dtype)
@@ -182,7 +182,7 @@ def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.nd
 
 
 def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
-    """Sweep until what is left to gain is below a fraction of the objective."""
+    """Sweep until the remaining gain is below a fraction of the objective."""
     table, counter, share = columns.table, problem.rows.counter, problem.rows.share
     table.evaluate()
     reached, gain, old = inf, 0.0, None
@@ -193,7 +193,7 @@ def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
         gain = before - reached
         done = not gain > 0 and old is None
         if number > PLAIN_SWEEPS and 0 < gain < gain_before:
-            # Gains that fall by the same factor again and again add up to gain·r/(1 − r).
+            # Gains that fall by the same factor r each time add up to gain·r/(1 − r).
             ratio = gain / gain_before
             done = gain * ratio <= remainder * reached * (1 - ratio)
         if done or number % SWEEPS == 0:
@@ -206,7 +206,7 @@ def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
             table.linear[:] += MOMENTUM * (new[1] - old[1])
             table.evaluate()
             counter.count += share
-        old = new if gain > 0 else None  # a sweep that failed is followed by one without a past
+        old = new if gain > 0 else None  # after a sweep that failed, there is no extrapolation
     return Status.out_of_steps
 
 
@@ -232,7 +232,7 @@ def fit_by_columns(
     seed: int,
     on_step: OnStep = None,
 ) -> tuple[Solution, Whitener] | None:
-    """Fit wide sparse rows by sweeps over their columns; None where that is not the way.
+    """Fit wide sparse rows by sweeps over their columns; None if another method is better.
 
     Passes: about 20 for the start, most of them with one column, and 10 to 30 sweeps of
     O(nnz·k² + d·k³), each of which counts as two.

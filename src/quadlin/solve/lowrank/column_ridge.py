@@ -3,8 +3,8 @@ r"""Ridge regression of wide sparse rows in memory, for many penalties at once.
 .. math:: \min\; \sum_i \omega_i (y_i - b - x_i^\top w)^2 + \alpha \sum_j \pi_j w_j^2
 
 by conjugate gradients in :math:`\sqrt{\pi}\,w`, where another penalty only shifts the matrix by a
-multiple of the identity. The residuals of all shifts are then parallel, so that one walk per
-iteration, forward and back with one column, serves all of them.
+multiple of the identity. The residuals of all shifts are then parallel, so one pass per iteration,
+with one column forward and back, is enough for all of them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class RidgePath(NamedTuple):
     walks: int
 
     def errors(self, X: Any, y: np.ndarray, i: int) -> np.ndarray:
-        """Return f − y of rows by the i-th of them: a walk."""
+        """Return f − y of the rows by the i-th model: one pass."""
         return np.asarray(X @ self.coef[i] + self.intercept[i] - y)
 
 
@@ -34,7 +34,7 @@ def ridges(
     tol: float,
     cap: int,
 ) -> RidgePath:
-    """Solve for all penalties until the residual of the smallest is `tol` of what it was.
+    """Solve for all penalties until the residual of the smallest has fallen by the factor `tol`.
 
     Memory: two vectors per penalty and a few more. Columns whose `penalty` is zero are left out.
 
@@ -66,7 +66,7 @@ def ridges(
     solutions, directions = np.zeros((len(shifts), d), dtype), np.tile(r, (len(shifts), 1))
     size = float(r @ r)
     goal = tol**2 * size
-    zeta, zeta_before = np.ones(len(shifts)), np.ones(len(shifts))  # residuals, of the least one's
+    zeta, zeta_before = np.ones(len(shifts)), np.ones(len(shifts))  # relative residuals
     step_before, turn = 1.0, 0.0
     walks = 2
     while size > goal and walks < cap + 2:

@@ -10,12 +10,12 @@ from quadlin.solve.lowrank.types import Problem, Record, Solution, Status
 
 @dataclass(frozen=True)
 class Iterate:
-    """A model on the way, its objective in standardised units, and the status if it is the last."""
+    """A model, its objective in standardised units, and the status if it is the last one."""
 
     model: Model
     objective: float
     done: Status | None = None
-    orthonormal: bool = True  # whether U is; else it is made so once somebody looks at it
+    orthonormal: bool = True  # whether U is orthonormal; otherwise it is made so on demand
 
 
 Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
@@ -30,8 +30,8 @@ def follow(
     """Follow a method to its end, `max_iter` steps, a stop by `on_step`, or Ctrl-C.
 
     The solution is the best iterate, starting with the constant model. The history has the iterates
-    that improved on all before, or all of them with `keep_worse`. `on_step` sees the solution so
-    far after each of them and stops the fit by returning True.
+    that improved on all before, or all iterates with `keep_worse`. After each of them, `on_step` is
+    called with the solution so far, and stops the fit by returning True.
     """
     units, options, rows = problem.units, problem.options, problem.rows
     unit = problem.loss_unit

@@ -1,24 +1,24 @@
-r"""How much to fit: penalties and rank of largest evidence (marginal likelihood), without folds.
+r"""The evidence (marginal likelihood), whose maximum gives penalties and rank without folds.
 
-A model that is linear in its parameters, y = c + Φθ + noise, has ridge penalties where it has
-Gaussian priors, α_g = σ²/(prior variance of group g), and the evidence, c and σ² taken out,
+For a model that is linear in its parameters, y = c + Φθ + noise, Gaussian priors are ridge
+penalties, α_g = σ²/(prior variance of group g), and the evidence, with c and σ² eliminated, is
 
 .. math:: 2 \log p(y \mid \alpha) = -N \log S + \sum_g p_g \log \alpha_g - \log |A| + \text{const},
           \quad A = \Phi^\top \Phi + R, \quad S = |y|^2 - y^\top \Phi A^{-1} \Phi^\top y
 
-of centred columns, N = Σω − 1 and R = diag(α_g r). Where it is largest, α_g = σ²γ_g/|θ_g|²_r with
-σ² = S/N and γ_g the parameters of the group that the rows determine (MacKay's fixed point).
+for centred columns, N = Σω − 1 and R = diag(α_g r). At its maximum, α_g = σ²γ_g/|θ_g|²_r, where
+σ² = S/N and γ_g is the number of parameters of the group that the rows determine (MacKay).
 
-A model of rank k is linear on the tangent space of the rank-k matrices at its own M, in which M
-lies as well, so the same holds there. But the tangent space was chosen after seeing the rows: the
-prior is spread over the curved set of all rank-k matrices, whose volume is larger, by
-c(d, k), than that of one tangent space (`log_volume`). A direction that the rows determine pays
-for that; one that they do not has prior for posterior, whatever the volume. Hence
+A model of rank k is linear on the tangent space of the rank-k matrices at its M, which contains M,
+so the same holds there. But the tangent space was chosen after seeing the rows: the prior is spread
+over the curved set of all rank-k matrices, whose volume is c(d, k) times that of one tangent space
+(`log_volume`). Directions that the rows determine pay for that volume; for the others the posterior
+is the prior, whatever the volume. Hence
 
 .. math:: \log p(y \mid k) = \log p(y \mid \text{tangent space}) - \frac{\gamma}{p} \log c(d, k)
 
-with γ/p the determined share of the parameters of M. Without the volume the evidence overfits
-where rows are few (rank 6 for 3 at 1.7 rows per parameter); with all of it, it underfits there.
+with γ/p the determined share of the parameters of M. Without the volume, the evidence overfits few
+rows (rank 6 instead of 3 with 1.7 rows per parameter); with all of it, it underfits them.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from scipy.linalg.lapack import dpotri, dtrtri
 from scipy.special import gammaln, logsumexp, multigammaln
 
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
-ROUNDING = 1e-13  # of a column's power, that sums over rows may have lost
+ROUNDING = 1e-13  # of the power of a column: how much sums over rows may lose
 DRAWS = 4096  # for `log_volume`
 
 
 @dataclass(frozen=True)
 class Value:
-    """The log evidence at some penalties, and what it is made of."""
+    """The log evidence at some penalties, and the numbers behind it."""
 
     log_evidence: float
     gradient: np.ndarray  # (g,), with respect to log α
@@ -48,7 +48,7 @@ class Value:
     squares: float | None = None  # Σω r² of the residuals, where it came with the gradient
 
     def there(self, log_alpha: np.ndarray) -> "Evidence":
-        """Return the value with where it is."""
+        """Return the value together with the penalties."""
         return Evidence(self.log_evidence, log_alpha, self.noise, self.determined, self.squares)
 
 
@@ -67,14 +67,14 @@ class Linear(Protocol):
         """Return the number of parameters of each group."""
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
-        """Return the evidence at some penalties; below `least` without its gradient."""
+        """Return the evidence at some penalties; without the gradient if it is below `least`."""
 
 
 def factored(A: np.ndarray) -> np.ndarray | None:
     """Return L with A = LLᵀ up to rounding, or None if A is not positive.
 
-    Columns of very large power, such as that of a feature far from zero where there is no
-    intercept, leave rounding in A that only adding as much again makes up for.
+    Columns of very large power, such as a feature far from zero without an intercept, leave
+    rounding errors in A; adding as much to its diagonal makes up for them.
     """
     for rounding in (0.0, ROUNDING):
         try:
@@ -95,7 +95,7 @@ def with_ridge(A: np.ndarray, ridge: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ColumnGram:
-    """Known by the products of centred columns: p×p, for fewer parameters than rows."""
+    """Computed from products of centred columns: p×p, for fewer parameters than rows."""
 
     products: np.ndarray  # (p, p), ΦᵀΩΦ, the columns group by group
     right: np.ndarray  # (p,), ΦᵀΩy
@@ -103,13 +103,13 @@ class ColumnGram:
     weight: float
     sizes: Sequence[int]
     unit: np.ndarray  # (p,), r
-    noise: float | None = None  # σ², where it is known
+    noise: float | None = None  # σ², if it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(p³)."""
         R = np.repeat(np.exp(log_alpha), self.sizes) * self.unit
         L = factored(with_ridge(self.products, R))
-        if L is None:  # no penalty, and columns that depend on each other
+        if L is None:  # no penalty, and linearly dependent columns
             return NOTHING
         theta = cho_solve((L, True), self.right, check_finite=False)
         S = max(self.power - float(self.right @ theta), EXACT * self.power)
@@ -118,7 +118,7 @@ class ColumnGram:
         value = fit - half_log_det
         if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
-        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK knows no empty matrix
+        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK takes no empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
         penalised = self._by_group(R * theta**2)
@@ -127,7 +127,7 @@ class ColumnGram:
         return Value(value, (determined - pull) / 2, noise, determined, squares)
 
     def solved(self, log_alpha: np.ndarray) -> np.ndarray:
-        """Return θ at some penalties; directions that no row sees are left at zero."""
+        """Return θ at some penalties; it is zero in directions that the rows do not determine."""
         R = np.repeat(np.exp(log_alpha[-len(self.sizes) :]), self.sizes) * self.unit
         A = with_ridge(self.products, R)
         try:
@@ -146,14 +146,14 @@ class ColumnGram:
 
 @dataclass(frozen=True)
 class RowKernel:
-    """Known by the products of rows, ΦR⁻¹Φᵀ = Σ_g K_g/α_g: n×n, for fewer rows than parameters."""
+    """Computed from products of rows, ΦR⁻¹Φᵀ = Σ_g K_g/α_g: n×n, for fewer rows than parameters."""
 
     kernels: Sequence[np.ndarray]  # (n, n), Ω^½ Φ_g r⁻¹ Φ_gᵀ Ω^½ of centred columns
     y: np.ndarray  # (n,), Ω^½ y, centred
     shares: np.ndarray  # (n,), ω/Σω
     weight: float
     sizes: Sequence[int]
-    noise: float | None = None  # σ², where it is known
+    noise: float | None = None  # σ², if it is known
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(n³)."""
@@ -177,7 +177,7 @@ class RowKernel:
         return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
 
     def some(self, rows: np.ndarray) -> "RowKernel":
-        """Return the model of some of the rows: its penalties are about the same, for less."""
+        """Return the model of some of the rows: about the same penalties at a lower cost."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]
         weight = self.weight * len(rows) / len(self.y)
         shares = self.shares[rows]
@@ -185,7 +185,7 @@ class RowKernel:
 
 
 def _log_likelihood(S: float, weight: float, noise: float | None) -> tuple[float, float]:
-    """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; where σ² is known, only what depends on S."""
+    """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; if σ² is known, only the term with S."""
     if noise is not None:
         return -S / noise / 2, noise
     log_noise = log(2 * pi * S / weight) + 1 if S > 0 else -inf
@@ -210,7 +210,7 @@ class Evidence:
 
 @lru_cache(maxsize=256)
 def log_volume(d: int, k: int) -> float:
-    r"""Return log c(d, k), the volume of the rank-k matrices beside that of one tangent space.
+    r"""Return log c(d, k), the volume of the rank-k matrices relative to one tangent space.
 
     .. math:: c = (a/\pi)^{p/2} \int e^{-a \|M\|_F^2}\, dM, \quad p = dk - k(k-1)/2
 
@@ -227,5 +227,5 @@ def log_volume(d: int, k: int) -> float:
     over_s = k * gammaln((d - k + 1) / 2) + logsumexp(log_gaps) - log(DRAWS)
     over_U = (
         d * k / 2 * log(pi) - multigammaln(d / 2, k) - gammaln(k + 1)
-    )  # signs, order: the same M
+    )  # signs and order do not change M
     return float(over_s + over_U + (p - k) / 2 * log(2) - p / 2 * log(pi))

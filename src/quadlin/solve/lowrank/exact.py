@@ -1,4 +1,4 @@
-r"""Both ends of the path, rank 0 and rank d: linear in their parameters, so solved outright."""
+r"""Rank 0 and rank d, both ends of the path: linear in their parameters, so solved directly."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
 
-EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # a matrix of this size at most is solved outright
+EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # the largest matrix that is solved directly
 EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
-CACHED_PRODUCTS = 1 << 17  # that stay in the cache; at least as many rows as columns, for the sums
-EXACT_FEATURES = 500  # and M without restriction has at most this many
+CACHED_PRODUCTS = 1 << 17  # that fit into the cache; but never fewer rows than columns
+EXACT_FEATURES = 500  # at most, for an M of full rank
 
 Alpha = tuple[float, float]
 
@@ -53,7 +53,7 @@ class Normal(Additive):
 
 
 def dense(chunk: Chunk, units: Units) -> Array:
-    """Return standardised rows outright, in float64."""
+    """Return standardised rows as a dense array, in float64."""
     Z = Block(chunk.X, units).toarray()
     xp = namespace(Z)
     return xp.astype(Z, xp.float64)
@@ -63,7 +63,7 @@ def _normal(chunk: Chunk, units: Units, pairs: ProductPairs | None) -> Normal:
     (n, d), near = chunk.X.shape, is_numpy(units.scale)
     p = d + 2 + (0 if pairs is None else pairs.i.shape[0])
     step = max(p, CACHED_PRODUCTS // p) if near else max(1, EXACT_ENTRIES // 8 // p)
-    if n > step:  # products are many more than features
+    if n > step:  # there are many more products than features
         parts = MemorySource(chunk.X, chunk.y, chunk.weight, step)
         return folded(_normal, parts, (units, pairs))[0]  # type: ignore[return-value]
     Z = dense(chunk, units)
@@ -83,7 +83,7 @@ def _normal(chunk: Chunk, units: Units, pairs: ProductPairs | None) -> Normal:
 
 
 def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: ProductPairs | None) -> np.ndarray:
-    """Return φ (p + 2, n): a row per product, so that each is written along memory."""
+    """Return φ (p + 2, n), one row per product, so that each is contiguous."""
     n, d = Z.shape
     A = np.empty((d + 2 + (0 if pairs is None else len(pairs.i)), n))
     A[0], A[1 : d + 1], A[-1] = 1.0, Z.T, y
@@ -102,9 +102,9 @@ class Exact:
     .. math:: \min \sum_i \omega_i r_i^2 + \alpha_1 |\rho \circ w|^2
               + 2 \alpha_2 \|\rho\rho^\top \circ M\|_F^2
 
-    has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2` of features z/ρ, less the
-    squares of those without a diagonal: solved by p×p where products are fewer than rows, else by
-    n×n. With the sums of `Normal` at hand no row is walked.
+    has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2` of features z/ρ, without
+    the squares of those without a diagonal. The system is p×p if there are fewer products than
+    rows, otherwise n×n. Given the sums of `Normal`, no row is read.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Exact:
         return self.root[:, None] * K * self.root[None, :]
 
     def model(self, alpha: Alpha, rank: int) -> Model:
-        """Return the optimum, its M truncated to a rank: exact for rank 0 if `linear`, else d."""
+        """Return the optimum with M truncated to a rank: exact for 0 if `linear`, else for d."""
         w, M, c = self._primal(*alpha) if self.primal else self._dual(*alpha)
         xp = namespace(w)
         like = self.units.scale
@@ -193,7 +193,7 @@ class Exact:
 def exact_solver(
     rows: Rows, units: Units, options: Options, n_rows: int, linear: bool
 ) -> Exact | None:
-    """Return the solver for rank 0, if `linear`, or rank d: one walk; None where none fits."""
+    """Return the solver for rank 0, if `linear`, or rank d: one pass; None if it is too large."""
     d = units.scale.shape[0]
     columns = d if linear else d + d * (d + 1) // 2
     dual = n_rows <= EXACT_ROWS and n_rows * d <= EXACT_ENTRIES
@@ -216,7 +216,7 @@ def rows_of(chunk: Chunk, index: Array) -> Chunk:
     def taken(A: Array) -> Array:
         if A is None:
             return A
-        if issparse(A) or is_numpy(A):  # `take` would copy all of A where it is in Fortran order
+        if issparse(A) or is_numpy(A):  # `take` would copy all of an A in Fortran order
             return A[index]
         xp = namespace(A)
         return xp.take(A, xp.asarray(index, device=A.device), axis=0)

@@ -1,11 +1,10 @@
-r"""Fits of many rows that begin on a few rows per parameter.
+r"""Fits of many rows that start with a few rows per parameter.
 
-A step costs what its rows cost, and conjugate gradients on n rows contract by about √(dof/n) per
-product with them: the cheapest way to the neighbourhood of the optimum is by some three rows per
-parameter. There the error is down to what such a sample knows, σ²·dof/n, after a few dozen walks
-over it; then the sample grows, and ends with all rows, where one or two steps are left. Where
-components do not stand out of a sample's noise, it has nothing to say, and a larger one starts
-from scratch.
+The cost of a step is proportional to its rows, and conjugate gradients on n rows contract by about
+√(dof/n) per product with them, so about three rows per parameter are the cheapest way to the
+neighbourhood of the optimum. A few dozen passes over such a sample reach its statistical error,
+σ²·dof/n. Then the sample grows, up to all rows, for which one or two steps are left. If components
+do not stand out from the noise of a sample, it is useless, and a larger one starts from scratch.
 """
 
 from dataclasses import dataclass, replace
@@ -29,10 +28,10 @@ ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
 LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
 ENTRIES = 1 << 25  # of a sample
-LEAST_FREEDOM = 0.05  # of the rows, that is left for the noise
-EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: a component stands out
-SAMPLE_ERROR = 0.1  # of the statistical error of a sample: nearer to its optimum is wasted
-ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: at most, and in units of `tol`
+LEAST_FREEDOM = 0.05  # of the rows, left to estimate the noise
+EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: more than that stands out
+SAMPLE_ERROR = 0.1  # of the statistical error of a sample: more precise fits are useless
+ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: the largest value, and per unit of `tol`
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,12 @@ class SampleFit:
 
 
 def in_other_units(solution: Solution, units: Units) -> Solution:
-    """Return a solution in the units of other rows; its history is that of its own."""
+    """Return a solution in the units of other rows, with the same history."""
     return replace(solution, model=in_units(solution.model, solution.units, units), units=units)
 
 
 def sample_sizes(n: float, d: int, dof: int, least: int = 0, most: int = ENTRIES) -> list[int]:
-    """Return the numbers of rows to fit before all of them: none where there are not many.
+    """Return the sizes of the samples to fit before all rows; none if there are few rows.
 
     A sample has between `least` and `most` entries.
 
@@ -81,9 +80,9 @@ def fit_from_few(
 ) -> tuple[Solution, Whitener] | None:
     """Fit a rank 0 < k < d to samples of growing size, then to all rows; None if these are few.
 
-    `on_step` sees the steps on samples as well, with the sample's own losses.
+    `on_step` also sees the steps on samples, with their losses on the sample.
 
-    Passes: one and 72 walks over three rows per parameter without noise; 7 and 27 with it.
+    Passes: one, and 72 over three rows per parameter, without noise; 7 and 27 with noise.
     Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
     d, n = int(units.scale.shape[0]), tally.effective
@@ -111,7 +110,7 @@ def fit_from_few(
 
 
 def final_error(options: Options, error: float) -> float:
-    """Return the gain, as a fraction of the objective, that is not worth a step on all rows.
+    """Return the largest gain, relative to the objective, that is not worth a step on all rows.
 
     `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
     """
@@ -127,7 +126,7 @@ def _fit_sample(
     before: SampleFit | None,
     on_step: OnStep = None,
 ) -> SampleFit:
-    """Fit a sample to its own error, from the smaller one before where that was clear."""
+    """Fit a sample to its statistical error, from the result of the last one if that was clear."""
     surveyed = survey(few)
     units = make_units(surveyed.features, surveyed.target)
     rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
@@ -143,14 +142,14 @@ def _fit_sample(
 
 
 def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
-    """Return a whitener of more rows: that of a sample, unless it knows each pair of features."""
+    """Return a whitener for more rows: that of a sample, unless it is a d×d matrix."""
     if isinstance(white, Full):
         white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)
     return sharpened(white) if isinstance(white, Full) else white
 
 
 def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
-    """Tell whether all components stand out of the noise of the sample, σ√(d/n)."""
+    """Tell whether all components stand out from the noise of the sample, σ√(d/n)."""
     if solution.status is not Status.converged:
         return False
     return bool(component_sizes(solution, white, options, error).min() > EDGE)
@@ -159,7 +158,7 @@ def _is_clear(solution: Solution, white: Whitener, options: Options, error: floa
 def component_sizes(
     solution: Solution, white: Whitener, options: Options, error: float
 ) -> np.ndarray:
-    """Return |s| in units of σ√(d/n), the largest eigenvalue of noise, by falling size.
+    """Return |s| in units of σ√(d/n), the largest eigenvalue of noise, in decreasing order.
 
     `error` is dof/n, and features are whitened.
     """

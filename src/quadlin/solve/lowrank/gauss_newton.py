@@ -22,23 +22,23 @@ from quadlin.solve.lowrank.types import Problem, usual_curvature
 from quadlin.solve.lowrank.whitening import Whitener, in_float64
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
-LOST = 1e-4  # of a prediction: what rounding may take of terms that tie parts of the model to M
+LOST = 1e-4  # of a prediction: the rounding error of terms that tie b or w to M
 LOOSE_TOL = 0.5  # a step solves its equations to this fraction of its gradient at least
 TIGHT_TOL = 1e-3  # and to this one at most
-# Where steps promise more than this share of the objective, there is hardly any noise. They then
-# solve their equations to these at most, by the bytes of a number, and aim at this part of the
+# If a step promises more than this share of the objective, there is hardly any noise. It then
+# solves its equations to these at most, by the bytes of a number, and aims at this share of the
 # smallest loss.
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
 CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
 WITHIN = 0.1  # of the gain that ends a fit: what is left after them
-SEPARATED = 5e-3  # of the deviance of a constant: without a penalty the rest would follow
+SEPARATED = 5e-3  # of the deviance of a constant: without a penalty it would fall to zero
 
 
 @dataclass(frozen=True)
 class Point:
-    """A model in whitened coordinates with what one pass said of its residual."""
+    """A model in whitened coordinates with the sums of its residual, from one pass."""
 
-    c: float  # the mean of the predictions, as far as whitening tells
+    c: float  # the mean of the predictions, up to errors of the whitening
     v: Array  # (d,)
     U: Array  # (d, k), orthonormal
     s: Array  # (k,)
@@ -63,7 +63,7 @@ class GaussNewton:
         return self.coordinates.white
 
     def point(self, c: float, v: Array, U: Array, s: Array) -> Point:
-        """Evaluate a model: one pass, which also delivers the gradient."""
+        """Evaluate a model: one pass, which also gives the gradient."""
         model = self.coordinates.model(c, v, U, s)
         sums = self.problem.sums(model, squares=self.squares)
         loss = sums.loss + self.coordinates.ridge(model)
@@ -86,7 +86,7 @@ class GaussNewton:
         return self.coordinates.gradient(sums, p.U, steps.E, ridge)
 
     def preconditioned(self, p: Point, h: Tangent) -> Tangent:
-        """Return about the inverse of the curvature times h."""
+        """Return approximately the inverse of the curvature times h."""
         return self.coordinates.preconditioned(p.U, h, p.sums.weight)
 
     def direction(
@@ -102,7 +102,8 @@ class GaussNewton:
 
         A step that promises to lower the objective by `goal` is precise enough.
 
-        A damping by rounding is always there: it keeps the step still in directions no row sees.
+        There is always some damping, of the size of rounding errors: directions that the rows do
+        not determine do not change.
         """
         return conjugate_gradients(
             lambda t: self.curvature(p, t),
@@ -116,13 +117,13 @@ class GaussNewton:
         )
 
     def separates(self, p: Point) -> bool:
-        """Tell whether log-odds would grow for ever, as nothing but a penalty could hold them."""
+        """Tell whether log-odds would grow forever, because there is no penalty to limit them."""
         penalised = any(self.coordinates.penalties)
         logistic = self.options.loss == "logistic"
         return logistic and not penalised and p.objective <= SEPARATED * self.units.target.power
 
     def moved(self, p: Point, t: Tangent, size: float, rank: int) -> Point:
-        """Go a step, truncate M to the rank and evaluate: one pass."""
+        """Take a step, truncate M to the rank and evaluate: one pass."""
         U, s = truncated(p.U, p.s, size * t.G[:, 0, :], rank, self.options.psd)
         return self.point(p.c + size * float(t.c[0]), p.v + size * t.v[:, 0], U, s)
 
@@ -145,9 +146,10 @@ class GaussNewton:
 
 
 def precise(problem: Problem, white: Whitener) -> GaussNewton:
-    """Return the task, in float64 where float32 loses what ties b or w to M.
+    """Return the task, in float64 if float32 is not precise enough for ties of b or w to M.
 
-    Of features far from zero those ties are ν² times what they leave. The rows stay as they are.
+    For features far from zero, the terms of a tie are ν² times as large as their sum. The rows keep
+    their dtype.
     """
     units, fitted = problem.units, problem.options.fit_linear and problem.options.fit_intercept
     xp = namespace(units.nu)

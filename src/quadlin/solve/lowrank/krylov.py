@@ -23,7 +23,7 @@ def conjugate_gradients(
     """Solve (A + damping·P⁻¹) x = b; tell whether `tol` was met within `cap` products with A.
 
     A is positive semi-definite in the inner product, P the preconditioner. The residual is measured
-    in the norm of P. Stops at a direction x in which A does not grow, or xᵀAx ≤ `least`·xᵀx. Also
+    in the norm of P. It stops at a direction x without curvature, xᵀAx ≤ `least`·xᵀx. It also
     stops, as if `tol` were met, once 2bᵀx − xᵀAx reaches `goal`.
     """
     x: Any = 0.0 * b
@@ -53,7 +53,7 @@ def conjugate_gradients(
 def block_krylov(apply: Callable[[Array], Array], start: Array, blocks: int) -> tuple[Array, Array]:
     """Return an orthonormal basis Q of span{S, AS, A²S, …} and QᵀAQ, for a symmetric A.
 
-    `blocks` products with A find what plain subspace iteration needs about five times as many for.
+    Plain subspace iteration needs about five times as many products with A as `blocks`.
     `start` S (d, q) is random. Memory: blocks · q · d numbers.
     """
     xp, d = namespace(start), start.shape[0]
@@ -74,7 +74,7 @@ def block_krylov(apply: Callable[[Array], Array], start: Array, blocks: int) -> 
 
 
 def _from_upper_blocks(columns: list[Array]) -> Array:
-    """Assemble a symmetric matrix from block columns that stop at their diagonal block."""
+    """Assemble a symmetric matrix from block columns that end at their diagonal block."""
     last = columns[-1]
     size = last.shape[0]
     S = namespace(last).zeros((size, size), dtype=last.dtype, device=last.device)

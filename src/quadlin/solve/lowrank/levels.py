@@ -1,10 +1,10 @@
-"""Coefficients of one-hot levels by convention: each is measured from the mean of its field.
+"""The convention for coefficients of one-hot levels: each is a difference from the field's mean.
 
 The columns of a field sum to one in every row, so a constant can be moved from the coefficients of
 all its levels to the intercept, or from their products with x_j to the coefficient of x_j. Of all
-models that are the same function of such rows, this module picks the one in which the coefficients
-of the levels, and of their products with any feature, have mean zero over the rows. A level that
-was never seen, which has no column, then counts as the mean of all.
+models that make the same predictions for such rows, this module selects the one in which the
+coefficients of the levels, and of their products with any feature, have mean zero over the rows. A
+level that was never seen has no column, so it counts as the mean of all levels.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from quadlin.core.arrays import Array, diagonal, lead, namespace
 from quadlin.core.model import Model, Steps
 from quadlin.core.units import Units
 
-WHOLE = 1e-6  # a field whose shares sum to one up to this has a level in every row
+WHOLE = 1e-6  # if the shares of a field sum to one up to this, every row has a level
 
-Fields = Sequence[np.ndarray]  # positions of the features of each
+Fields = Sequence[np.ndarray]  # positions of the features of each field
 
 
 def whole(units: Units, fields: Fields) -> list[np.ndarray]:
@@ -33,7 +33,7 @@ def whole(units: Units, fields: Fields) -> list[np.ndarray]:
 
 
 def measured_from_mean(A: Array, units: Units, fields: Fields) -> Array:
-    """Return PᵀA, A (d, …): P = I − νaᵀ in each field, a = σ, takes z to itself where aᵀz = 0."""
+    """Return PᵀA, A (d, …): P = I − νaᵀ in each field, a = σ, maps z to itself if aᵀz = 0."""
     if not len(fields):
         return A
     xp = namespace(A)
@@ -56,7 +56,7 @@ def measured_from_mean(A: Array, units: Units, fields: Fields) -> Array:
 
 
 def settled(model: Model, units: Units, fields: Fields) -> Model:
-    """Return the same function of rows that have a level of each field, by the convention."""
+    """Return the model with the same predictions for complete rows that obeys the convention."""
     fields = whole(units, fields)
     if not fields:
         return model
@@ -84,8 +84,8 @@ def settled_steps(steps: Steps, units: Units, fields: Fields) -> Steps:
 def _linear(w: Array, m: Array, before: Array, units: Units, fields: Fields) -> tuple[Array, Array]:
     """Return w (d, …) and what to add to c, m being the diagonals that are left out.
 
-    What m gained comes back as z² = 1 + κz. And w_raw = D(w − 2M̄ν) is to have mean zero, with M̄ν
-    short of the diagonal: so νᵀw is not zero but −2Σmν².
+    Changes of m are compensated by z² = 1 + κz. And w_raw = D(w − 2M̄ν) must have mean zero, where
+    M̄ν lacks the diagonal: so νᵀw is not zero but −2Σmν².
     """
     xp = namespace(w)
     nu, gain = units.nu[:, None], m - before
@@ -95,7 +95,7 @@ def _linear(w: Array, m: Array, before: Array, units: Units, fields: Fields) -> 
 
 
 def _member(like: Array, fields: Fields) -> Array:
-    """Return 1 for the features of the fields, else 0."""
+    """Return 1 for the features of the fields, 0 for others."""
     member = np.zeros(like.shape[0])
     member[np.concatenate(fields)] = 1
     return namespace(like).asarray(member, dtype=like.dtype, device=like.device)

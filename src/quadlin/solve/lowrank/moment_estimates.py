@@ -16,7 +16,7 @@ from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.krylov import block_krylov, conjugate_gradients
 
-Estimate = tuple[Array, Array]  # what was asked for of ΔM, and Δw
+Estimate = tuple[Array, Array]  # a product with ΔM, and Δw
 KRYLOV_BLOCKS = 4
 OVERSAMPLING = 4
 CG_STEPS = 30
@@ -25,7 +25,7 @@ CG_LEAST = 1e-9  # of the size of a direction: a smaller product with it is roun
 
 
 def centred(sums: Sums, Q: Array) -> tuple[Array, Array, Array]:
-    """Return P1, P2 and E r z zᵀ Q with the mean of r taken out (E z = 0, E z zᵀ = I)."""
+    """Return P1, P2 and E r z zᵀ Q of the centred r (E z = 0, E z zᵀ = I)."""
     n = sums.weight
     P0 = float(sums.p0[0]) / n
     return sums.p1[:, 0] / n, sums.p2[:, 0] / n - P0, sums.action[:, 0, :] / n - P0 * Q
@@ -39,7 +39,7 @@ def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
     xp = namespace(Q)
     P1, P2, EQ = centred(sums, Q)
     kappa, phi = units.kappa, units.phi
-    told = (units.free > 0) & (units.tau > TWO_VALUED * phi)  # two values tell no δ from Δw
+    told = (units.free > 0) & (units.tau > TWO_VALUED * phi)  # two values cannot tell δ from Δw
     tau = xp.where(told, units.tau, xp.ones_like(units.tau))
     delta = xp.where(told, (P2 - kappa * P1) / tau, 0.0)
     W = xp.where(told, ((phi - 1) * P1 - kappa * P2) / tau, P1)
@@ -54,7 +54,7 @@ def spectral(
     blocks: int = KRYLOV_BLOCKS,
 ) -> tuple[Array, Array, Array]:
     """Return (U, s, w): the `rank` leading eigenpairs of −𝓜 by block Krylov, and −𝓦."""
-    W: Array = None  # the same in every product
+    W: Array = None  # the same for every product
 
     def negative(Q: Array) -> Array:
         nonlocal W
@@ -88,8 +88,8 @@ def tangent_step(sums: Sums, U: Array, units: Units) -> tuple[Array, Array]:
         P_T[ D + (h − 1)∘diag D ] = P_T[ ½ E r z zᵀ + diag e ],
         j ∈ F:  h = τ/2, e = −κP1/2        j ∉ F:  h = 0, e = −P2/2
 
-    by conjugate gradients on (d, k) matrices, without another look at the data. Unlike the full
-    inverse there is no 1/τ in it: where τ is small, the low rank tells the diagonal.
+    by conjugate gradients on (d, k) matrices, without another pass over the rows. Unlike the full
+    inverse it has no 1/τ: if τ is small, the low rank determines the diagonal.
     """
     xp = namespace(U)
     P1, P2, EU = centred(sums, U)
@@ -116,5 +116,5 @@ def _solve_on_tangent(g: Array, b: Array, U: Array) -> Array:
     def apply(Y: Array) -> Array:
         return Y + (g * tangent_diagonal(Y, U))[:, None] * U
 
-    # A feature that is a column of U by itself has a diagonal that nothing tells from the others.
+    # If a column of U is a single feature, nothing distinguishes its diagonal from the others.
     return conjugate_gradients(apply, b, inner, CG_TOLERANCE, CG_STEPS, least=CG_LEAST)[0]

@@ -13,17 +13,17 @@ from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Problem, Status, smallest_loss
 from quadlin.solve.lowrank.whitening import Identity
 
-DIVERGED = 100.0  # a loss this many times that of the constant model is lost
-RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, once the full one fails
+DIVERGED = 100.0  # times the loss of the constant model
+RETREATS = (1.0, 0.5, 0.25, 0.125)  # shares of the step without momentum, after the full one failed
 
 
 @dataclass(frozen=True)
 class State:
-    """Where the iteration stands."""
+    """The state of the iteration."""
 
     model: Model
     loss: float  # mean squared residual, in standardised units
-    sums: Sums | None = None  # of the model's residual; none before the first step
+    sums: Sums | None = None  # of the residual of the model; None before the first step
     previous: Model | None = None
     done: Status | None = None
 
@@ -40,7 +40,7 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
     state = State(tied(constant, units, *parts), units.target.power)
     if warm is not None:
         start = evaluated(problem, warm)
-        if start.loss < state.loss:  # else there is nothing to start from
+        if start.loss < state.loss:  # otherwise it is no start
             state = start
             yield Iterate(state.model, state.loss)
     while True:
@@ -52,10 +52,10 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
 
 
 def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> State:
-    """Take one pass for all that the next step asks of the model's residual."""
+    """Return the sums of the residual that the next step needs: one pass."""
     options = problem.options
     model = tied(model, problem.units, options.fit_linear, options.fit_intercept)
-    # The guarded step asks for P2 only where the diagonal is not modelled.
+    # The guarded step needs P2 only if some diagonal is not modelled.
     free = problem.units.free
     squares = options.step == "plain" or bool(namespace(free).any(free == 0))
     sums = problem.sums(model, squares=squares)
@@ -63,7 +63,7 @@ def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> 
 
 
 def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
-    """Return the spectral estimate (U, s, w) from the constant model's residual."""
+    """Return the spectral estimate (U, s, w) from the residual of the constant model."""
     options, units = problem.options, problem.units
     xp = namespace(units.scale)
     centre = constant_model(units, 1, units.target.centre)
@@ -79,7 +79,7 @@ def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
 
 
 def guarded_step(problem: Problem, state: State) -> State:
-    """Go to the best model in the span of the step and the momentum; never to a worse one."""
+    """Move to the best model in the span of the step and the momentum, never to a worse one."""
     options, units, model = problem.options, problem.units, state.model
     parts = (options.fit_linear, options.fit_intercept)
     if state.loss <= smallest_loss(units):
@@ -89,7 +89,7 @@ def guarded_step(problem: Problem, state: State) -> State:
         family = step_length.rank_k_family(model, *first_estimate(problem), units, *parts)
     else:
         step = mes.tangent_step(state.sums, model.U, units)
-        # Moments know nothing of ties: their step ends where they agree, and the loss still falls.
+        # Moments ignore ties: their steps end where moments agree, while the loss can still fall.
         other = None if all(parts) else downhill(problem, state.sums, model.U)
         family = step_length.family(model, step, state.previous, units, *parts, other)
         steps = 1 if other is None else 2
@@ -105,19 +105,19 @@ def guarded_step(problem: Problem, state: State) -> State:
         if state.sums is None:
             alpha = step_length.first_best(gram, directions)
         candidate = step_length.member(family, share * alpha, options.rank, options.psd)
-        # A first estimate is no place to take momentum from.
+        # There is no momentum from a first estimate.
         previous = None if state.sums is None else model
         reached = evaluated(problem, candidate, previous)
         if reached.loss < state.loss:
             return reached
-    # Truncation to rank k undoes every step, however short: as far as rounding allows.
+    # Truncation to rank k undoes even the shortest step: only rounding is left.
     return replace(state, done=Status.converged)
 
 
 def downhill(problem: Problem, sums: Sums, U: Array) -> tuple[Array, Array]:
-    """Return (H, v), the step U Hᵀ + H Uᵀ, v that the gradient asks for of Gaussian features.
+    """Return (H, v), the step U Hᵀ + H Uᵀ, v along the gradient, for Gaussian features.
 
-    With ties: where b or w is not fitted, it moves with M.
+    With ties: if b or w is not fitted, it changes with M.
     """
     coordinates = Coordinates(problem.units, problem.options, Identity())
     t = coordinates.preconditioned(U, coordinates.gradient(sums, U, U))
@@ -125,7 +125,7 @@ def downhill(problem: Problem, sums: Sums, U: Array) -> tuple[Array, Array]:
 
 
 def plain_step(problem: Problem, state: State) -> State:
-    """Take the paper's step of full length, whether or not the loss falls."""
+    """Take the step of the paper at full length, whether or not the loss falls."""
     options, units, model = problem.options, problem.units, state.model
     if state.sums is None:
         U, s, w = first_estimate(problem)

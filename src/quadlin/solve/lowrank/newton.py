@@ -3,10 +3,11 @@ r"""Newton's method on the rank-k matrices, for rows that fit into memory.
 .. math:: \min\; \sum_i \omega_i r_i^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2,
           \qquad \mathrm{rank}\,M \le k
 
-of features z/ρ, w and the intercept solved for. A change of M = U diag(s) Uᵀ is D = UGᵀ + GUᵀ; the
-set is curved, so that it ends in M + D + H diag(s)⁻¹ Hᵀ with H = (I − UUᵀ)G, and the gradient N of
-the squares adds ν_j/s_a to the curvature of the direction u_a, v_j, with ν_j, v_j the eigenvectors
-of N beside U. With that the last steps converge quadratically, however large the residual is.
+for features z/ρ, with w and the intercept eliminated. A change of M = U diag(s) Uᵀ is
+D = UGᵀ + GUᵀ. The set is curved, so a step ends in M + D + H diag(s)⁻¹ Hᵀ with H = (I − UUᵀ)G, and
+the gradient N of the squares adds ν_j/s_a to the curvature of the direction u_a, v_j, where ν_j and
+v_j are the eigenpairs of N outside of U. With that term the last steps converge quadratically,
+however large the residual is.
 """
 
 from dataclasses import dataclass
@@ -26,19 +27,19 @@ from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.tangent_gram import Basis
 
 STEPS = 60
-SETTLED = 1e-4  # of the objective: after a gain this small at full speed nothing is left
-STALLED = 1e-7  # the same at any speed
-NOTHING = 1e-14  # of the target's squares: an objective that is rounding
-FIRST_DAMPING, LAST_DAMPING = 1e-3, 1e-5  # as shares of the mean curvature; below the last none
+SETTLED = 1e-4  # of the objective: a smaller gain of an undamped step ends the descent
+STALLED = 1e-7  # the same for any step
+NOTHING = 1e-14  # of the squares of the target: a smaller objective is rounding
+FIRST_DAMPING, LAST_DAMPING = 1e-3, 1e-5  # shares of the mean curvature; none below the last
 INDEFINITE, WORSE, BETTER = 8.0, 4.0, 1 / 16  # how the damping changes
-AGREES = 0.5  # of what the quadratic model promised
+AGREES = 0.5  # of the gain that the quadratic model promised
 TRIES = 30
-WIDE, SMALL = 2, 200  # more parameters per row, and more in all, are too many for a matrix of them
+WIDE, SMALL = 2, 200  # more parameters per row, and in all, are too many for a p×p matrix
 
 
 @dataclass(frozen=True)
 class CentredTable:
-    """Rows in memory, centred and weighted, in units in which the ridge weighs features alike."""
+    """Rows in memory, centred and weighted, in units with the same ridge for all features."""
 
     Z: np.ndarray  # (n, d), z/ρ
     y: np.ndarray  # (n,), √ω (y − ȳ)
@@ -48,7 +49,7 @@ class CentredTable:
 
     @classmethod
     def of(cls, rows: Rows, units: Units) -> "CentredTable":
-        """Collect the rows of positive weight: one walk."""
+        """Collect the rows of positive weight: one pass."""
         chunks = rows.collect(positive_rows)
         rho = to_numpy(units.penalty_scale).astype(np.float64)
         Z = np.concatenate([to_numpy(dense(c, units)) for c in chunks]) / rho
@@ -66,7 +67,7 @@ class CentredTable:
         return np.asarray(self.root**2 / np.sum(self.root**2))
 
     def centred(self, A: np.ndarray) -> np.ndarray:
-        """Return columns less their means, times √ω."""
+        """Return centred columns, times √ω."""
         return np.asarray(self.root.reshape(-1, *([1] * (A.ndim - 1))) * (A - self.share @ A))
 
     @cached_property
@@ -92,7 +93,7 @@ class CentredTable:
 
 @dataclass(frozen=True)
 class RankPoint:
-    """A matrix of the rank, with the linear part that is best for it."""
+    """A matrix of the rank, with its best linear part."""
 
     U: np.ndarray  # (d, k), orthonormal
     s: np.ndarray  # (k,)
@@ -103,7 +104,7 @@ class RankPoint:
 
 @dataclass(frozen=True)
 class System:
-    """The quadratic model about a place: (AᵀA + diag(ridge)) θ = −slope."""
+    """The quadratic model near a matrix: (AᵀA + diag(ridge)) θ = −slope."""
 
     basis: Basis
     A: np.ndarray  # (n, p)
@@ -124,10 +125,10 @@ class System:
         return float(np.sum(M * M)) / max(1, int(M.shape[1]))
 
     def solved(self, damping: float) -> np.ndarray | None:
-        """Return θ, or None where the model has no minimum.
+        """Return θ, or None if the model has no minimum.
 
-        By n×n where parameters are far more than rows; then no direction may bend down, as most of
-        them are seen by no row.
+        The system is n×n if there are far more parameters than rows. Then no direction may have
+        negative curvature, since the rows do not determine most of them.
         """
         n, p = self.A.shape
         more = damping * self.unit
@@ -162,7 +163,7 @@ class Newton:
         return RankPoint(U, s, w, r, objective)
 
     def system(self, p: RankPoint) -> System:
-        """Return the quadratic model of the objective about a place."""
+        """Return the quadratic model of the objective near a matrix."""
         table, k, (first, second) = self.table, self.rank, self.alpha
         d = p.U.shape[0]
         N = (table.Z * (table.root * p.residual)[:, None]).T @ table.Z
@@ -181,7 +182,7 @@ class Newton:
         return System(basis, A, ridge, A.T @ p.residual + point, min(first, second), d)
 
     def moved(self, p: RankPoint, system: System, theta: np.ndarray) -> RankPoint:
-        """Go along the directions θ and along the curve, and return to the rank."""
+        """Take the step θ along the curved set, and truncate to the rank."""
         k, W = self.rank, system.basis.W
         d = W.shape[0]
         T = np.zeros((k, d))
@@ -197,7 +198,7 @@ class Newton:
         return self.place(V @ vectors, s)
 
     def optimum(self, U: np.ndarray, s: np.ndarray) -> RankPoint:
-        """Go down to the optimum near a matrix, damped where the model is not convex."""
+        """Descend to the optimum near a matrix, with damping if the model is not convex."""
         p, damping = self.place(U, s), FIRST_DAMPING
         nothing = NOTHING * float(self.table.y @ self.table.y)
         with one_blas_thread():
@@ -216,7 +217,7 @@ class Newton:
         return p
 
     def lower(self, p: RankPoint, damping: float) -> tuple[RankPoint, float, bool]:
-        """Return a lower place, its damping, and whether it is about where it was expected."""
+        """Return a lower point, its damping, and whether its gain is about the promised one."""
         system = self.system(p)
         for _ in range(TRIES):
             theta = system.solved(damping)
@@ -231,7 +232,7 @@ class Newton:
         return p, damping, True
 
     def model(self, p: RankPoint, units: Units) -> Model:
-        """Return a place as a model in standardised units."""
+        """Return a point as a model in standardised units."""
         table, rho = self.table, to_numpy(units.penalty_scale).astype(np.float64)
         c = table.mean - float(table.share @ (table.Z @ p.w + table.quadratic(p.U, p.s)))
         E = p.U / rho[:, None]
@@ -242,7 +243,7 @@ class Newton:
 
 
 def factors(model: Model, units: Units, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank-k part of the M of a model, of features z/ρ."""
+    """Return the rank-k part of the M of a model, for features z/ρ."""
     E = to_numpy(units.penalty_scale * model.U.T).T.astype(np.float64)
     V, R = np.linalg.qr(E)
     s, vectors = lead((R * to_numpy(model.s)) @ R.T, rank)
@@ -250,6 +251,6 @@ def factors(model: Model, units: Units, rank: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _inverse(s: np.ndarray) -> np.ndarray:
-    """Return 1/s; 0 for components that are nothing."""
+    """Return 1/s; 0 for components of size zero."""
     something = np.abs(s) > 1e-12 * np.max(np.abs(s), initial=0.0)
     return np.asarray(np.where(something, 1 / np.where(something, s, 1.0), 0.0))

@@ -1,10 +1,10 @@
-"""Fits of any low rank with penalties by matrices: two walks over the rows for all of them.
+"""Fits of any low rank with penalties by matrices: two passes over the rows for all of them.
 
-With few features the Gram matrix of all products knows everything. The best optima that many starts
-lead to at a moderate penalty are followed to the one that is asked for. With more features but rows
-that fit into memory, a fit starts at ridge regression on all products with the same penalties, its
-M truncated to the rank, and takes Newton steps. Nothing else enters: the same rows, rank, penalties
-and seed lead to the same model, whatever was fitted before.
+With few features the Gram matrix of all products is enough. The best optima of many starts at a
+moderate penalty are followed to the given penalty. With more features, if the rows fit into memory,
+a fit starts from ridge regression on all products with the same penalties, truncates M to the rank,
+and takes Newton steps. Nothing else matters: the same rows, rank, penalties and seed lead to the
+same model, whatever was fitted before.
 """
 
 from dataclasses import replace
@@ -27,14 +27,14 @@ from quadlin.solve.lowrank.restarts import FEW, STEPS, optima, products_of, prod
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 
-KEPT_RANK = 17  # components of all products that are kept to start from
+KEPT_RANK = 17  # components of the ridge regression that are kept for starts
 REFERENCE = (1e-3, 0.02)  # moderate penalties, as shares of the weight
-VANISHED = 1e-3  # of the largest component: a smaller one comes, slowly, to an end at zero
-SAME = 1e-6  # of the loss: optima that are closer are one
+VANISHED = 1e-3  # of the largest component: a smaller one slowly tends to zero
+SAME = 1e-6  # of the loss: optima that differ by less count as one
 
 
 def by_matrices(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
-    """Tell whether penalised fits go by matrices: walks over sparse rows cost less than these."""
+    """Tell whether to fit by matrices; for sparse rows, passes over the rows cost less."""
     d = int(units.scale.shape[0])
     if d <= FEW:
         return options.loss == "squared"
@@ -63,12 +63,12 @@ class Penalised:
 
     @cached_property
     def table(self) -> CentredTable:
-        """Return the rows: one walk."""
+        """Return the rows: one pass."""
         return CentredTable.of(self.rows, self.units)
 
     @cached_property
     def gram(self) -> np.ndarray:
-        """Return the Gram matrix of all products: one walk."""
+        """Return the Gram matrix of all products: one pass."""
         return products_of(self.rows, self.units)
 
     def model(self, rank: int, alpha: Alpha, products: Exact | None = None) -> Model:
@@ -80,7 +80,7 @@ class Penalised:
         return newton.model(newton.optimum(*factors(start, self.units, rank)), self.units)
 
     def _followed(self, rank: int, alpha: Alpha) -> Model:
-        """Go to the optimum from each of those that many starts led to at the moderate penalty."""
+        """Descend to the optimum from those of many starts at the moderate penalty."""
         landscape = self._landscape(rank, alpha)
         if min(alpha) > 0:
             moderate = (REFERENCE[0] * self.weight, REFERENCE[1] * self.weight)
@@ -91,7 +91,7 @@ class Penalised:
             ends = self._many(landscape, rank)
         best = min(ends, key=lambda f: f.loss)
         if not self.options.psd and _lost_a_component(best):
-            best = swapped(landscape, best, psd=False)  # one of the other sign is better than none
+            best = swapped(landscape, best, psd=False)  # better the other sign than none
         return landscape.model(best, self.units)
 
     def _many(self, landscape: Landscape, rank: int) -> list[SignedFactors]:
@@ -106,7 +106,7 @@ class Penalised:
         if start is None or start.s.shape[0] < rank:
             products = products or Exact(self.rows, self.units, self.n_rows, linear=False)
             full = products.model(alpha, self.d)
-            # Truncated in standardised units first, the rank's own part is taken in those of ρ.
+            # M is truncated in standardised units first, then to the rank in units of z/ρ.
             start = self._starts[alpha] = with_rank(full, min(self.d, max(rank, KEPT_RANK)))
         return start
 
@@ -119,7 +119,7 @@ def fit_penalised(
     seed: int,
     on_step: OnStep = None,
 ) -> tuple[Solution, Whitener] | None:
-    """Fit a rank 0 < k < d with penalties by matrices; None where these do not fit.
+    """Fit a rank 0 < k < d with penalties by matrices; None if these are too large.
 
     Time: one n×n system, n ≤ 3,000, and some 5 to 15 steps of O(n·p²), p = (k + 1)d. Passes: two
     and those of the whitener. Memory: three matrices n×n.
@@ -139,7 +139,7 @@ def fit_penalised(
 
 
 def _lost_a_component(f: SignedFactors) -> bool:
-    """Tell whether M is of a lower rank than its factors: signs do not turn on the way."""
+    """Tell whether M has a lower rank than its factors: descents never change signs."""
     sizes = np.sort(np.abs(np.linalg.eigvalsh((f.L * f.signs) @ f.L.T)))[::-1][: len(f.signs)]
     return bool(sizes.min(initial=np.inf) <= VANISHED * sizes.max(initial=0.0))
 

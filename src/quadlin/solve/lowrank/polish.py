@@ -1,6 +1,6 @@
-"""The fit: a start, Gauss–Newton to the optimum, and a way out if stuck.
+"""The fit: a start, Gauss–Newton steps to the optimum, and an escape if they are stuck.
 
-With few features the start is the best of many optima (`restarts`), else one of annealed rank.
+With few features the start is the best of many optima (`restarts`), otherwise one of annealed rank.
 """
 
 from collections.abc import Callable, Generator
@@ -32,25 +32,25 @@ from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened,
 
 OnStep = Callable[[Solution], bool] | None
 
-EXTRA_RANK = 8  # the start's rank above k: annealing it down avoids components of the wrong sign
+EXTRA_RANK = 8  # of the start, above k: lowering it by steps avoids components of the wrong sign
 LOOSE_STEPS, LOOSE_CAP = 2, 5
-PER_DIGIT = 5  # conjugate-gradient iterations per digit that a step is to be precise to
-GAP = 0.5  # of the smallest component that is to stay: others this small go all at once
+PER_DIGIT = 5  # conjugate-gradient iterations per digit of precision of a step
+GAP = 0.5  # of the smallest component to keep: all smaller ones are removed at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
-HARDLY, HALF = 16.0, 0.5  # times the smallest loss: there a step must halve what is left
-NEARLY = 10.0  # times the smallest loss that there is: what rows outside of a sample may add to it
-NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, which may be nearly all
+HARDLY, HALF = 16.0, 0.5  # below this many times the smallest loss, a step must halve the loss
+NEARLY = 10.0  # times the smallest loss: how much rows outside of a sample may add to it
+NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, often the last
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
-TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and of |u|² the share of one feature
+TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and the share of |u|² of one feature
 
 
 def spectral_start(task: GaussNewton, rank: int) -> Point:
     """Take the leading directions of the target's moment matrix, scaled by least squares."""
     options, units = task.options, task.units
     centre = constant_model(units, 1, units.target.centre)
-    if not task.problem.centred:  # else a mean would be taken for directions
+    if not task.problem.centred:  # otherwise the mean would be mistaken for directions
         sums = task.problem.sums(centre, squares=False)
         centre = replace(centre, c=centre.c - float(sums.p0[0]) / sums.weight)
     U, s, v = leading_directions(task, centre, rank)
@@ -73,8 +73,8 @@ def leading_directions(
 ) -> tuple[Array, Array, Array]:
     """Return (U, s, v): the spectral estimate of minus the model's error, whitened.
 
-    Whitened features count as Gaussian (κ = 0, φ = 3), for which the moment matrix needs no
-    correction of its diagonal: with few rows exact moments cost more variance than they remove
+    Whitened features are treated as Gaussian (κ = 0, φ = 3), for which the diagonal of the moment
+    matrix needs no correction: with few rows, exact moments add more variance than they remove
     bias.
     """
     units, white = task.units, task.white
@@ -95,7 +95,7 @@ def leading_directions(
 
 
 def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
-    """Take loose steps at too high a rank, then lower it by one per step; the loss may rise."""
+    """Take loose steps at a higher rank, then lower it by one per step; the loss may rise."""
     for _ in range(LOOSE_STEPS):
         p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
     while p.s.shape[0] > rank:
@@ -107,22 +107,22 @@ def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
 
 
 def iterate(p: Point) -> Iterate:
-    """Return a point as the driver knows it."""
+    """Return a point as an iterate of the driver."""
     return Iterate(p.model, p.objective, orthonormal=False)
 
 
 def refined(
     task: GaussNewton, p: Point, budget: float, near: bool = False
 ) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
-    """Go down to the optimum near by; also tell whether it looks like the wrong one.
+    """Descend to the nearby optimum; also tell whether it looks like the wrong one.
 
-    `budget` is the number of walks over the rows after which it is time to stop. Where the optimum
-    is `near`, the first step already solves its equations well.
+    The descent stops after `budget` passes over the rows. If the optimum is `near`, already the
+    first step solves its equations well.
     """
     rows = task.problem.rows
     rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
     ends = Ends.of(task, rounding)
-    if not isfinite(p.objective):  # no step leads back from there
+    if not isfinite(p.objective):  # no step returns from there
         return p, Status.diverged, False
     damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
     seen: list[float] = []
@@ -135,7 +135,7 @@ def refined(
         if p.objective <= rounding or (closing and ends.reached(promised / p.objective)):
             return p, Status.converged, False
         if p.objective <= HARDLY * rounding and promised <= HALF * p.objective:
-            return p, Status.converged, False  # what is left is rounding, which no step removes
+            return p, Status.converged, False  # only rounding is left, which no step removes
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True
@@ -145,7 +145,7 @@ def refined(
         cap = max(cap, min(LAST_CAP, int(PER_DIGIT * log10(1 / tol))))
         reached, met = task.descended(p, g, tol, cap, damping, goal)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
-        if not met:  # the preconditioner is weak here, which is not the fault of the place
+        if not met:  # the preconditioner is weak here, but the optimum may be right
             seen.clear()
         if reached is None:
             if closing or damping >= 1.0 or p.objective <= HARDLY * rounding:
@@ -157,7 +157,7 @@ def refined(
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
         if exhausted:
-            return p, Status.converged, False  # what is left is rounding, which no step removes
+            return p, Status.converged, False  # only rounding is left, which no step removes
     return p, Status.out_of_passes, False
 
 
@@ -172,12 +172,12 @@ def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
 
 
 def turned(task: GaussNewton, p: Point) -> Point | None:
-    """Turn the sign of the component that is most nearly one feature's own; None if none is.
+    """Change the sign of the component that is closest to a single feature; None if there is none.
 
-    Where the square of feature j is left out, λuuᵀ with u → e_j and λ → ∞ or −∞ comes to the same:
-    the row r of M that belongs to j, and nothing else. So a fit of the wrong signs ends near such a
-    border. Beyond it, the same row by a component of the other sign and moderate size is
-    −λ/|λ|·aaᵀ with a_j = √|r|.
+    If the square of feature j is left out, λuuᵀ with u → e_j has the same limit for λ → ∞ and for
+    λ → −∞: row r of M, that of feature j. So a fit with wrong signs ends near such a border. Beyond
+    it, a component of the other sign and of moderate size gives the same row: −λ/|λ|·aaᵀ with
+    a_j = √|r|.
     """
     model, xp = p.model, namespace(p.U)
     unseen = model.U**2 * (1 - model.free)[:, None]
@@ -200,7 +200,7 @@ def turned(task: GaussNewton, p: Point) -> Point | None:
 def searched(
     task: GaussNewton, p: Point, status: Status, stuck: bool, budget: float
 ) -> Generator[Iterate, None, tuple[Point, Status]]:
-    """Leave an optimum that looks like the wrong one: escape if stuck, then turn signs."""
+    """Leave an optimum that looks like the wrong one: escape if stuck, then change signs."""
     rank, d = p.s.shape[0], p.U.shape[0]
     for _ in range(ESCAPES):
         if not stuck or rank >= d:
@@ -219,7 +219,7 @@ def searched(
 
 
 def descended(problem: Problem, white: Whitener, start: Model) -> Method:
-    """Go down to the optimum near a start, and look for no other."""
+    """Descend to the optimum near a start, without a search for others."""
     task = precise(problem, white)
     budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
     p = task.point_of(start)
@@ -233,10 +233,10 @@ def polish(
 ) -> Method:
     """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
 
-    Where `warm` is `near` the optimum, the whitener is expected to be sharp already.
+    If `warm` is `near` the optimum, the whitener should already be sharp.
 
     Passes: about 30 with 30kd rows, 70 with 4kd, 170 with 1.6 times as many rows as parameters.
-    With at most 25 features about 6, of which one is dear: it sums the products of all products.
+    With at most 25 features about 6, one of which is expensive: it sums products of all products.
     Memory: O((k + 8)d), a block, and what the whitener holds; with few features O(d⁴) ≤ 2 MB.
     """
     units, options = problem.units, problem.options
@@ -249,7 +249,7 @@ def polish(
     few_features = 0 < rank < d <= FEW
     p = None if warm is None else task.point_of(warm)
     if near and p is not None and not p.objective < units.target.power:
-        warm, p, near = None, None, False  # a sample has misled
+        warm, p, near = None, None, False  # the sample was misleading
     if p is None and few_features:
         p = task.point_of(best_start(task.problem))
     elif p is None:
@@ -273,7 +273,7 @@ def fit_rows(
     warm: Model | None = None,
     on_step: OnStep = None,
 ) -> tuple[Solution, Whitener]:
-    """Fit rows that can be walked many times; also return the whitener for what comes after."""
+    """Fit rows that can be read many times; also return the whitener for later steps."""
     problem = Problem(rows, units, options, rng)
     if not options.polish:
         method = moment_sequence(problem, warm)

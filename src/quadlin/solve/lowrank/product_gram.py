@@ -1,7 +1,7 @@
-r"""Fits of every rank and penalty from one walk: the Gram matrix of all products of two features.
+r"""Fits of every rank and penalty from one pass: the Gram matrix of all products of two features.
 
 With G the products of φ = (1, z, z_i z_j, y), the linear model on any tangent space has the
-matrix TᵀGT, and a Gauss–Newton step is its solution: no conjugate gradients, and no further walk.
+matrix TᵀGT, and a Gauss–Newton step is its solution: no conjugate gradients, and no further pass.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
 from quadlin.solve.lowrank.types import Options
 
 SHARES = (1.0, 0.3, 0.1, 0.03)  # of a step
-ROUNDING = 1e-12  # of the mean of a diagonal: keeps matrices of rank less than full in order
+ROUNDING = 1e-12  # of the mean of a diagonal, added so that singular matrices can be solved
 
 
 @dataclass(frozen=True)
 class Symmetric:
-    """M = U diag(s) Uᵀ in units in which the ridge weighs all features the same, its objective."""
+    """M = U diag(s) Uᵀ, in units with the same ridge for all features, and its objective."""
 
     U: np.ndarray  # (d, k), orthonormal
     s: np.ndarray  # (k,)
@@ -40,7 +40,7 @@ class Symmetric:
 
 
 class ProductGram:
-    """What one walk says of all models of few features: with w and b, and M of either sign."""
+    """All models of few features, from one pass: with w and b, and M of either sign."""
 
     def __init__(self, gram: np.ndarray, units: Units, options: Options) -> None:
         self.units, self.options, self.gram = units, options, gram
@@ -54,7 +54,7 @@ class ProductGram:
 
     @cached_property
     def centred(self) -> np.ndarray:
-        """Return the products of columns less their means: of (z, z_i z_j, y)."""
+        """Return the products of the centred columns (z, z_i z_j, y)."""
         G = self.G - np.outer(self.G[0], self.G[0]) / self.weight
         return np.asarray(G[1:, 1:])
 
@@ -118,7 +118,7 @@ class ProductGram:
         return np.asarray(np.where(self.i == self.j, 1.0, 2.0) * M[self.i, self.j])
 
     def _linear(self, b: np.ndarray, first: float) -> np.ndarray:
-        if self._factor is None or self._factor[0] != first:  # asked for at every point of a fit
+        if self._factor is None or self._factor[0] != first:  # needed at every point of a fit
             A = self.centred[: self.d, : self.d]
             ridge = max(first + ROUNDING * np.trace(A) / max(1, self.d), 1e-300)
             self._factor = first, cho_factor(A + ridge * np.eye(self.d))
@@ -127,7 +127,7 @@ class ProductGram:
     def descended(
         self, p: Symmetric, alpha: Alpha, weight: float, steps: int, tol: float
     ) -> Symmetric:
-        """Take Gauss–Newton steps until they gain next to nothing."""
+        """Take Gauss–Newton steps until their gain is negligible."""
         rank = len(p.s)
         p = self.point(p.M, rank, alpha)
         for _ in range(steps):
@@ -140,7 +140,7 @@ class ProductGram:
         return p
 
     def extended(self, p: Symmetric, rank: int, alpha: Alpha) -> Symmetric:
-        """Return a higher rank to begin with: what the residual asks for most is added to M."""
+        """Return a start of higher rank: M with the leading directions of the residual."""
         slope = self._slope(p.M, alpha)
         s, U = lead(-slope, rank - len(p.s))
         step = (U * s) @ U.T

@@ -1,4 +1,4 @@
-"""Pseudo-random bits for rows, by position alone, and which rows of a table are distinct."""
+"""Pseudo-random bits for rows, by their positions, and the distinct rows of a table."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio
 def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     """Return 64 pseudo-random bits for each row number; another `salt` gives other bits.
 
-    No generator and no seed: the same rows get the same bits on any number of threads or machines.
+    Without a generator or a seed: rows get the same bits on any number of threads and machines.
 
     Examples
     --------
@@ -30,15 +30,15 @@ def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     return hashed
 
 
-MOST_ROWS = 200_000  # beyond this number, a few repeated rows cannot matter
-DIGITS = 5  # of random projections by which rows are compared: those that float32 has
+MOST_ROWS = 200_000  # beyond this number, a few repeated rows do not matter
+DIGITS = 5  # of random projections by which rows are compared: as many as float32 has
 
 
 def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
     """Return the number of distinct rows, and factors of the weights that merge equal rows.
 
-    The first of them gets the weight of all, the others none; None where all rows are different.
-    One walk, four numbers per row.
+    The first of equal rows gets the weight of all, the others get none; None if all rows are
+    different. One pass, four numbers per row.
     """
     if n_rows > MOST_ROWS:
         return n_rows, None
@@ -55,7 +55,7 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
 
 
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
-    """Return a number for each row by what it holds, whatever the units of its columns: a walk."""
+    """Return a number for the contents of each row, whatever the units of its columns: a pass."""
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
     return _hashed(table[:, :-1])
 
@@ -63,13 +63,13 @@ def content_keys(rows: Rows, units: Units) -> np.ndarray:
 def _hashed(table: np.ndarray) -> np.ndarray:
     """Return 64 pseudo-random bits for each row of numbers: the same for the same numbers."""
     keys = np.zeros(len(table), dtype=np.uint64)
-    for column in (table + 0.0).T:  # + 0.0: zero has one sign
+    for column in (table + 0.0).T:  # + 0.0 turns −0 into 0
         keys = row_hash(keys ^ np.ascontiguousarray(column).view(np.uint64))
     return keys
 
 
 def _directions(units: Units) -> Array:
-    """Return two fixed random directions, which tell rows apart."""
+    """Return two fixed random directions, by which rows are distinguished."""
     directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
     like = {"dtype": units.scale.dtype, "device": units.scale.device}
     return namespace(units.scale).asarray(directions / np.sqrt(max(1, len(directions))), **like)

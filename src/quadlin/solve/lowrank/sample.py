@@ -1,4 +1,4 @@
-"""A sample of the rows, drawn by a hash and kept in memory, for fits that begin on few."""
+"""A sample of the rows, drawn by a hash and kept in memory, for fits that start with few rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,18 +14,18 @@ from quadlin.core.rows import Rows
 from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.row_hash import row_hash
 
-COLUMNS = 16  # that tell rows apart
-SALT = 71  # so that no other use of row numbers draws the same rows
+COLUMNS = 16  # by which rows are distinguished
+SALT = 71  # so that other uses of row numbers draw other rows
 
 
 def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Rows:
-    """Return about this share of the rows; a walk over them counts as their share of a walk.
+    """Return about this share of the rows; a pass over them counts as their share of a pass.
 
-    A row is drawn by the hash of its number, so that the order of a table does not mislead; where
-    `n_rows` is None by the hash of what it holds, so that the order does not matter at all, but
-    rows that are equal are drawn together. Rows of weight zero are left out. Rows in memory are
-    picked out, which counts as one walk over the sample; others are gathered in one walk over all.
-    Nothing is gathered before a sum is asked for that no journal has. Memory: the sample.
+    Rows are drawn by the hash of their number, so the order of a table does no harm. If `n_rows` is
+    None, they are drawn by the hash of their contents: the order does not matter at all, but equal
+    rows are drawn together. Rows of weight zero are left out. Rows in memory are selected, which
+    counts as one pass over the sample; other rows are collected in one pass over all. Nothing is
+    collected before the first sum that is not in a journal. Memory: the sample.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def _token(rows: Rows) -> str:
 
 @dataclass(frozen=True)
 class SampleSource(BaseRows):
-    """The rows of a sample, gathered when they are first walked."""
+    """The rows of a sample, which are collected when they are first read."""
 
     all_rows: Rows
     share: float
@@ -61,31 +61,31 @@ class SampleSource(BaseRows):
 
     @property
     def in_memory(self) -> bool:
-        """Tell whether the rows can be picked out without a walk."""
+        """Tell whether the rows can be selected without a pass."""
         return isinstance(self.all_rows.engine.source, MemorySource | SampleSource)
 
     @cached_property
     def table(self) -> MemorySource:
-        """Gather the rows."""
+        """Collect the rows."""
         before, by_content = self.all_rows.counter.count, self.n_rows is None
         if not self.in_memory:
             params = (self._limit, self.salt, by_content)
             chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
         else:
             chunks = [rows_of(self._whole, self.places)]
-        self.all_rows.counter.count = before  # counted when it was asked for
+        self.all_rows.counter.count = before  # the pass was counted on request
         X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
         return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
 
     @cached_property
     def places(self) -> np.ndarray | None:
-        """Return which of the rows in memory are in the sample; None where they are elsewhere."""
+        """Return the positions of the sample in rows in memory; None if rows are elsewhere."""
         if not self.in_memory:
             return None
         if self.n_rows is None:
             whole = self._whole
             return _places((whole, range(int(whole.X.shape[0]))), self._limit, self.salt, True)
-        around = self._around  # the rows themselves need not have been gathered
+        around = self._around  # without collecting the rows themselves
         return _places((around, range(int(around.y.shape[0]))), self._limit, self.salt, False)
 
     @cached_property
@@ -105,7 +105,7 @@ class SampleSource(BaseRows):
 
     @property
     def _whole(self) -> Chunk:
-        """Return all rows in memory, with what replaces parts of them."""
+        """Return all rows in memory, with their replaced weights and targets."""
         source = self.all_rows.engine.source
         X = source.table.X if isinstance(source, SampleSource) else source.X
         return replace(self._around, X=X)
@@ -118,7 +118,7 @@ class SampleSource(BaseRows):
         return iter(self.table)
 
     def parts(self, count_hint: int) -> list[MemorySource]:
-        """Cut into so many runs of rows."""
+        """Cut into at most `count_hint` runs of rows."""
         return self.table.parts(count_hint)
 
     def in_wide_blocks(self) -> MemorySource:
@@ -154,7 +154,7 @@ def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_conten
 def _places(
     numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool
 ) -> np.ndarray:
-    """Return which rows of a chunk are in the sample."""
+    """Return the positions of the rows of a chunk that are in the sample."""
     chunk, places = numbered
     keys = row_content(chunk) if by_content else np.arange(places.start, places.stop)
     chosen = row_hash(keys, SALT + salt) < limit
@@ -164,7 +164,7 @@ def _places(
 
 
 def row_content(chunk: Chunk) -> np.ndarray:
-    """Return a number for what each row holds in its target and some columns, to the last bit."""
+    """Return a hash of the target and some columns of each row, exact to the last bit."""
     d = chunk.X.shape[1]
     some = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
     if issparse(chunk.X):
@@ -176,7 +176,7 @@ def row_content(chunk: Chunk) -> np.ndarray:
         values = to_numpy(xp.take(chunk.X, xp.asarray(some, device=chunk.X.device), axis=1))
     columns = [*values.T, to_numpy(chunk.y)]
     keys = np.zeros(len(columns[-1]), dtype=np.uint64)
-    for column in columns:  # 0.0 + x makes one zero of two
+    for column in columns:  # 0.0 + x turns −0 into 0
         keys = row_hash(
             keys ^ np.ascontiguousarray(0.0 + column.astype(np.float64)).view(np.uint64)
         )
@@ -184,7 +184,7 @@ def row_content(chunk: Chunk) -> np.ndarray:
 
 
 def stacked(parts: tuple[Array, ...]) -> Array:
-    """Return pieces of one array, dense or sparse, as one; None where there are none."""
+    """Return pieces of an array, dense or sparse, as one; None if the pieces are None."""
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
     return vstack(parts, format="csr") if issparse(parts[0]) else namespace(parts[0]).concat(parts)

@@ -1,7 +1,7 @@
 """The exact step size: the best model in the span of a few directions, by least squares.
 
 Predictions are linear in (c, w, M), so along any directions the loss is an exact quadratic and its
-minimum is a small least-squares problem, from sums over one pass. No step size is ever guessed.
+minimum is a small least-squares problem, from the sums of one pass. No step size is guessed.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def family(
     """Span the model, a tangent step (Y, Δw) and the last displacement (momentum).
 
     The momentum turns the fixed-point iteration into a conjugate-gradient-like one at no extra
-    pass: at n = 30kd the error falls twentyfold a step instead of sevenfold. Another step
+    pass: at n = 30kd the error falls by a factor of 20 per step instead of 7. Another step
     U Hᵀ + H Uᵀ of M and v of w may be given as `downhill`, (H, v).
     """
     xp = namespace(model.U)
@@ -110,7 +110,7 @@ def _family(
     fit_linear: bool,
     fit_intercept: bool,
 ) -> Family:
-    """Make every direction obey w_raw = 0 or b_raw = 0 where that part is not fitted."""
+    """Make every direction obey w_raw = 0 or b_raw = 0, if that part is not fitted."""
     xp = namespace(span)
     if not (fit_linear and fit_intercept):
         models = [_model(span, core, w, c, free, span.shape[1], False) for core, w, c in parts]
@@ -122,7 +122,7 @@ def _family(
 
 @dataclass(frozen=True)
 class Terms:
-    """What a family asks of the rows: most of its directions move only one of M, w and c."""
+    """The parts of a family that are not zero: most directions change only one of M, w and c."""
 
     cores: list[Array]  # those that are not zero
     w: Array  # (d, q), the columns that are not zero
@@ -145,7 +145,7 @@ def _terms(f: Family) -> Terms:
 
 
 def _places(some: list[bool]) -> list[int | None]:
-    """Return the place of each among those that there are, None for the others."""
+    """Return the position of each True item among the True ones, None for the others."""
     return [sum(some[:i]) if there else None for i, there in enumerate(some)]
 
 
@@ -159,7 +159,7 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     omega = None if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
     weight = float(y.shape[0]) if omega is None else float(xp.sum(omega))
     bent_sizes, sloped_sizes = _sizes(quadratic, omega), _sizes(linear, omega)
-    members, sizes = [], []  # members are rows here: what is summed lies one after the other
+    members, sizes = [], []  # members are rows here, so that sums run along memory
     for c, core, slope in zip(f.c, terms.bent, terms.sloped, strict=True):
         member, size = None if core is None else bent[:, core] + c, weight * c**2
         if slope is not None:
@@ -188,10 +188,10 @@ def best(g: Gram, directions: int) -> tuple[Array, float]:
     G = g.matrix[:directions, :directions]
     b = g.matrix[:directions, -1]
     size = xp.sqrt(xp.linalg.diagonal(G))
-    # Where squares are left out, nothing may be left of a direction but rounding: it says nothing.
+    # If squares are left out, only rounding may remain of a direction, which is ignored.
     tells = size > ROUNDING * xp.sqrt(g.terms[:directions])
     inverse = xp.where(tells, 1 / xp.where(tells, size, 1.0), 0.0)
-    # Unit-norm directions, so that the cut-off of the pseudo-inverse means what it says.
+    # Directions of unit norm, to which the cut-off of the pseudo-inverse refers.
     values, vectors = xp.linalg.eigh(G * inverse[:, None] * inverse)
     keep = values > 1e-10 * float(xp.max(values))
     solved = vectors @ (
@@ -203,7 +203,7 @@ def best(g: Gram, directions: int) -> tuple[Array, float]:
 
 
 def first_best(g: Gram, directions: int) -> Array:
-    """Return the best α for a first estimate, which is unbiased: α far above 1 is rounding."""
+    """Return the best α for a first estimate; it is unbiased, so α far above 1 is rounding."""
     xp = namespace(g.matrix)
     return xp.clip(best(g, directions)[0], min=-STRETCH, max=STRETCH)
 

@@ -1,7 +1,7 @@
 r"""Whitened coordinates of a model, and of its changes and gradients on the tangent space.
 
-The model is w = B v and M̄ = (BU) diag(s) (BU)ᵀ with B a whitener, a change D = U Gᵀ + G Uᵀ.
-Nothing here needs rows: what a pass says becomes a gradient, and a direction becomes a step.
+The model is w = B v and M̄ = (BU) diag(s) (BU)ᵀ with B a whitener, and a change is
+D = U Gᵀ + G Uᵀ. Nothing here needs rows: sums of a pass become gradients, directions become steps.
 """
 
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from quadlin.solve.lowrank.whitening import NO_RIDGES, Ridges, Whitener
 
 @dataclass(frozen=True)
 class TiedParts:
-    r"""The curvature of whitened Gaussian features where w or b is not fitted, and its inverse.
+    r"""The curvature for whitened Gaussian features if w or b is not fitted, and its inverse.
 
     A change D = U Gᵀ + G Uᵀ of M then changes w by v = 2Dν, or the mean prediction by m, where ν
-    is the mean of the features. For means far from zero these are nearly all of
+    is the mean of the features. For means far from zero, these terms dominate
 
     .. math:: E f^2 = 2 |D|^2 + |v|^2 + m^2
 
@@ -38,7 +38,7 @@ class TiedParts:
     def inverse(self, U: Array, v: Array, G: Array) -> tuple[Array, Array]:
         """Return the inverse of the curvature times (v (d, m), G (d, m, k)).
 
-        In float64, as small differences of large terms count.
+        In float64, since small differences of large terms matter.
         """
         xp, dtype = namespace(U), U.dtype
         nu, U, v, G = (xp.astype(a, xp.float64) for a in (self.nu, U, v, G))
@@ -55,7 +55,7 @@ class TiedParts:
         return xp.astype(v, dtype), xp.astype(X, dtype)
 
     def _of_products(self, U: Array, nu: Array, G: Array) -> Array:
-        """Return the inverse of 2|D|², plus 4|Dν|² where w is not fitted, times G, with ridges.
+        """Return the inverse of 2|D|², plus 4|Dν|² if w is not fitted, times G, with ridges.
 
         With N G = Dν and A that of 2|D|², it is A⁻¹ − A⁻¹Nᵀ(¼I + N A⁻¹Nᵀ)⁻¹N A⁻¹; N A⁻¹Nᵀ is a
         multiple of I outside of the span of U and ν.
@@ -67,7 +67,7 @@ class TiedParts:
         nu = (self.ridges.variance / self.ridges.stiffness) ** 0.5 * nu
         a = nu @ U
         rest = nu - U @ a
-        rest = rest - U @ (rest @ U)  # once more, for rounding
+        rest = rest - U @ (rest @ U)  # again, to remove rounding errors
         beyond, alpha = float(xp.linalg.vector_norm(rest)), float(a @ a)
         e = rest / beyond if beyond > 0 else rest
         basis = xp.concat([U, e[:, None]], axis=1)
@@ -94,7 +94,7 @@ def without_ties(U: Array, G: Array) -> Array:
 class Tangent:
     """Changes i = 1 … m: (cᵢ, wᵢ = B vᵢ, Mᵢ = B(U Gᵢᵀ + Gᵢ Uᵀ)Bᵀ), or gradients in them.
 
-    To conjugate gradients m systems are one, block by block the same.
+    Conjugate gradients treat the m systems as one with equal blocks.
     """
 
     c: Array  # (m,), the means of the changes of the predictions
@@ -119,7 +119,7 @@ class Tangent:
 
 @dataclass(frozen=True)
 class Ridge:
-    """What a penalty adds to a gradient: (d, m) for w and (d, m, k) for M E; None for nothing."""
+    """The gradient of a penalty: (d, m) for w and (d, m, k) for M E; None if it is zero."""
 
     w: Array | None = None
     ME: Array | None = None
@@ -127,7 +127,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Units, options and whitener: what turns models and steps into coordinates and back."""
+    """Units, options and whitener, which convert models and steps to coordinates and back."""
 
     units: Units
     options: Options
@@ -195,7 +195,7 @@ class Coordinates:
     def preconditioned(self, U: Array, h: Tangent, weight: float | None = None) -> Tangent:
         """Apply the inverse Gram matrix of whitened Gaussian features on the tangent space at U.
 
-        With the ridge, where the `weight` of the rows tells what share of it is one row's.
+        If the `weight` of the rows is given, it includes the ridge, divided by that weight.
         """
         first, second = (0.0, 0.0) if weight is None else self.options.alpha
         ridges = Ridges(first / (weight or 1.0), second / (weight or 1.0))
@@ -206,7 +206,7 @@ class Coordinates:
         return Tangent(h.c, *tied_parts.inverse(U, h.v, h.G))
 
     def steps(self, model: Model, U: Array, t: Tangent) -> Steps:
-        """Return tangents at U as steps in standardised units, with the parts tied to others."""
+        """Return tangents at U as steps in standardised units, including tied parts."""
         xp, (d, m, k) = namespace(U), t.G.shape
         free, nu = self.units.free, self.units.nu
         H = xp.reshape(self.white.apply(xp.reshape(t.G, (d, m * k))), (d, m, k))
@@ -214,8 +214,8 @@ class Coordinates:
         diagonals = steps.diagonals()
         w = steps.w if self.options.fit_linear else 2 * steps.times(nu, free)
         if self.options.fit_intercept:
-            # t.c is the mean of the change: E zᵀdMz = 2 tr UᵀG for whitened z, and Σm is taken
-            # off by the model itself. Otherwise c and M would be tied by correlated features.
+            # t.c is the mean of the change: E zᵀdMz = 2 tr UᵀG for whitened z, and the model
+            # itself subtracts Σm. Otherwise correlated features would couple c and M.
             trace = xp.sum(U[:, None, :] * t.G, axis=(0, 2))
             c = t.c - 2 * trace + xp.sum(diagonals, axis=0)
         else:
@@ -223,7 +223,7 @@ class Coordinates:
         return replace(steps, w=w, c=c)
 
     def gradient(self, sums: Sums, U: Array, E: Array, ridge: Ridge | None = None) -> Tangent:
-        """Return the means of qᵢ ∂f, plus the ridge's part, as tangents: the adjoint of `steps`."""
+        """Return the means of qᵢ ∂f, plus the ridge, as tangents: the adjoint of `steps`."""
         xp, free, nu = namespace(E), self.units.free, self.units.nu
         (d, m, k), n = sums.action.shape, sums.weight
         c, w = xp.astype(sums.p0 / n, E.dtype), sums.p1 / n
@@ -249,7 +249,7 @@ class Coordinates:
 
 
 def mean_of_quadratic(s: Array, E: Array) -> float:
-    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: what the model does not take off."""
+    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: what the model does not subtract."""
     xp = namespace(E)
     return float(xp.sum(s) - xp.sum((E * E) @ s))
 
@@ -274,7 +274,7 @@ def orthonormalised(model: Model) -> Model:
 def averaged_step(
     model: Model, sums: Sums, size: float, units: Units, options: Options, white: Whitener
 ) -> Model:
-    """Take a share of the Newton step that some rows' sums (at U) ask for, Σ known by `white`."""
+    """Take a share of the Newton step from sums at U, with the covariance behind `white`."""
     coordinates = Coordinates(units, options, white)
     c, v, U, s = coordinates.of(model)
     E = white.apply(U)

@@ -1,7 +1,7 @@
-"""The products of rows that the evidence of a rank needs: those of its linear model, in one pass.
+"""The products of rows behind the evidence of a rank: those of its linear model, in one pass.
 
-The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends on the span of U alone and
-holds M itself, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
+The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends only on the span of U and
+contains M, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
 and with k = d ridge regression on all products of two features.
 """
 
@@ -24,15 +24,15 @@ from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows
 from quadlin.solve.lowrank.types import Options
 
 Part = TypeVar("Part", bound=Additive)
-MARGIN = 2.0  # of log evidence, for a quadratic part at all: pure noise has it once in 20 tables
-CACHED_ENTRIES = 1 << 18  # of columns at a time: more leave the cache before they are multiplied
+MARGIN = 2.0  # of log evidence, to accept a quadratic part: pure noise reaches it once in 20 tables
+CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
 
 
 @dataclass(frozen=True)
 class Basis:
     """An orthonormal basis of the tangent space: w_i w_iᵀ, (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
 
-    In units in which the ridge weighs all features the same, z/ρ.
+    In units z/ρ, with the same ridge for all features.
     """
 
     W: Array  # (d, d), orthonormal, the span of U first
@@ -54,7 +54,7 @@ class Basis:
         return int(d * k - k * (k - 1) // 2)
 
     def quadratic(self, Z: Array, fixed: Array) -> Array:
-        """Return zᵀBz, (n, size), for every direction B; squares are left out where `fixed`."""
+        """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
         xp = namespace(Z)
         values = self._pairs(Z @ self.W if self.rank < self.W.shape[0] else Z)  # W is I there
         if bool(xp.any(fixed)):
@@ -64,7 +64,7 @@ class Basis:
         return values
 
     def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
-        """Write the same into `out` (size, n), a row per direction: once, along memory."""
+        """Write the same into `out` (size, n), one contiguous row per direction."""
         rows = np.ascontiguousarray((Z @ self.W if self.rank < len(self.W) else Z).T)
         start = 0
         for i in range(self.rank):
@@ -76,7 +76,7 @@ class Basis:
             out -= self._pairs(self.W[fixed]).T @ Z[:, fixed].T ** 2
 
     def _pairs(self, A: Array) -> Array:
-        """Return the products of columns i < k and j ≥ i, times √2 where i ≠ j."""
+        """Return the products of columns i < k and j ≥ i, times √2 if i ≠ j."""
         columns = [A[:, :0]]
         for i in range(self.rank):
             columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
@@ -98,13 +98,13 @@ def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Prod
 def in_parts(
     fn: Callable[..., Part], chunk: Chunk, units: Units, options: Options, basis: Basis, *more: Any
 ) -> Part:
-    """Sum over one chunk in parts whose columns stay small: they are many more than features."""
+    """Sum over one chunk in small parts, since there are many more columns than features."""
     params = (units, options, basis, *more)
     return folded(fn, chunk_parts(chunk, basis), params)[0]  # type: ignore[return-value]
 
 
 def chunk_parts(chunk: Chunk, basis: Basis) -> Iterator[Chunk]:
-    """Yield the rows of a chunk in parts whose columns stay small; at least one, perhaps empty."""
+    """Yield the rows of a chunk in small parts; at least one, which may be empty."""
     n, d = chunk.X.shape
     size = d + 2 + basis.size
     step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
@@ -125,8 +125,8 @@ def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Pro
 def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
     """Return φ of the rows, with the parts that are tied to others.
 
-    Without a linear part M is of z + ν, the features about their own zero; without an intercept
-    w is, and M predicts nothing there. An intercept takes up what a part is in all rows.
+    Without a linear part, M acts on z + ν, the features measured from their own zero; without an
+    intercept, w does, and M predicts zero there. An intercept absorbs what is constant in all rows.
     """
     Z = dense(chunk, units)
     xp = namespace(Z)
@@ -158,8 +158,8 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
 def turned(A: Array, everywhere: Array) -> Array:
     """Return the rows a + a₀ with their coordinates turned so that the first axis is that of a₀.
 
-    Features far from zero have an a₀ beside which rounding hides the rest in a sum of products:
-    here it does in one coordinate only. A ridge is the same in all coordinates.
+    For features far from zero, a₀ is so large that rounding hides the rest in a sum of products.
+    Here that happens in one coordinate only. The ridge is the same in all coordinates.
     """
     xp = namespace(A)
     size = float(xp.linalg.vector_norm(everywhere))

@@ -1,4 +1,4 @@
-"""What a fit is given and what it returns: options, rows and units, history, status."""
+"""The arguments and results of a fit: options, rows and units, history, status."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -15,8 +15,8 @@ from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units
 from quadlin.solve.lowrank import step_length
 
-EXACT = 1e-20  # a loss this small, beside that of the constant model, is as good as none
-NO_NOISE = 1e-10  # of the target's variance: what is left is rounding
+EXACT = 1e-20  # of the loss of the constant model: a smaller loss counts as zero
+NO_NOISE = 1e-10  # of the variance of the target: a smaller loss is rounding
 
 
 class Status(Enum):
@@ -78,7 +78,7 @@ class Status(Enum):
 
 
 class Ended(Protocol):
-    """What a fit leaves: it says how it ended."""
+    """The result of a fit, with the status in which it ended."""
 
     @property
     def status(self) -> Status:
@@ -89,7 +89,7 @@ E = TypeVar("E", bound=Ended)
 
 
 def finished(fit: E) -> E:
-    """Return a fit that another one goes on from; Ctrl-C that cut it short ends that one too."""
+    """Return a fit from which another one continues; raise if Ctrl-C interrupted it."""
     if fit.status is Status.interrupted:
         raise KeyboardInterrupt(fit.status.value)
     return fit
@@ -100,7 +100,7 @@ class Record:
     """One line of the history: the loss on the training rows after a step."""
 
     step: int
-    passes: int  # walks over the rows so far, sweeps over those kept; samples count in part
+    passes: int  # over the rows so far, or sweeps over kept rows; samples count by their share
     loss: float  # mean squared error (user's units) or half the deviance, plus the penalty
 
 
@@ -129,15 +129,15 @@ class Options:
     def levels_are_ambiguous(self) -> bool:
         """Tell whether a constant can move between one-hot levels, b and w without any effect.
 
-        A penalty decides where it goes, but not by anything that the rows say; so coefficients of
-        levels are always reported as differences from their mean.
+        A penalty decides where it goes, but the rows do not; so coefficients of levels are always
+        reported as differences from their mean.
         """
         return self.fit_linear and self.fit_intercept
 
 
 @dataclass(frozen=True)
 class Automatic:
-    """What is to be chosen from the rows."""
+    """What the rows have to choose: the rank, the penalties, or both."""
 
     rank: bool = False
     alpha: bool = False
@@ -160,21 +160,21 @@ class Solution:
 
 
 def loss_unit(loss: str, units: Units) -> float:
-    """Return what turns a mean loss of standardised targets into that of the history.
+    """Return the factor from a mean loss of standardised targets to that of the history.
 
-    That is the mean squared error in the user's units, or half the deviance: log-loss, of labels.
+    That is the mean squared error in the user's units, or half the deviance (for labels, log-loss).
     """
     return units.target.scale**2 if loss == "squared" else 0.5
 
 
 def smallest_loss(units: Units) -> float:
-    """Return the loss below which there is nothing but rounding to gain."""
+    """Return the smallest loss that is not rounding."""
     eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
     return max(EXACT, 64 * eps**2)
 
 
 def usual_curvature(loss: str, units: Units) -> float:
-    """Return half the curvature of the loss about a constant: of a row of average weight."""
+    """Return half the curvature of the loss at the best constant, for a row of average weight."""
     xp = namespace(units.scale)
     centre = xp.asarray(units.target.centre, dtype=xp.float64)
     return 1.0 if loss == "squared" else float(curvature(centre, loss))
@@ -188,18 +188,18 @@ class Problem:
     units: Units
     options: Options
     rng: np.random.Generator
-    worthless: float = 0.0  # a gain of this fraction of the objective is far below its own error
-    centred: bool = True  # the units are those of these rows, so that the target has mean zero
+    worthless: float = 0.0  # a gain that is a smaller fraction of the objective is not worth a step
+    centred: bool = True  # whether the units are of these rows: then the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
-        """Take one walk for the sums of the residual."""
+        """Return the sums of the residual: one pass."""
         params = (model, self.units, Q, squares)
         if self.options.loss == "squared":
             return self.rows.reduce(residual_sums, *params)
         return self.rows.reduce(residual_sums, *params, self.options.loss)
 
     def changes(self, steps: Steps, model: Model, squares: bool = True) -> Sums:
-        """Take one walk for the sums of the changes along steps away from a model."""
+        """Return the sums of the changes along steps from a model: one pass."""
         params = (steps, self.units, squares)
         if self.options.loss == "squared":
             return self.rows.reduce(change_sums, *params)
@@ -207,9 +207,9 @@ class Problem:
 
     @property
     def loss_unit(self) -> float:
-        """Return what turns the objective of standardised targets into that of the history."""
+        """Return the factor from the objective of standardised targets to that of the history."""
         return loss_unit(self.options.loss, self.units)
 
     def gram(self, family: step_length.Family) -> step_length.Gram:
-        """Take one walk for the products of the family's predictions."""
+        """Return the products of the predictions of a family: one pass."""
         return self.rows.reduce(step_length.gram, family, self.units)

@@ -1,8 +1,8 @@
 r"""Whitening as a change of coordinates on the d×k side: the rows themselves are never touched.
 
-With features of covariance Σ and :math:`B \Sigma B^\top \approx I`, the model is sought as
-w = B v and M = (BU) diag(s) (BU)ᵀ. Every product with whitened rows is one with the rows as they
-are and B applied to a skinny matrix, so that sparse rows stay sparse.
+For features of covariance Σ and :math:`B \Sigma B^\top \approx I`, the model is written as
+w = B v and M = (BU) diag(s) (BU)ᵀ. A product with whitened rows is one with the original rows and B
+applied to a skinny matrix, so sparse rows stay sparse.
 """
 
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank.krylov import block_krylov
 
 FULL_LIMIT = 2000  # features up to which a d×d matrix is formed
-SHRINKAGE = 0.01  # of the mean eigenvalue: less breaks on rare levels, more slows down
-SHARP = 1e-12  # of the mean eigenvalue: what is below counts as zero
+SHRINKAGE = 0.01  # of the mean eigenvalue: less fails with rare levels, more slows fits down
+SHARP = 1e-12  # of the mean eigenvalue: smaller ones count as zero
 PROBES = 8
 LOWRANK, LOWRANK_BLOCKS = 50, 3
 LOWRANK_ELEMENTS = 1 << 25  # entries of the low-rank factor at most
@@ -30,7 +30,7 @@ ENERGY_RATIO, ENERGY_EXCESS = 1.5, 0.02  # above these the features count as cor
 
 @dataclass(frozen=True)
 class Identity:
-    """No whitening but for the ridge: B = I/√(1 + ridge)."""
+    """No whitening, except for the ridge: B = I/√(1 + ridge)."""
 
     size: float = 1.0
 
@@ -52,7 +52,7 @@ class Full:
     """B = V diag(size)^(−1) Vᵀ from the eigenvectors of the d×d covariance, size² ≈ e + ridge."""
 
     V: Array  # (d, d), orthonormal
-    values: Array  # (d,), e, rising
+    values: Array  # (d,), e, increasing
     size: Array  # (d,)
 
     def apply(self, Q: Array) -> Array:
@@ -99,7 +99,7 @@ Whitener = Identity | Full | LowRank
 def in_float64(white: Whitener) -> Whitener:
     """Return the whitener in float64, its vectors as orthonormal as float64 allows.
 
-    B B⁻¹ is then the identity up to rounding of float64, not of the dtype that they came in.
+    B B⁻¹ is then the identity up to rounding of float64, not of their former dtype.
     """
     if isinstance(white, Identity):
         return white
@@ -111,7 +111,7 @@ def in_float64(white: Whitener) -> Whitener:
 
 @dataclass(frozen=True)
 class Ridges:
-    """The ridges a₁ that a whitener knows of and a₂ of M, and the curvature that they leave."""
+    """The ridges a₁ of a whitener and a₂ of M, and the curvature that results."""
 
     whitened: float = 0.0
     of_products: float = 0.0
@@ -165,8 +165,8 @@ def whitener(
 ) -> Whitener:
     """Return the whitener for these rows with a ridge on Σ.
 
-    "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass: beside (d−1)/n, its
-    value for independent features, it tells whether there is anything to whiten.
+    "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass. Compared
+    with (d−1)/n, its value for independent features, it shows whether there is anything to whiten.
     """
     none = Identity((1 + ridge) ** -0.5)
     d = units.scale.shape[0]
@@ -216,7 +216,7 @@ def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[
 def _full(rows: Rows, units: Units, ridge: float) -> Full:
     xp = namespace(units.scale)
     total = rows.reduce(covariance, units)
-    heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # than the ridge of the other features
+    heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # beyond the common ridge
     values, V = xp.linalg.eigh(total.action / total.weight + heavier)
     values = xp.clip(values, min=0)
     mean = float(xp.mean(values))
@@ -224,10 +224,10 @@ def _full(rows: Rows, units: Units, ridge: float) -> Full:
 
 
 def sharpened(white: Full) -> Full:
-    """Return the whitener without shrinkage: for the way to an optimum that is near.
+    """Return the whitener without shrinkage, for steps to an optimum that is near.
 
-    Shrinkage keeps a start sane, and undervalues directions in which the rows hardly vary. Those in
-    which they do not vary at all stay as they are.
+    Shrinkage makes a start safe, but underrates directions in which the rows hardly vary.
+    Directions in which they do not vary at all are left unchanged.
     """
     xp = namespace(white.values)
     mean = float(xp.mean(white.values))
@@ -253,10 +253,10 @@ def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) 
 
 
 def low_rank_whitener(V: Array, values: Array, variances: Array, ridge: Array) -> LowRank:
-    """Return the whitener for Σ ≈ V diag(values) Vᵀ + what that leaves of the variances (d,)."""
+    """Return the whitener for Σ ≈ V diag(values) Vᵀ + the rest of the variances (d,)."""
     xp = namespace(V)
     rest = xp.clip(variances - (V * V) @ values, min=FLOOR * variances) + ridge
-    rest = xp.where(variances > 0, rest, 1.0)  # of a feature that may vary in rows to come
+    rest = xp.where(variances > 0, rest, 1.0)  # of a feature that may vary in later rows
     h = 1 / xp.sqrt(rest)
     P, g, _ = xp.linalg.svd(_scaled(h, V * xp.sqrt(values)), full_matrices=False)
     return LowRank(h, P, 1 - 1 / xp.sqrt(1 + g**2))
