@@ -25,7 +25,7 @@ class MemoryFeed(BaseFeed):
 
     source: MemorySource
     title: str
-    file: File | None = None  # that the rows were loaded from
+    file: File | None = None  # from which the rows were loaded
     first: int = 0  # number of the first row in the whole source
     again, ahead, is_array = True, False, True
 
@@ -64,14 +64,14 @@ class MemoryFeed(BaseFeed):
 
 @dataclass(frozen=True)
 class StoredArrayFeed(BaseFeed):
-    """Slices of an array that is not in memory: each is read when its turn comes."""
+    """Slices of an array that is not in memory; each is read when it is needed."""
 
     X: Any  # (n, d): memmap, or anything with shape, dtype and slices of rows
     y: Any
     weight: Any
     title: str
     file: File | None = None
-    first: int = 0  # number of the first row of X in the whole
+    first: int = 0  # number of the first row of X in the whole array
     again, ahead, is_array = True, True, True
 
     @property
@@ -139,18 +139,18 @@ class Window:
 def open_array(
     X: Any, y: Any, weight: Any, missing: str, title: str, file: File | None = None
 ) -> tuple[MemoryFeed | StoredArrayFeed, ArrayReader]:
-    """Look at an array before any of it is read.
+    """Return the feed and the reader of an array, without reading it.
 
     Parameters
     ----------
     X, y, weight : arrays
         Rows, their targets and their weights.
     missing : str
-        What to do with NaN.
+        How NaN is handled.
     title : str
-        What the array is called.
+        The name of the array in messages.
     file : File or None
-        Where it is mapped from.
+        The file from which it is mapped.
 
     Returns
     -------
@@ -186,7 +186,7 @@ def open_array(
 
 
 def _plain(X: Any) -> Any:
-    """Return numpy's array or CSR where the rows are in memory."""
+    """Return a numpy array or CSR if the rows are in memory."""
     if issparse(X):
         return csr_array(X.tocsr())
     if isinstance(X, np.ndarray) or not is_array_api_obj(X):
@@ -214,7 +214,7 @@ def _one_per_row(values: Any, n: int, role: str) -> Any:
 
 
 def _aligned(X: Any, rows: int) -> int:
-    """Return how many rows to fetch at once: no fewer than the storage keeps together."""
+    """Return how many rows to fetch at once: at least those that are stored together."""
     stored = getattr(X, "chunks", None)
     if isinstance(X, Window):
         stored = getattr(X.array, "chunks", None)

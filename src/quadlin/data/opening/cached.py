@@ -15,15 +15,15 @@ from quadlin.data.sources.source import Source
 
 
 def cached(source: Source, max_bytes: float) -> Source:
-    """Return the same rows, cached in memory, or the source itself where they take too much.
+    """Return the same rows, cached in memory, or the source itself if they take too much.
 
     Parameters
     ----------
     source : Source
-        Rows that can be walked again. Those that are slices of an array are not cached, nor those
+        Rows that can be read again. Slices of an array are not cached, nor are rows that were
         opened with ``keep``.
     max_bytes : float
-        Bytes that they may take.
+        The most bytes that they may take.
 
     Returns
     -------
@@ -65,7 +65,7 @@ class CachedFeed(BaseFeed):
 
     @property
     def title(self) -> str:
-        """Return what they were read from."""
+        """Return the source from which they were read."""
         return self.origin.title
 
     def pieces(self, rows: int) -> Iterator[Piece]:
@@ -79,13 +79,13 @@ class CachedFeed(BaseFeed):
         return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
 
     def identity(self) -> Any:
-        """Return the identity of the feed that they were read from."""
+        """Return the identity of the feed from which they were read."""
         return self.origin.identity()
 
 
 @dataclass(frozen=True)
 class CachedReader:
-    """The reader of the cached rows, which have nothing left to read."""
+    """The reader of cached rows, which need no further reading."""
 
     origin: PieceReader
 

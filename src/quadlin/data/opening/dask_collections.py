@@ -38,15 +38,15 @@ class DaskFeed(BaseFeed):
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where those of the partitions are known."""
+        """Return the number of rows, if those of the partitions are known."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
     def only(self, columns: Sequence[Any]) -> "DaskFeed":
-        """Return a feed that reads no more than these columns."""
+        """Return a feed that reads only these columns."""
         return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
-        """Compute one partition after the other."""
+        """Compute one partition after another."""
         import dask
 
         start = self.starts[0] if self.starts else 0
@@ -79,7 +79,7 @@ class DaskFeed(BaseFeed):
         ]
 
     def client(self) -> Any:
-        """Return the client that is current, None where there is none."""
+        """Return the current client, None if there is none."""
         try:
             from distributed import default_client
 
@@ -88,7 +88,7 @@ class DaskFeed(BaseFeed):
             return None
 
     def identity(self) -> Any:
-        """Return Dask's own names: they are hashes of what is computed."""
+        """Return the names that Dask gives, which are hashes of what is computed."""
         parts = (self.blocks, self.targets or (), self.weights or ())
         return self.columns, [[_name(part) for part in these] for these in parts]
 
@@ -128,7 +128,7 @@ def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any],
 
 
 def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: bool) -> Any:
-    """Return the predictions of a Dask collection as a Dask array, not computed yet.
+    """Return the predictions for a Dask collection as a lazy Dask array.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: boo
     X : Dask array or frame
         Rows.
     dtype : dtype
-        Of the predictions.
+        The dtype of the predictions.
     return_std : bool
         Whether to return standard deviations as well.
 
@@ -160,18 +160,18 @@ def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: boo
 def lazily_for_labels(
     predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None
 ) -> Any:
-    """Return what a classifier says of a Dask collection as a Dask array, not computed yet.
+    """Return the predictions of a classifier for a Dask collection as a lazy Dask array.
 
     Parameters
     ----------
     predict : callable
-        From the rows of one block to an array (n,), or (n, `width`).
+        Returns an array (n,), or (n, `width`), for the rows of one block.
     X : Dask array or frame
         Rows.
     dtype : dtype
-        Of the answer.
+        The dtype of the predictions.
     width : int or None
-        Columns of the answer; None for a vector.
+        The number of columns of the predictions; None for a vector.
     """
     import dask.array
 
@@ -192,7 +192,7 @@ def _answered(
 
 
 def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
-    """Return the blocks of rows of a Dask collection, and how many rows each has, where known."""
+    """Return the blocks of rows of a Dask collection, and their numbers of rows if known."""
     if is_dask_frame(X):
         blocks = X.to_delayed()
         return blocks, [np.nan] * len(blocks)
@@ -203,7 +203,7 @@ def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
 def _predicted(
     predict: Callable[..., Any], rows: Any, dtype: np.dtype, return_std: bool
 ) -> np.ndarray:
-    """Return the predictions of a block, one row of the result for each number of a row."""
+    """Return the predictions for a block, with one row per number that is predicted."""
     if not len(rows):
         return np.empty((1 + return_std, 0), dtype)
     answer = predict(rows, return_std) if return_std else (predict(rows),)
@@ -225,7 +225,7 @@ def _feed(
 def _cut_as_rows(
     values: Any, sizes: tuple[int | None, ...], starts: tuple[int | None, ...], role: str
 ) -> tuple[Any, ...]:
-    """Cut the target or the weights as the rows are cut."""
+    """Cut the target or the weights in the same way as the rows."""
     if is_dask(values) and hasattr(values, "get_partition"):
         if values.npartitions != len(sizes):
             raise SourceError(

@@ -1,4 +1,4 @@
-"""What carries out the sums over rows: this thread, several, a GPU, or a Dask cluster."""
+"""Engines that compute sums over rows: in this thread, in several, on a GPU or on a cluster."""
 
 import ctypes
 import multiprocessing
@@ -32,8 +32,8 @@ from quadlin.data.opening.dask_collections import DaskFeed
 from quadlin.data.sources.source import Source
 
 T = TypeVar("T")
-PARTS_PER_THREAD = 2  # of the cluster: enough to balance, each worth the 10 ms of a task
-FAN_IN = 8  # sums that are added at a time on their way up
+PARTS_PER_THREAD = 2  # of a cluster: enough to balance the load, each worth the 10 ms of a task
+FAN_IN = 8  # sums that one task adds
 
 
 class ChunkError(RuntimeError):
@@ -41,20 +41,20 @@ class ChunkError(RuntimeError):
 
 
 def on_gpu(source: RowSource) -> bool:
-    """Tell whether rows are tensors of torch on a GPU that it drives by CUDA."""
+    """Tell whether rows are torch tensors on a CUDA device."""
     return isinstance(source, MemorySource) and getattr(source.X, "is_cuda", False) is True
 
 
 def engine_for(source: RowSource, engine: Any) -> Engine:
-    """Return what carries out sums over the rows of a source.
+    """Return the engine that computes sums over the rows of a source.
 
     Parameters
     ----------
     source : RowSource
         Rows.
     engine : None, "serial", "threads", "cuda", int or distributed.Client
-        None takes the cluster that Dask's rows are on, if there is one, else as many threads as
-        there are cores for numpy rows in memory, and this thread for all others.
+        None uses the cluster that holds the rows of Dask, if there is one; for numpy rows in memory
+        as many threads as there are cores; and this thread for all other rows.
 
     Examples
     --------
@@ -90,11 +90,11 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
 
 
 def free_cores() -> int:
-    """Return how many threads can work without getting in the way of others.
+    """Return how many threads can work without disturbing others.
 
     One per core that this process may use, but no more than OMP_NUM_THREADS, by which joblib
-    shares the cores among its processes; and one where this thread or process was itself started to
-    work beside others.
+    divides the cores among its processes; and one if this thread or process is itself one of
+    several workers.
     """
     beside_others = threading.current_thread() is not threading.main_thread()
     if beside_others or multiprocessing.current_process().daemon:
@@ -105,17 +105,17 @@ def free_cores() -> int:
 
 
 class OnCluster(BaseEngine):
-    """Rows that were brought to the workers of a cluster once, and are summed where they are.
+    """Rows that are sent to the workers of a cluster once, and summed there.
 
-    A pass sends the parameters, O(kd) numbers, to each worker once, and the sums of the parts up a
-    tree. Rows that a dead worker held are read again by another, from wherever they came.
+    A pass sends the parameters, O(kd) numbers, to each worker once, and adds the sums of the parts
+    along a tree. If a worker dies, another one reads its rows again from their source.
 
     Parameters
     ----------
     source : RowSource
         Rows; the parts are pickled, so files must be where the workers can read them.
     client : distributed.Client
-        Of the cluster.
+        The client of the cluster.
     """
 
     def __init__(self, source: RowSource, client: Any) -> None:
@@ -163,7 +163,7 @@ class OnCluster(BaseEngine):
 
 
 def _task(delayed: Any, number: int, part: Any) -> Any:
-    """Return the task that reads a part, on a worker; Dask's own blocks are its inputs."""
+    """Return the task that reads a part, on a worker; blocks of Dask are its inputs."""
     if not (isinstance(part, Source) and isinstance(part.feed, DaskFeed)):
         return delayed(_read, pure=False)(number, part, None)
     feed = part.feed
@@ -176,7 +176,7 @@ def _task(delayed: Any, number: int, part: Any) -> Any:
 
 
 def _delayed_block(block: Any) -> Any:
-    """Return a collection of one partition as what computes it; numpy's arrays as they are."""
+    """Return a collection of one partition as a delayed task; numpy arrays stay as they are."""
     if not hasattr(block, "to_delayed"):
         return block
     made = block.to_delayed()
@@ -202,7 +202,7 @@ def _height(chunks: list[Chunk]) -> int:
 def _sum(
     number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], per_row: Any
 ) -> T | None:
-    """Return the sum over one part, on a worker; its threads are one for each part."""
+    """Return the sum over one part, on a worker, with one thread per part."""
     _keep_temporaries()
     try:
         with one_blas_thread():
@@ -217,10 +217,10 @@ def _sum(
 
 @cache
 def _keep_temporaries() -> None:
-    """Let the allocator keep up to 64 MB that are free, in a worker's process.
+    """Let the allocator of a worker keep up to 64 MB of free memory.
 
-    Dask starts its workers with glibc told to give back every 64 kB at once, so that the
-    temporaries of each block are mapped anew: half of the time of a pass and more.
+    Dask starts its workers with a glibc setting that returns every 64 kB at once, so the temporary
+    arrays of each block must be mapped again, which takes half of the time of a pass or more.
     """
     trim, mmap = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     with suppress(OSError, AttributeError, TypeError):  # no glibc

@@ -27,7 +27,7 @@ class FrameFeed(BaseFeed):
         return len(self.frame)
 
     def only(self, columns: Sequence[Any]) -> "FrameFeed":
-        """Return a feed that reads no more than these columns."""
+        """Return a feed that reads only these columns."""
         return replace(self, frame=self.frame.select(list(columns)))
 
     def pieces(self, rows: int) -> Iterator[Piece]:

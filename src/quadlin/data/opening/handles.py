@@ -1,4 +1,4 @@
-"""Open files that can be read once: CSV text and Arrow streams."""
+"""Open files that can be read only once: CSV text and Arrow streams."""
 
 from collections.abc import Iterator, Sequence
 from io import BytesIO
@@ -57,7 +57,7 @@ def open_stream(
 
 
 def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) -> Any:
-    """Return the schema of CSV text, what opens some of its columns, and numbers with commas."""
+    """Return the schema of CSV text, a function that opens columns, and numbers with commas."""
     pa, stream = arrow(), handle
     if dialect.encoding != "utf8":
         stream = csv_text.in_utf8(pa.PythonFile(handle, "r"), dialect)

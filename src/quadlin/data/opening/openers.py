@@ -29,7 +29,7 @@ Opened = tuple[Feed, PieceReader, int | None]
 
 
 def open_rows(given: Any, options: OpenOptions) -> Opened:
-    """Return the feed and the reader of what the user gave, and the rows kept, where counted."""
+    """Return the feed and the reader of what the user gave, and the number of rows if known."""
     if isinstance(given, str | bytes | PathLike) and given != "-":
         return _open_path(given, options)
     if isinstance(given, list | tuple) and given and isinstance(given[0], str | PathLike):
@@ -155,7 +155,7 @@ def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> O
 
 
 def _apart(options: OpenOptions) -> tuple[Any, Any, FileOptions]:
-    """Return targets and weights that come as arrays, and the options with those that are names."""
+    """Return targets and weights that are arrays, and the options with those that are names."""
     name = [v if isinstance(v, str | int) else None for v in (options.target, options.weight)]
     array = [None if isinstance(v, str | int) else v for v in (options.target, options.weight)]
     table = replace(

@@ -94,8 +94,7 @@ def open_source(
         What separates the columns of CSV. None: a comma, or the semicolon, tab or bar of a header
         that has no comma.
     decimal : {".", ","} or None
-        The decimal point of CSV; None: a point; columns of numbers with commas are
-        refused.
+        The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
     thousands : {",", ".", " ", "'", "_"} or None
         What separates thousands in the numbers of CSV, such as 71,742. With "." the decimal point
         is a comma unless `decimal` is given. None: such numbers are refused.
