@@ -1,13 +1,13 @@
-"""The cost of a fit in ratios, each beside the bar that it is held to: a few minutes.
+"""The cost of a fit in ratios, each with its target value: a few minutes.
 
     OMP_NUM_THREADS=1 python benchmarks/bench.py [--entries 12000000] [--cluster]
 
 Times are CPU times in reads of X, one `X @ v` on the same rows in the same run, or for CSR rows in
 products with 8 dense columns. "busy" is the same while another process, pinned to one of the cores,
-multiplies matrices. With `--cluster`, passes on one and on two Dask workers of one thread each: by
-wall time, which says nothing while others use the cores, and by CPU time, where a pass takes that
-of its busiest worker and of the scheduler, as if nothing had to wait. Larger sizes and more cases:
-`passes.py`, `fit_cost.py`, `cluster.py`, `wide_sparse.py`.
+multiplies matrices. `--cluster` adds passes on one and on two Dask workers of one thread each: in
+wall time, which is meaningless while others use the cores, and in CPU time, where a pass takes that
+of its busiest worker and of the scheduler, as if nothing had to wait. `passes.py`, `fit_cost.py`,
+`cluster.py` and `wide_sparse.py` have larger sizes and more cases.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def pass_costs(layout, entries, repeat=5):
 
 
 def compete(core):
-    """Multiply matrices on one core for ever."""
+    """Multiply matrices on one core forever."""
     with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, {core})
     A = np.random.default_rng(0).standard_normal((500, 500))
@@ -73,7 +73,7 @@ def busy():
 
 
 def fit_costs(multiple, noise, dtype, d=200, k=8):
-    """Return the reads and the passes of a fit that is told rank and penalty."""
+    """Return the reads and the passes of a fit with given rank and penalty."""
     data = make_second_order(multiple * k * d, d, rank=k, noise=noise, random_state=0)
     X = data.X.astype(dtype)
     model, cost = reads(
@@ -90,7 +90,7 @@ def small_fit():
 
 
 def import_time(code):
-    """Return the CPU time of a statement in a new interpreter, less that of none."""
+    """Return the CPU time of a statement in a new interpreter, without that of its start."""
     taken = []
     for statement in ("pass", code):
         script = f"import time; {statement}; print(time.process_time())"
@@ -101,7 +101,7 @@ def import_time(code):
 
 
 def cluster_gain(n=200_000, d=200, walks=10):
-    """Return how much faster two workers walk rows that they hold than one: wall and CPU time."""
+    """Return how much faster two workers read their rows than one does: wall and CPU time."""
     import dask.array as da
     from distributed import Client, LocalCluster
 

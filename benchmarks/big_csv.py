@@ -1,8 +1,8 @@
-"""A CSV file of mixed columns, fitted by one line: how long it takes, and in how much memory.
+"""The time and memory of one command that fits a CSV file of mixed columns.
 
 Draws customers with numbers, 0/1 flags and text columns whose spending is a second order function
 of them, writes them as CSV (a million rows are about 80 MB), and runs `quadlin fit` and `quadlin
-evaluate` as processes of their own, each with its time, its CPU seconds and its peak memory.
+evaluate` in separate processes, with their time, CPU seconds and peak memory.
 Run: python benchmarks/big_csv.py FOLDER [--rows N] [any options of quadlin fit]
 """
 

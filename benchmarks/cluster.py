@@ -1,10 +1,10 @@
-"""What a cluster costs and gains: Dask's LocalCluster beside one process, on the same rows.
+"""The cost and gain of a cluster: a LocalCluster of Dask and one process, on the same rows.
 
     python benchmarks/cluster.py [--workers 2] [--rows 400000] [--features 200]
 
-Prints the time a pass for this process, for threads and for the cluster, the overhead of a pass
-over next to no rows, the largest difference of the predictions, and that of a fit during which a
-worker is killed.
+Prints the time per pass of this process, of threads and of the cluster, the overhead of a pass over
+very few rows, the largest difference of the predictions, and that of a fit during which a worker is
+killed.
 """
 
 import argparse

@@ -1,19 +1,19 @@
-"""What an untuned fit is worth: 83 tables unlike each other, scored on rows no choice has seen.
+"""The quality of an untuned fit: 83 different tables, scored on rows that no choice has seen.
 
 Errors are RMSE / sd(y) on test rows: of the mean, of RidgeCV, of RidgeCV on all products (where
-they fit into memory), of gradient boosting, of the oracle, which is the best rank and penalties
-*on the test rows*, and of ours. Ratios are to the better of the two ridges, the choice between
-them made on the test rows as well, and to the oracle; errors below FLOOR count as FLOOR. "fits" is
-our CPU time over that of one fit of the rank, the penalties and the pairs that were chosen.
+they fit into memory), of gradient boosting, of the oracle, which has the best rank and penalties
+*on the test rows*, and of ours. Ratios are relative to the better of the two ridges, which is also
+chosen on the test rows, and to the oracle; errors below FLOOR count as FLOOR. "fits" is our CPU
+time divided by that of one fit with the rank, the penalties and the pairs that were chosen.
 
 Tables of scikit-learn with fewer than 500 training rows are split ten times, since a single split
-of 50 to 190 test rows moves the ratios by up to 10% either way. Their line has geometric means over
-the splits, and the summary counts it once; a line below it has the first split alone.
+of 50 to 190 test rows changes the ratios by up to 10%. Their line has geometric means over the
+splits, and the summary counts it once; the line below it has only the first split.
 
-The peers are slow and do not change: they are kept in --cache, a file outside of the repository.
+The peers are slow and do not change, so their errors are kept in --cache, outside the repository.
 
-The summary says what share of the bars is met: at most 1.00 x the better ridge in the geometric
-mean and 1.05 x on any table, 1.03 x the oracle, never worse than the mean, and three fits of CPU,
+The summary tells which goals are met: at most 1.00 x the better ridge in the geometric mean and
+1.05 x on any table, 1.03 x the oracle, never worse than the mean, and the CPU time of three fits,
 each with the tables that miss it. Lines and summary are Markdown, to be pasted into the docs.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/defaults.py [--fast] [--only NAME] [--ours auto,cv]
@@ -424,7 +424,7 @@ def relative_error(y, f):
 
 
 def peers(name, rows, cache):
-    """Return the errors of all peers, from the cache where they are there."""
+    """Return the errors of all peers, from the cache if it has them."""
     X, y, X_test, y_test = rows
     key = hashlib.blake2b(X.tobytes() + y.tobytes() + y_test.tobytes(), digest_size=8).hexdigest()
     file = cache / f"{name}-{key}.json"
@@ -477,7 +477,7 @@ WAYS = {
 
 
 def one_fit(X, y, rank, alpha, pairs):
-    """Return the CPU seconds of a fit that is told the rank, the penalties and the pairs."""
+    """Return the CPU seconds of a fit with given rank, penalties and pairs."""
     return timed(lambda: SecondOrderRegressor(rank, alpha=alpha, pairs=pairs or None).fit(X, y))[1]
 
 
@@ -549,12 +549,12 @@ def header(ways):
 
 
 def summary(way, ratios):
-    """Return the figures of a way beside the bars, as a list in Markdown."""
+    """Return the figures of a method and the goals, as a list in Markdown."""
     names, d = [r[0] for r in ratios], np.array([r[1] for r in ratios])
     ridges, oracle, mean, fits = np.array([r[2:] for r in ratios], dtype=float).T
 
     def missed(values, bar):
-        """Return how many tables miss a bar, and which, the worst first."""
+        """Return how many tables miss a goal, and which, with the worst first."""
         worst = [m for m in np.argsort(-values) if values[m] > bar]
         shown = ", ".join(f"{names[m]} {values[m]:.3f}" for m in worst[:8])
         return f"{len(worst)} tables above {bar:g} x" + (f" ({shown})" if worst else "")

@@ -1,11 +1,10 @@
-"""How many passes over the rows a fit takes: walks over samples count as their share.
+"""How many passes over the rows a fit takes; passes over samples count by their share.
 
-A line per case: d features, true and fitted rank k, n = 30kd or 100kd rows of Gaussian features,
+One line per case: d features, true and fitted rank k, n = 30kd or 100kd rows of Gaussian features,
 M of both signs, without noise and with noise of standard deviation 1. "passes" is
-`history_[-1].passes`, full walks and shares of them, rounded up, with one for moments; "from
-scratch" is the same without samples. "excess" is the error on new rows, without their noise, over
-that of the optimum of all rows (`tol=1e-10`), less 1. "reads" is the CPU time of the fit over that
-of one `X @ v`.
+`history_[-1].passes`, rounded up, including one for moments; "from scratch" is the same without
+samples. "excess" is the error on new rows, without their noise, relative to that of the optimum of
+all rows (`tol=1e-10`), minus 1. "reads" is the CPU time of the fit divided by that of one `X @ v`.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/fit_cost.py [--d 200] [--k 8] [--seeds 2] [--float64]
 """
@@ -27,7 +26,7 @@ from quadlin.solve.lowrank.types import Options
 
 
 def from_scratch(X, y, k, seed):
-    """Fit all rows from the start; return the passes."""
+    """Fit all rows without samples; return the passes."""
     source = Rows.of(MemorySource(X, y))
     surveyed = survey(source)
     names = [str(j) for j in range(X.shape[1])]
@@ -38,7 +37,7 @@ def from_scratch(X, y, k, seed):
 
 
 def reads(X, fit):
-    """Return what a fit returns, and its CPU time in products with one vector."""
+    """Return the result of a fit, and its CPU time in products with one vector."""
     v = np.ones(X.shape[1], X.dtype)
     one = min(timed(lambda: X @ v)[1] for _ in range(5))
     model, seconds = timed(fit)

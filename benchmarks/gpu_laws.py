@@ -1,11 +1,11 @@
-"""The laws of the passes on a GPU: products, sums and moments beside numpy in float64; then times.
+"""The laws of passes on a GPU: products, sums and moments compared with numpy; then times.
 
 Run: SCIPY_ARRAY_API=1 python benchmarks/gpu_laws.py [--device cuda] [--rows 300000]
 [--features 1000] [--rank 10] [--only laws|times]
 
-Each line is a case and who carries it out ("torch": plain operations; "triton": the kernels), with
+Each line is a case and an implementation ("torch": plain operations; "triton": the kernels), with
 the largest error of any sum, divided by the sum of the sizes of its terms: near 1e-7 in float32 and
-1e-16 in float64. The command ends with an error where one is above `BOUND`.
+1e-16 in float64. The command ends with an error if one exceeds `BOUND`.
 Without a GPU, `TRITON_INTERPRET=1 python benchmarks/gpu_laws.py --device cpu` checks the same laws,
 and says nothing about time.
 """

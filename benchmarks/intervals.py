@@ -1,8 +1,8 @@
-"""How often 95% intervals hold what they promise: n = 10kd rows, noise 1.
+"""How often 95% intervals cover the truth: n = 10kd rows, noise 1.
 
 Prints, for each distribution, the share of new targets within their prediction interval
 f ± 1.96·√(σ² + s²), the share of noiseless means within their confidence interval f ± 1.96·s, the
-estimated noise, and the root mean square error of f beside what s says it is; the mean over seeds
+estimated noise, and the root mean square error of f with its estimate from s; the mean over seeds
 and the worst seed. Run: python benchmarks/intervals.py [--seeds 5] [--form draws]
 """
 

@@ -1,9 +1,9 @@
-"""Kill a checkpointed fit again and again at random moments; it must end at the same model.
+"""Kill a fit with a checkpoint repeatedly at random moments; it must end at the same model.
 
     python benchmarks/kills.py [--kills 20]
 
-For a fit and for a stream: prints how often it was killed, how far it had come each time, whether
-the model is the one of a fit left alone (to the last bit), and what files are left.
+For a fit and for a stream, prints how often it was killed, how far it was each time, whether the
+model is that of an undisturbed fit (to the last bit), and which files are left.
 """
 
 import argparse

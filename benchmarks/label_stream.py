@@ -1,8 +1,8 @@
-"""What a stream of labels pays for seeing every row once: its log-loss beside that of a fit.
+"""The cost of seeing every row once: the log-loss of a stream of labels and that of a fit.
 
-Each line is a kind of features and a size of the log-odds: the log-loss over that of the truth,
-in units of dof/2N (the excess of maximum likelihood is 1), after N rows, of `fit` to all of them,
-of `partial_fit` that keeps a first batch, and of one that keeps no row. Rank given, no penalty.
+Each line is a kind of features and a size of the log-odds: the excess of the log-loss over that of
+the truth, in units of dof/2N (1 for maximum likelihood), after N rows, for `fit` on all of them,
+for `partial_fit` that keeps a first batch, and for one that keeps no rows. Given rank, no penalty.
 Run: python benchmarks/label_stream.py [--seeds 2] [--rows 5000 20000 80000] [--kinds gaussian ...]
 """
 

@@ -1,12 +1,12 @@
-"""What the penalty's share for one-hot columns is worth: levels by Zipf's law, few rows, noise.
+"""How the penalty scale of one-hot columns matters: Zipf's law, few rows, noise.
 
 Two categorical columns of 60 levels, the k-th seen in proportion to 1/k, and four numbers; M of
-rank 2 over all of them. The error on new rows, noise left out, at the best of a grid of penalties,
-with ρ² = σ^(−2p): p = 0 is the ridge on standardised columns, p = 1 on raw 0/1 ones.
+rank 2 over all of them. The error on new rows without noise, at the best of a grid of penalties,
+with ρ² = σ^(−2p): p = 0 is the ridge on standardised columns, p = 1 the one on raw 0/1 columns.
 
     python benchmarks/levels.py
 
-prints a line a table: rows, seed, and for each p the error (share of the variance) and the penalty.
+prints one line per table: rows, seed, and for each p the error (share of the variance) and penalty.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Excess risk with noise 1 over the Cramér–Rao level σ²·dof/n: in batches and in one pass.
+"""Excess risk with noise 1, relative to the Cramér–Rao bound σ²·dof/n: in batches and one pass.
 
-The excess of a fit on its own rows should be 1; on new rows any unbiased least squares pays another
-n/(n − dof − 1), because the rows themselves are random. Both are printed.
+The excess of a fit on its own rows should be 1; on new rows, any unbiased least squares has another
+factor n/(n − dof − 1), because the rows themselves are random. Both are printed.
 Run: python benchmarks/noise.py [--seeds 5] [--batch] [--stream]
 """
 

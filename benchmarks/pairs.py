@@ -1,20 +1,19 @@
-"""Which features interact: the search for pairs beside others, where the answer is known.
+"""Which features interact: the search for pairs and other methods, where the answer is known.
 
-Twelve settings: the five of planted pairs that the search was first measured on, correlation .8,
-heavy tails, heredity with pairs of falling strength, squares, categorical columns, nothing that
-interacts, and a dense low-rank M. Columns: the share of the true pairs that were found, false
+Twelve settings: the five of planted pairs with which the search was first measured, correlation
+.8, heavy tails, heredity with pairs of decreasing strength, squares, categorical columns, no
+interactions, and a dense low-rank M. Columns: the share of the true pairs that were found, false
 pairs per fit, R² on new rows (with their noise), and CPU seconds. "find_pairs" searches beside the
 linear model; "default" is SecondOrderRegressor, which decides between rank, pairs and both, and
 "low rank" the same without pairs. Pairs of levels of the same two categorical columns count as one
-pair. "EBM" is the pair search of `interpret`; it is skipped with its reason where that is not
-installed. "products" is LassoCV on all products of standardised features, where they are at most
-5,000.
+pair. "EBM" is the pair search of `interpret`, which is skipped if that is not installed.
+"products" is LassoCV on all products of standardised features, if there are at most 5,000.
 
-A draw that takes longer than `--limit` CPU seconds is given up and shown as such; after `--minutes`
-no draw begins and those under way end, so that slow methods have fewer draws (their number is in
-the table). Every draw is kept in a file as soon as it is measured, a line of JSON each, and read
-from there the next time, so that a second call goes on: delete it after a change of the code. At
-the end come the table of the docs, in Markdown, and the first row in words.
+A draw that takes longer than `--limit` CPU seconds is abandoned and shown as such; after
+`--minutes` no draw begins and running ones end, so slow methods have fewer draws (their number is
+in the table). Every draw is written to a file as soon as it is measured, one line of JSON each, and
+a second call continues from there: delete the file after a change of the code. At the end the
+script prints the table of the docs, in Markdown, and its first row in words.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/pairs.py [--seeds 10] [--settings 1 11]
      [--methods default products] [--jobs 2] [--limit 150] [--minutes 4]

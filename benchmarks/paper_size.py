@@ -1,7 +1,7 @@
-"""The paper's size: d = 1000, k = 10, n = 300,000 rows of min(x, 0) in float32, in one fit.
+"""One fit at the size of the paper: d = 1000, k = 10, n = 300,000 rows of min(x, 0) in float32.
 
-Prints the test error and the passes after each step, the seconds a pass, and the peak memory beside
-the size of X. Run: python benchmarks/paper_size.py [--rows 300000]
+Prints the test error and the passes after each step, the seconds per pass, the peak memory and the
+size of X. Run: python benchmarks/paper_size.py [--rows 300000]
 """
 
 import argparse

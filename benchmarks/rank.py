@@ -1,10 +1,10 @@
-"""How often rank="auto" finds the true rank, beside the criteria it was compared with.
+"""How often rank="auto" finds the true rank, compared with other criteria.
 
 Signed M of rank k = 1…8, w and b unknown, noise of a tenth of the signal's variance, n = 10kd rows.
-"auto" is `HeldOut.rank`: the spectrum test followed by hold-out. The others share one walk of warm
-fits from a generous rank down: "edge" counts eigenvalues above twice the noise edge in the fit of
-generous rank, "BIC" is with the exact dof, "hold-out" takes the smallest error on rows held out and
-"1 SE" the smallest rank within one standard error of it.
+"auto" is `HeldOut.rank`: the spectrum test followed by hold-out. The others share one series of
+warm fits of decreasing rank, from a generous one: "edge" counts eigenvalues above twice the noise
+edge in the fit of generous rank, "BIC" is with the exact dof, "hold-out" takes the smallest error
+on rows held out and "1 SE" the smallest rank within one standard error of it.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/rank.py [--seeds 5] [--features 40] [--rows 10]
 """

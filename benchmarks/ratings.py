@@ -1,4 +1,4 @@
-"""Ratings by factorization machines on one-hot fields, beside myFM and simpler models.
+"""Ratings by factorization machines on one-hot fields, compared with myFM and simpler models.
 
 Users rate items: both follow a power law, each has a bias and a factor, and the noise is most of
 the variance. Tables: "random" (a tenth of the rows is held out), "cold" (a tenth of the users and
@@ -9,9 +9,9 @@ age and the occupation of users and the genres of items, on which biases and fac
     python benchmarks/ratings.py --tables side --seeds 0 --slow
 
 prints a line per model: RMSE on the test rows, its ratio to that of myFM, and CPU seconds of fit
-and prediction. "oracle" knows the truth without the noise. With `--fits 4` they are means over four
-random states, and the least and the largest RMSE are printed too. `--slow` adds twice the rank, and
-estimators of the library: as they are, at the best of several penalties chosen on the test rows,
+and prediction. "oracle" is the truth without the noise. With `--fits 4` these are means over four
+random states, and the smallest and largest RMSE are printed too. `--slow` adds twice the rank, and
+estimators of the library: with their defaults, with the best of several penalties on the test rows,
 and cross-validated.
 """
 

@@ -1,4 +1,4 @@
-"""Top-10 lists from ratings: RMSE, AUC of likes and NDCG@10 beside myFM's.
+"""Top-10 lists from ratings: RMSE, AUC of likes and NDCG@10, compared with myFM.
 
 943 users (age and job) rate 1,682 films (genres, several per film) 100,000 times, popular films
 more often; biases and factors depend on these columns, the noise is .85. A random tenth of the
@@ -10,7 +10,7 @@ not rated yet, for 100 users: NDCG@10 compares the true expected ratings of the 
     python benchmarks/recommend.py --seeds 0 --draws 300
 
 prints a line per model, and CPU seconds of the fit and of the lists. myFM gets 200 sweeps, of
-which it keeps 190, and the same columns; it is skipped where it is not installed.
+which it keeps 190, and the same columns; it is skipped if it is not installed.
 """
 
 import argparse

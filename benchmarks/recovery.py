@@ -1,7 +1,7 @@
 """How often the fit finds the exact model, and in how many passes.
 
 Each line is a case of d = 200, k = 5, M of both signs, w and b unknown, no noise and nothing tuned.
-Exact means a test NMSE of at most 1e-8 (1e-4 for the hard case: levels hardly seen cannot be learnt
+Exact means a test NMSE of at most 1e-8 (1e-4 for the hard case: rare levels cannot be learned
 exactly). Run: python benchmarks/recovery.py [--seeds 20] [--only gaussian] [--d 200 --k 5]
 """
 

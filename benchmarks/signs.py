@@ -1,4 +1,4 @@
-"""How often small dense problems without squares are solved: by restarts, turned signs, neither.
+"""How often small dense problems without squares are solved: by restarts, by changed signs, or not.
 
 Features are 0/1 or Gaussian and none has a diagonal, so M is known up to its diagonal. Factors are
 normal and the signs of the k components are drawn: eigenvalues are far from equal, unlike those of

@@ -1,10 +1,10 @@
-"""What a stream pays for keeping no row: its excess risk beside that of a first batch in memory.
+"""The cost of keeping no rows: the excess risk of streams with and without a first batch.
 
-Each line is a kind of features, independent or autoregressive (ar1:ρ): the excess risk over
+Each line is a kind of features, independent or autoregressive (ar1:ρ): the excess risk in units of
 σ²·dof/N after N rows, with noise of half the standard deviation of the signal, for
-max_memory="auto" and "minimal"; the exponent of the strict stream's root mean squared error in N,
-which is −½ in the paper; the rows per parameter before those that its steps are a mean of; and,
-without noise, the factor of its root mean squared error per batch.
+max_memory="auto" and "minimal"; the exponent of N in the root mean squared error of the strict
+stream, which is −½ in the paper; the rows per parameter before its steps are averaged; and, without
+noise, the factor of its root mean squared error per batch.
 Run: python benchmarks/strict_stream.py [--seeds 3] [--d 20 --k 2] [--rows 10000 40000 160000]
 """
 

@@ -1,13 +1,13 @@
-"""Real and random tables: the cross-validated error beside that of ridge regression.
+"""Real and random tables: the cross-validated error, compared with ridge regression.
 
 For each table: the error of Ridge and of Ridge on PolynomialFeatures(2) (where that fits into
 memory; on products as they are and on standardised ones, the better counts), each at its best
-penalty on a wide grid, and of SecondOrderRegressorCV with its defaults, all by the same folds. The
-bar is a ratio to the better of the two of at most 1.02, without a warning. With --nested choices
-are made within each of five outer folds, that between the two ridges as well, and the errors are
-those of rows no choice has seen.
-"passes" is what the whole path cost, with the refit, and "cold" what its points of low rank cost
-from scratch: some of them, fitted alone, times their number.
+penalty on a wide grid, and of SecondOrderRegressorCV with its defaults, all with the same folds.
+The goal is a ratio to the better of the two of at most 1.02, without a warning. With --nested, all
+choices, also that between the two ridges, are made within each of five outer folds, and the errors
+are those of rows that no choice has seen.
+"passes" is the cost of the whole path, including the refit, and "cold" that of its points of low
+rank from scratch: the cost of some of them, fitted alone, times their number.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/tables.py [--nested] [--tables 20]
 """
@@ -70,7 +70,7 @@ def tables(count):
 
 
 def peers(n, d):
-    """What Ridge is given: the features, or all products of two as well."""
+    """Return the input of Ridge: the features, or also all products of two."""
     products = PolynomialFeatures(2, include_bias=False)
     yield StandardScaler()
     if n * d * (d + 3) / 2 <= FITS:
@@ -79,7 +79,7 @@ def peers(n, d):
 
 
 def ridge_path(transform, X, y, X_test):
-    """Return what Ridge predicts after the transform, for every penalty: (penalties, rows)."""
+    """Return the predictions of Ridge after the transform, for every penalty: (penalties, rows)."""
     A, B = transform.fit_transform(X), transform.transform(X_test)
     centre = A.mean(axis=0)
     A, B, mean = A - centre, B - centre, y.mean()
@@ -141,7 +141,7 @@ def own_error(X, y, folds, nested):
 
 
 def cold_passes(model, X, y):
-    """Return what the points of the path that need passes cost when each is fitted alone."""
+    """Return the passes of the points of the path if each is fitted alone."""
     d = X.shape[1]
     points = [p for p in model.cv_results_["params"] if 0 < p["rank"] < d]
     if not points:

@@ -1,15 +1,15 @@
-"""A million one-hot columns: time a pass and peak memory of a fit of rank 8, for two sizes.
+"""A million one-hot columns: time per pass and peak memory of a fit of rank 8, for two sizes.
 
     python benchmarks/wide_sparse.py [--rows 1000000] [--columns 1000000] [--alpha 300] [--peer]
                                      [--default] [--no-fields]
 
 Every row has a one in each of `per-row` fields, whose levels follow Zipf's law; the target is that
-of a factorization machine of rank 2 with noise. Prints a line a size: that asked for, and half of
-its rows with half of its columns. With `--peer`, for the size asked for alone: the CPU time of a
-fit as a user calls it, how far its objective is from that of a fit of four times `reference` sweeps
-(400), how well both predict new rows, and the time of an epoch of xLearn on the same rows. With
-`--default` the CPU time of a fit whose rank and penalties are chosen, beside the best of some ridge
-regressions; with `--no-fields` every entry of a row is in any column.
+of a factorization machine of rank 2 with noise. Prints one line per size: the given one, and half
+of its rows with half of its columns. `--peer` adds, for the given size: the CPU time of a fit as a
+user calls it, the distance of its objective from that of a fit of four times `reference` sweeps
+(400), how well both predict new rows, and the time of an epoch of xLearn on the same rows.
+`--default` adds the CPU time of a fit that chooses its rank and penalties, and the best of some
+ridge regressions. With `--no-fields`, entries of a row may be in any column.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""quadlin beside its peers: CPU time, passes and memory to a given error, in one run.
+"""quadlin and its peers: CPU time, passes and memory until a given error, in one run.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/peers [--scale .2] [--problems ...] [--solvers ...]
 
-Problems have no noise, so that every error is a solver's. A solver is one file of `solvers/`. After
-a warm-up on a few rows `run` alone is timed, in CPU seconds of one thread and in a process of its
-own; it reports models, which are scored off the clock. quadlin comes first and untuned. Peers get
-every setting of their grid; the fastest to 1e-6 (else the most exact) is shown, and what the search
-for it cost is not counted. A setting ends when it is exact, when it is slower than the best one of
-its solver, or after `--patience` times quadlin's time. With `--jobs` so many settings of a solver
-run at the same time, with the whole budget each.
+Problems have no noise, so every error is due to the solver. A solver is one file of `solvers/`.
+After a warm-up on a few rows only `run` is timed, in CPU seconds of one thread and in a separate
+process; it reports models, which are scored while the clock is stopped. quadlin runs first and is
+not tuned. Peers get every setting of their grid; the fastest to reach 1e-6 (otherwise the most
+exact) is shown, and the cost of finding it is not counted. A setting ends when it is exact, when it
+is slower than the best one of its solver, or after `--patience` times the time of quadlin. `--jobs`
+runs several settings of a solver at the same time, each with the whole budget.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def timed(problem, name, setting, budget, folder, pipe):
 
 
 def measured(*arguments):
-    """Return the points and the memory of one setting; no points where the solver failed."""
+    """Return the points and the memory of one setting; no points if the solver failed."""
     context = multiprocessing.get_context("fork")  # which shares the rows
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=timed, args=(*arguments, sender))

@@ -1,4 +1,4 @@
-"""The data sets: rows of models that are known, so that every error is an error of the solver."""
+"""The data sets: rows of known models, so that every error is due to the solver."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ FULL = 1000  # features of the paper's experiments, at scale 1
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows y = b + xᵀw + xᵀMx without noise, and others to be tested on."""
+    """Rows y = b + xᵀw + xᵀMx without noise, and others for testing."""
 
     X: Any  # (n, d), float32; CSR for ratings
     y: np.ndarray  # (n,), float32

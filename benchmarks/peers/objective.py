@@ -53,13 +53,13 @@ def reached(points: list[Point], target: float) -> Point | None:
 
 
 def forget_peak() -> None:
-    """Let the kernel measure the largest use of memory from now on, where it can."""
+    """Reset the peak memory that the kernel measures, if it can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def memory(name: str) -> float:
-    """Return the megabytes of this process: "VmRSS" now, "VmHWM" at most; NaN where unknown."""
+    """Return the megabytes of this process: "VmRSS" now, "VmHWM" at most; NaN if unknown."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(name):
