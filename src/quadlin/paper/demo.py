@@ -1,4 +1,4 @@
-"""The main job in one go: recover a known model, explain a real table, draw both."""
+"""A short demonstration: recover a known model, explain a real table, draw both."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def recover() -> dict[str, SecondOrderRegressor]:
         data = make_second_order(
             30 * k * d, d, rank=k, distribution=kind, n_test=2000, random_state=0
         )
-        # Without the choice of penalties, so that the history is that of one fit from its start.
+        # With given penalties, so that the history is that of a single fit.
         model = SecondOrderRegressor(rank=k, alpha=0.0, random_state=0).fit(data.X, data.y)
         fits[kind] = model
         error_w = np.linalg.norm(model.coef_ - data.coef) / np.linalg.norm(data.coef)
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def run() -> int:
-    """Run it as a program, whose reader may have enough, such as head."""
+    """Run it as a program; the reader of its output, such as head, may stop early."""
     try:
         main()
         sys.stdout.flush()

@@ -5,8 +5,8 @@ r"""Gradient descent on the paper's Eq. (4), in turns, with every step size of a
 In three forms:
 
 - *printed*: z = x as sampled and c = 0, Eq. (4) to the letter;
-- *standardised*: z has mean 0 and variance 1, and c is learnt;
-- *centred*: the same, with the mean of the quadratic part taken out of it.
+- *standardised*: z has mean 0 and variance 1, and c is learned;
+- *centred*: the same, with the mean of the quadratic part subtracted.
 
 The paper says nothing about start and step size. Both are chosen in favour of the method: a
 spectral start whose size fits the targets best, and the best step size of a grid, each over the
@@ -25,7 +25,7 @@ from quadlin.paper.standardised import Standardised
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.6)  # over the curvature at the start
 POWER_STEPS = 12  # for the curvature of V, one pass each
 START_PASSES = 3 + POWER_STEPS  # moments, the spectral start with λ(ZᵀZ), its size
-LOST = 1e6  # a loss this many times that of the start does not come back
+LOST = 1e6  # times the loss of the start: such a loss never recovers
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _descend(rows: Standardised, setting: Setting, report: Report, form: str) ->
 
 
 def _where(alive: Array, factors: Factors, moved: dict[str, Array]) -> Factors:
-    """Move the variants that are alive; a lost gradient may not even be finite."""
+    """Update the variants that have not diverged; gradients of others may not be finite."""
     xp = namespace(alive)
 
     def kept(name: str, new: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Carrying out tasks, one at a time or in processes, whole or not at all, with a progress bar."""
+"""Runs tasks one at a time or in processes, completely or not at all, with a progress bar."""
 
 import importlib.util
 import signal
@@ -35,7 +35,7 @@ def workers(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
 def started(
     study: Study, task: Task, results: Results, device: str, pool: ProcessPoolExecutor | None
 ) -> Callable[[], Part]:
-    """Return what waits for the result of a task, or raises the reason that there is none."""
+    """Return a function that waits for the result of a task, or raises its error."""
     if pool is None:
         return partial(run_task, study, task, results, device)
     try:
@@ -47,7 +47,7 @@ def started(
 
 def run_task(study: Study, task: Task, results: Results, device: str) -> Part:
     """Run a task and keep its rows."""
-    # On small matrices threads of BLAS wait for one another more than they work.
+    # With small matrices, threads of BLAS spend most of their time waiting.
     small = device == "cpu" and results.size != "full"
     start = perf_counter()
     with _no_swallowed_interrupt(), threadpool_limits(1 if small else None):
@@ -71,12 +71,12 @@ def _say_nothing(line: str) -> None:
 
 @contextmanager
 def _no_swallowed_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if a solver took one for a wish to stop early.
+    """Raise KeyboardInterrupt at the end if a solver treated it as a request to stop early.
 
     A fit that is interrupted returns its best model so far, which is no result of the task.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread alone
+        yield  # signals reach only the main thread
         return
     before = signal.getsignal(signal.SIGINT)
     seen = False
@@ -97,7 +97,7 @@ def _no_swallowed_interrupt() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what moves the bar on by a task of a study; silent where rich is missing."""
+    """Yield a function that advances the bar by one task; there is no bar without rich."""
     if not shown or importlib.util.find_spec("rich") is None:
         yield lambda name: None
         return

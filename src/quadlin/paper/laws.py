@@ -22,7 +22,7 @@ MEASURED_ROWS = 200_000  # from which the moments of a user's distribution are m
 
 @dataclass(frozen=True)
 class Law:
-    """A distribution of independent features, all alike."""
+    """A distribution of independent, identically distributed features."""
 
     sample: Draw  # (rng, n, d) → (n, d), as sampled
     mean: float
@@ -72,7 +72,7 @@ def law(name: str, parameter: float | None = None) -> Law:
 
 
 def law_name(name: str) -> str:
-    """Return the name of a law as words write it.
+    """Return the name of a law as it is written in sentences.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def law_of(text: str) -> Law:
 
 
 def load(path: Path, function: str) -> Any:
-    """Return a user's file as a module, which must define `function`; say in words if it fails."""
+    """Return a user's file as a module, which must define `function`; explain errors."""
     if not path.is_file():
         raise ValueError(f"There is no file {str(path)!r}.")
     spec = importlib.util.spec_from_file_location(f"quadlin_laboratory_{path.stem}", path)
@@ -202,9 +202,9 @@ def _sparse(q: float) -> Law:
 
 
 def _near(tau: float) -> Law:
-    """√(1−ε)·(two values) + √ε·(Gaussian) with ε such that τ is as asked: 0 two-valued, 2 Gaussian.
+    """√(1−ε)·(two values) + √ε·(Gaussian), ε chosen for a given τ: 0 two-valued, 2 Gaussian.
 
-    Skewed, so that a small τ mixes up w and the diagonal of M, and not only blurs the diagonal.
+    It is skewed, so a small τ confuses w with the diagonal of M instead of only blurring it.
     """
     two = _bernoulli(Q_NEAR)
 

@@ -1,4 +1,4 @@
-"""Fits of the library watched step by step: the one place of the studies that knows its solvers."""
+"""Fits of the library, observed step by step: the only module of the studies that calls solvers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.types import Options, Problem, Solution
 def panel_fit(X: Array, y: Array, setting: Setting, report: Report, method: str) -> None:
     """Fit as a solver of the panels: `method` is plain (the authors'), guarded or polished.
 
-    The panels' rule for stopping takes the place of the solver's own.
+    The stopping rule of the panels replaces that of the solver.
     """
     rows = Rows.of(MemorySource(X, y))
     units = units_for(rows, X, "free" if setting.has_diagonal else "zero")
@@ -69,7 +69,7 @@ def _states(
     state = State(constant_model(units, first.options.rank), units.target.power)
     for number in range(steps):
         problem = problem_of(number, state)
-        if problem is not first:  # new rows, whose residual has not been seen
+        if problem is not first:  # new rows, whose residual is unknown
             state = evaluated(problem, state.model, state.previous)
         state = move(problem, state)
         if state.done is not None:  # as far as rounding allows, or lost
@@ -79,7 +79,7 @@ def _states(
 
 @dataclass(frozen=True)
 class Seen:
-    """What a fit had reached after a step; it predicts as an estimator does."""
+    """The model of a fit after a step; it predicts as an estimator does."""
 
     passes: int
     loss: float  # mean squared error on the training rows
@@ -98,7 +98,7 @@ class Seen:
 
 
 def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
-    """Fit as an estimator does, and return what each step reached."""
+    """Fit as an estimator does, and return the model after each step."""
     rows = Rows.of(MemorySource(X, y))
     units = units_for(rows, X)
     steps: list[Seen] = []
@@ -117,7 +117,7 @@ def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
 def moment_steps(
     data: Sample, law: Law, rank: int, step: str, steps: int, seed: int, fresh: bool
 ) -> Iterator[Seen]:
-    """Take one moment step after the other, each on new rows if they are to be fresh."""
+    """Take one moment step after another, each on new rows if they must be fresh."""
     options = Options(rank, step=step, polish=False, tol=0.0)
     rng = np.random.default_rng([seed, 1])
     rows = Rows.of(MemorySource(data.X, data.y))
@@ -135,7 +135,7 @@ def moment_steps(
 
 
 def units_for(rows: Rows, X: Array, diagonal: str = "auto") -> Units:
-    """Return the units an estimator would work in for rows whose features are X: one walk."""
+    """Return the units in which an estimator would fit rows with the features X: one pass."""
     names = [f"x{j}" for j in range(X.shape[1])]
     return UnitsMaker(diagonal, True, X.dtype, names)(*moments_of(rows))
 

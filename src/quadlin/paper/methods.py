@@ -53,7 +53,7 @@ LAW_STYLES: Mapping[str, Style] = {
     "truncated": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
     "bernoulli": {"color": "#009E73", "marker": "^", "linestyle": ":"},
 }
-USER_COLOURS = ("#AA3377", "#228833", "#BBBB00", "#004488")  # of solvers that a user brings
+USER_COLOURS = ("#AA3377", "#228833", "#BBBB00", "#004488")  # of solvers of users
 USER_MARKERS = "X8H+"
 
 # The solvers of the panels, in the order in which they are drawn.
@@ -69,7 +69,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def name_of(key: str) -> str:
-    """Return the name of a method; a user's solver is its own name."""
+    """Return the name of a method; that of a user's solver is its key."""
     return METHODS[key].name if key in METHODS else key
 
 

@@ -10,7 +10,7 @@ from quadlin.paper.methods import name_of, styles
 from quadlin.paper.studies.panels import PANELS, VIEWS, curves
 from quadlin.paper.study import Frame
 
-# The paper draws MES and GD against iterations; the rest is in the panels' own pictures.
+# The paper draws MES and GD against iterations; the pictures of the panels have the rest.
 SHOWN = {
     "iteration": ("plain", "guarded", "gd_printed", "gd_standardised", "gd_centred"),
     "passes": ("plain", "literal", "guarded", "polished", "gd_printed", "gd_centred"),

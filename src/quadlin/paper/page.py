@@ -16,7 +16,7 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
 def write_page(page: Path, folder: Path) -> None:
-    """Replace what stands between the two marks of the page by the tables of the results."""
+    """Replace the text between the two marks of the page by the tables of the results."""
     text = page.read_text(encoding="utf-8")
     if BEGIN not in text or END not in text:
         raise FolderError(f"{str(page)!r} must have a line {BEGIN} and a line {END}.")
@@ -28,7 +28,7 @@ def write_page(page: Path, folder: Path) -> None:
 def results_as_markdown(folder: Path) -> str:
     """Return the table of the panels and that of the claims.
 
-    Under other settings than the paper's nothing is judged, and users' solvers have columns too.
+    With settings other than those of the paper nothing is judged, and users' solvers have columns.
     """
     frames, settings = {}, settings_of(folder)
     for study in studies().values():

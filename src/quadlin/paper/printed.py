@@ -1,4 +1,4 @@
-r"""The paper's Algorithm 1 as it is printed, with the least that makes it run.
+r"""Algorithm 1 of the paper as it is printed, with the smallest changes that make it run.
 
 .. math:: \hat U = V - \mathcal{M} U,\quad U^+ R = \hat U,\quad V^+ = U R^\top,\quad
           w^+ = w - \mathcal{W}
@@ -6,14 +6,14 @@ r"""The paper's Algorithm 1 as it is printed, with the least that makes it run.
 This is a literal reading, not what the authors run: their public code (MingLin-home/gFM)
 symmetrises UVᵀ before each step, which is
 ``SecondOrderRegressor(k, alpha=0, step="plain", polish=False)``.
-Corrections, without which nothing moves or everything diverges:
+Without these corrections nothing changes or everything diverges:
 
 - features are standardised and the mean of y is carried as c, because 0/1 and min(x, a) as sampled
   have neither mean 0 nor variance 1;
 - the residual is centred, that is, ½P0·I is subtracted from 𝓜: otherwise the trace diverges for
   k ≥ 3;
-- V⁺ = U Rᵀ where V Rᵀ is printed, with which V stays at zero;
-- H(z) = A′(z)/(2n), which is what the types allow.
+- V⁺ = U Rᵀ, where V Rᵀ is printed, with which V would stay zero;
+- H(z) = A′(z)/(2n), the only form with consistent types.
 
 The start, the top singular vectors of H(y), and the asymmetric factors are as printed. The skew
 part of U Vᵀ changes no prediction, so no residual corrects it.

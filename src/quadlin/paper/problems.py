@@ -16,8 +16,8 @@ from quadlin.paper.laws import law
 class Truth:
     r""":math:`y = b + x^\top w + x^\top M x`, :math:`M = Q\,\mathrm{diag}(s)\,Q^\top + T`.
 
-    Where the diagonal is not modelled it is left out of M. T is a small tail that no rank-k model
-    explains; it is zero unless a study asks for it.
+    If the diagonal is not modelled, it is left out of M. T is a small tail that no rank-k model
+    explains; it is zero in most studies.
     """
 
     Q: np.ndarray  # (d, k), orthonormal columns
@@ -44,7 +44,7 @@ class Truth:
         return np.asarray(f)
 
     def error(self, fit: Any) -> float:
-        """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂ of anything with a fit's attributes."""
+        """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂ of an object with the attributes of a fit."""
         M = matrix(fit.components_.T, fit.eigenvalues_, fit.has_diagonal_)
         return float(np.linalg.norm(fit.coef_ - self.w) + np.linalg.norm(M - self.M, 2))
 
@@ -81,7 +81,7 @@ INTERCEPT = 1.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to learn from, and rows without noise to judge a fit by."""
+    """Rows to learn from, and rows without noise to evaluate a fit."""
 
     truth: Truth
     X: np.ndarray
@@ -90,7 +90,7 @@ class Sample:
     y_test: np.ndarray
 
     def nmse(self, fit: Any) -> float:
-        """Return the test error over the variance of the target."""
+        """Return the test error divided by the variance of the target."""
         return self.risk(fit) / float(np.var(self.y_test))
 
     def risk(self, fit: Any) -> float:
@@ -112,7 +112,7 @@ def sample(
     eigenvalues: Sequence[float] | None = None,
     has_diagonal: bool | None = None,
 ) -> Sample:
-    """Draw a problem; two-valued features have an M without diagonal unless it is asked for."""
+    """Draw a problem; by default M has no diagonal for two-valued features."""
     rng = np.random.default_rng(seed)
     features = law(name, parameter)
     if has_diagonal is None:
@@ -122,14 +122,14 @@ def sample(
 
 
 def of_truth(truth: Truth, Z: np.ndarray, n: int, noise: float, rng: np.random.Generator) -> Sample:
-    """Return the problem of a model on some rows, the first n of which are to learn from."""
+    """Return the problem of a model on some rows; the first n are the training rows."""
     f = truth(Z)
     y = f[:n] + noise * rng.standard_normal(n)
     return Sample(truth, Z[:n], y, Z[n:], f[n:])
 
 
 def fitted(X: np.ndarray, y: np.ndarray, rank: int, **options: Any) -> SecondOrderRegressor:
-    """Fit least squares without warnings: whether a fit converges is what is being measured."""
+    """Fit least squares without warnings, since convergence itself is measured."""
     model = SecondOrderRegressor(rank=rank, alpha=0.0, random_state=0, **options)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -15,9 +15,9 @@ from quadlin.paper.solver import Predict, Setting, Solver
 from quadlin.paper.standardised import blocks
 from quadlin.paper.study import Row
 
-SETTLED = 1e-8  # the paper's: the training error falls by less than this in an iteration
-LOST = 1e6  # a training NMSE above this does not come back
-LARGEST = 1e30  # what an infinite error is written as: JSON has no infinity
+SETTLED = 1e-8  # the rule of the paper: the training error falls by less than this per iteration
+LOST = 1e6  # a training NMSE above this never recovers
+LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Race:
     y_test: Array  # with noise like that of y
     clean: Array  # (n_test,), y_test without noise
     setting: Setting
-    until_settled: bool = True  # the paper's rule for stopping, beside the most iterations
+    until_settled: bool = True  # the stopping rule of the paper, besides the limit of iterations
 
     def run(self, name: str, solver: Solver) -> list[Row]:
-        """Run a solver; return one line for each iteration, the start included."""
+        """Run a solver; return one line per iteration, including the start."""
         watch = Watch(self, name)
         solver(self.X, self.y, self.setting, watch)
         return watch.lines()
@@ -41,14 +41,14 @@ class Race:
 
 @dataclass
 class Watch:
-    """What a solver reports to: measures its time, and scores its predictions off the clock."""
+    """Receives the reports of a solver: measures its time, without that of scoring predictions."""
 
     race: Race
     solver: str
     iterations: list[list[Row]] = field(default_factory=list)  # one line for each variant
     clock: float = field(default_factory=perf_counter)
     seconds: float = 0.0
-    told: bool = False  # that the predictions are not numbers
+    told: bool = False  # whether it was said that predictions are not numbers
 
     def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
         """Add the lines of an iteration; return whether the solver should stop."""
@@ -100,7 +100,7 @@ class Watch:
 
 
 def settled(before: float, now: float) -> bool:
-    """Tell whether an error no longer falls; one that rises is watched, unless it is lost."""
+    """Tell whether an error no longer falls; one that rises counts only if it has diverged."""
     return not isfinite(now) or now > LOST or abs(before - now) < SETTLED
 
 

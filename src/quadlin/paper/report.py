@@ -1,4 +1,4 @@
-"""The report: one HTML page and its pictures, made from a folder of results and nothing else."""
+"""The report: one HTML page and its pictures, made only from a folder of results."""
 
 import base64
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ SIZE_WORDS = {
     "full": "This is the full size: the paper's own numbers of rows, features and trials.",
 }
 # Letters of 10 and 12 points on 6.4 inches are 8 and 10 pixels high on a phone, 390 pixels wide.
-# Neither the date nor chance is in the files: the same results give the same bytes.
+# The files contain no date and no random ids: the same results give the same bytes.
 LOOK = {
     "font.size": 12,
     "axes.titlesize": "medium",
@@ -43,7 +43,7 @@ MISSING = 'The report needs pandas, pyarrow and matplotlib: pip install "quadlin
 
 @dataclass(frozen=True)
 class Section:
-    """One study with what its results say."""
+    """One study with its results."""
 
     study: Study
     about: Mapping[str, Any]
@@ -90,7 +90,7 @@ def write_report(folder: str | Path) -> Path:
 
 
 def under_settings(verdict: Verdict, settings: Mapping[str, Any]) -> Verdict:
-    """Return a verdict that judges the paper by its own settings only; more solvers change none."""
+    """Return a verdict only for the settings of the paper; additional solvers do not matter."""
     changed = [name for name, value in settings.items() if name != "solvers" and value is not None]
     if not changed:
         return verdict
@@ -102,7 +102,7 @@ def under_settings(verdict: Verdict, settings: Mapping[str, Any]) -> Verdict:
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], Any]:
-    """Return what a Parquet file says about itself, and its rows as a frame."""
+    """Return the metadata of a Parquet file, and its rows as a frame."""
     try:
         pq: Any = import_module("pyarrow.parquet")
         import_module("pandas")
@@ -113,7 +113,7 @@ def read_results(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def _with_overview(sections: list[Section], folder: Path) -> list[Section]:
-    """Put the eight panels as one figure before the first of them, where all are there."""
+    """Put the eight panels as one figure before the first of them, if all are there."""
     frames = {section.study.name: section.frame for section in sections}
     if not set(PANELS) <= set(frames):
         return sections
@@ -136,7 +136,7 @@ def _pictures(study: str, displays: Mapping[str, Any], folder: Path) -> dict[str
             figure.set_figheight(TALLER * figure.get_figheight())
             stem = folder / f"{study}-{name}"
             _write_png(figure, stem.with_name(stem.name + ".png"))
-            # The layout is made; to make it again takes a third of the time.
+            # The layout is complete; computing it again would take a third of the time.
             figure.set_layout_engine("none")
             buffer = BytesIO()
             figure.savefig(buffer, format="svg", metadata={"Date": None})

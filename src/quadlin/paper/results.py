@@ -1,4 +1,4 @@
-"""A folder of results: a JSON part for each finished task, a Parquet file for each whole study."""
+"""A folder of results: a JSON part per finished task, a Parquet file per complete study."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ class FolderError(OSError):
 
 @dataclass(frozen=True)
 class Part:
-    """What one finished task left."""
+    """The result of one finished task."""
 
     task: Task
     rows: list[Row]
@@ -44,10 +44,10 @@ class Results:
     size: str
     say: Callable[[str], None] = print
     moved: list[Path] = field(default_factory=list)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the panels, where changed
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the panels, if they were changed
 
     def open(self) -> None:
-        """Make the folder ready to be written to, or say why it cannot be."""
+        """Prepare the folder for writing, or explain why that is impossible."""
         try:
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile(dir=self.folder):
@@ -101,18 +101,18 @@ class Results:
         return None, {}
 
     def path(self, study: str, task: Task) -> Path:
-        """Return where the part of a task is kept."""
+        """Return the path of the part of a task."""
         return self.folder / "parts" / study / f"{slug(task)}.json"
 
     def write(self, study: str, part: Part) -> None:
-        """Keep a finished task, so that it is there whole or not at all."""
+        """Store a finished task, completely or not at all."""
         kept = {"study": study, "size": self.size, **part.__dict__, "task": dict(part.task)}
         path = self.path(study, part.task)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(kept, default=_number))
 
     def read(self, study: str, task: Task) -> Part | None:
-        """Return the part of a task, or None if it is still to be run."""
+        """Return the part of a task, or None if it has not been run."""
         path = self.path(study, task)
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ class Results:
         return None
 
     def set_aside(self, path: Path) -> None:
-        """Move a file that cannot be read out of the way."""
+        """Rename a file that cannot be read."""
         number = 1
         while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
             number += 1
@@ -140,7 +140,7 @@ class Results:
         )
 
     def is_combined(self, study: Study, tasks: Sequence[Task]) -> bool:
-        """Tell whether the study's Parquet file is there and holds these tasks."""
+        """Tell whether the Parquet file of the study exists and holds these tasks."""
         path = self.folder / f"{study.name}.parquet"
         if not path.exists():
             return False
@@ -177,7 +177,7 @@ class Results:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """Return the settings that the results of a folder were made with, where they were changed."""
+    """Return the changed settings with which the results of a folder were made."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # results without a note have the settings of their study
@@ -186,7 +186,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return what a Parquet file of results says about itself; it must be readable throughout."""
+    """Return the metadata of a Parquet file of results, all of which must be readable."""
     import pyarrow.parquet as pq
 
     schema = pq.read_table(path).schema
@@ -207,7 +207,7 @@ def slug(task: Task) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file that is there whole or not at all, even if the power fails."""
+    """Write a text file completely or not at all, even if the power fails."""
     with atomic_write(path) as file:
         file.write(text.encode())
 
@@ -217,7 +217,7 @@ def _words(settings: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return a numpy number as Python's."""
+    """Return a numpy number as a Python number."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{value!r} is not a plain number or string.")

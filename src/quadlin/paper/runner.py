@@ -1,4 +1,4 @@
-"""Runs studies: each finished task is kept, so that a run that was stopped can continue."""
+"""Runs studies; finished tasks are kept, so that a run can continue after it was stopped."""
 
 import importlib.util
 import os
@@ -34,7 +34,7 @@ class Outcome:
 
     folder: Path
     complete: list[str] = field(default_factory=list)  # studies whose Parquet file is written
-    left: dict[str, str] = field(default_factory=dict)  # other studies, and why
+    left: dict[str, str] = field(default_factory=dict)  # the other studies, with reasons
 
 
 def reproduce(
@@ -130,7 +130,7 @@ def _run_study(
     advance: Callable[[str], None],
     pool: ProcessPoolExecutor | None,
 ) -> list[Exception]:
-    """Run what is missing of a study; return the errors."""
+    """Run the missing tasks of a study; return the errors."""
     tasks = study.tasks(results.size)
     failed: list[Exception] = []
     if results.is_combined(study, tasks):
@@ -216,7 +216,7 @@ def check_size(size: str) -> None:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
+    """Refuse a device that does not exist."""
     if device == "cpu":
         return
     if importlib.util.find_spec("torch") is None:

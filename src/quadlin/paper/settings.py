@@ -14,7 +14,7 @@ from quadlin.paper.solver import load_solver
 
 
 class SettingError(ValueError):
-    """A setting that makes no sense; the message says which and what would."""
+    """A setting that is not valid; the message says which one, and what is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Settings:
         return self == Settings()
 
     def folder(self, size: str) -> Path:
-        """Return where the results of these settings go unless the user says otherwise."""
+        """Return the default folder for the results of these settings."""
         if self.are_default:
             return Path("results") / size
         text = json.dumps(self.plain(), sort_keys=True)
@@ -85,7 +85,7 @@ class Settings:
         return int(number)
 
     def check(self, features: int | None = None, rank: int | None = None) -> None:
-        """Refuse what makes no sense; `features` and `rank` are what is not set here."""
+        """Refuse settings that are not valid; `features` and `rank` replace those not set here."""
         for name in ("features", "rank", "trials", "iterations"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -110,7 +110,7 @@ class Settings:
                 raise SettingError(f"Another solver is called {name!r} already; change its NAME.")
 
     def plain(self) -> Mapping[str, Any]:
-        """Return what is changed, as plain numbers and strings; files with their hashes."""
+        """Return the changed settings as plain numbers and strings, files with their hashes."""
         changed = {name: value for name, value in self.__dict__.items() if value not in (None, ())}
         if self.solvers:
             changed["solvers"] = [f"{path} {load_solver(path).digest}" for path in self.solvers]

@@ -1,4 +1,4 @@
-"""What a solver is in the panels, and how to bring your own.
+"""Solvers of the panels, and how to write your own.
 
 A solver is one function in one small file::
 
@@ -10,7 +10,7 @@ A solver is one function in one small file::
         report(passes, predict)         # after each iteration
 
 `X` (n, d) holds the features as sampled and `y` (n,) the targets: numpy arrays, or torch tensors
-where the studies run on another device. `setting` says what is asked for. `report` takes the number
+if the studies run on another device. `setting` describes the problem. `report` takes the number
 of passes over the rows so far and a function that returns predictions for rows like X. It measures
 the time, scores the predictions on test rows (which is not counted), and returns True when the
 paper's rule ends the iteration; a solver may stop earlier.
@@ -30,7 +30,7 @@ Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,), or (n, g)
 
 @dataclass(frozen=True)
 class Setting:
-    """What a solver is asked for."""
+    """The problem that a solver is given."""
 
     rank: int
     has_diagonal: bool  # whether the squares of the features are modelled: the paper's MIP form
@@ -39,10 +39,10 @@ class Setting:
 
 
 class Report(Protocol):
-    """Takes what an iteration reached, and returns whether to stop."""
+    """Takes the result of an iteration, and tells whether to stop."""
 
     def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
-        """Score the predictions; `loss` is the mean squared training error where it is known.
+        """Score the predictions; `loss` is the mean squared training error if it is known.
 
         A solver that runs g variants at once, such as g step sizes, reports (n, g) predictions and
         g losses; the variant whose training error ends lowest is the one that counts.

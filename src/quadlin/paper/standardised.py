@@ -24,7 +24,7 @@ class Standardised:
 
     @classmethod
     def of(cls, X: Array, y: Array) -> Self:
-        """Standardise by the rows' own means and variances; a constant feature becomes 0."""
+        """Standardise by the means and variances of the rows; a constant feature becomes 0."""
         xp = namespace(X)
         mean = xp.mean(X, axis=0)
         sd = xp.std(X, axis=0)

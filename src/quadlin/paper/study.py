@@ -1,4 +1,4 @@
-"""What an experiment is: tasks that yield rows of numbers, pictures of the rows, and a verdict."""
+"""The parts of an experiment: tasks that yield rows of numbers, pictures, and a verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SIZES = ("tiny", "quick", "full")  # for tests; under three minutes in all; the 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured, in a line of words and numbers, and whether the claim holds."""
+    """The measurement in one line of words and numbers, and whether the claim holds."""
 
     measured: str
     holds: str  # "yes", "no" or "in part"

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Power:
-    """An exponent and its standard error, NaN where too few points tell; shown with ± two."""
+    """An exponent and its standard error, NaN for too few points; shown with ± two of them."""
 
     exponent: float
     error: float
