@@ -53,8 +53,8 @@ def diagnosis(
     lines += _correlation(state, names, groups, penalised)
     if groups:
         lines.append(
-            f"fields: {len(groups)} one-hot group{'s' if len(groups) > 1 else ''}, whose columns sum "
-            "to one in every row; coefficients of levels are measured from the mean."
+            f"fields: {len(groups)} one-hot group{'s' if len(groups) > 1 else ''}, whose columns "
+            "sum to one in every row; coefficients of levels are measured from the mean."
         )
     lines += _levels(state, names, fields, penalised)
     lines += _rows(rows, effective, dof, penalised, options.rank > 0)
