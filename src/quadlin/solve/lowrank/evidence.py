@@ -157,8 +157,12 @@ class RowKernel:
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(n³)."""
-        parts = [np.exp(-a) * K for a, K in zip(log_alpha, self.kernels, strict=True)]
-        L = factored(sum(parts, np.eye(len(self.y))))
+        shares = np.exp(-log_alpha)
+        A = shares[0] * self.kernels[0]
+        for share, K in zip(shares[1:], self.kernels[1:], strict=True):
+            A += share * K
+        A.flat[:: len(A) + 1] += 1.0
+        L = factored(A)
         if L is None:  # penalties so small that rounding is larger than the identity
             return NOTHING
         left = solve_triangular(L, self.y, lower=True, check_finite=False)
@@ -168,11 +172,11 @@ class RowKernel:
         value = fit - half_log_det
         if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
-        inverse = np.tril(dpotri(L, lower=1)[0])
-        inverse[np.diag_indices_from(inverse)] /= 2
+        inverse = dpotri(L, lower=1)[0].T  # its lower triangle is nothing: L has zeros there
+        inverse.flat[:: len(A) + 1] /= 2
         a = inverse @ self.y + self.y @ inverse
-        determined = np.array([2 * np.vdot(inverse, K) for K in parts])
-        pull = np.array([a @ K @ a for K in parts])
+        determined = shares * [2 * np.vdot(inverse, K) for K in self.kernels]
+        pull = shares * [a @ K @ a for K in self.kernels]
         pull = _over_noise(pull, S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
 

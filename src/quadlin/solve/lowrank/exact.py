@@ -126,10 +126,15 @@ class Exact:
         weight = xp.astype(xp.concat(weights), xp.float64)
         self.Z, self.y, self.root, self.share = Z, y, xp.sqrt(weight), weight / xp.sum(weight)
         L = Z @ Z.T
-        self.L = self._centred(L)
         if not linear:
-            squares = Z * Z * xp.astype(units.free == 0, xp.float64)
-            self.Q = self._centred((L * L - squares @ squares.T) / 2)
+            Q = L * L
+            fixed = units.free == 0
+            if bool(xp.any(fixed)):
+                squares = Z * Z * xp.astype(fixed, xp.float64)
+                Q -= squares @ squares.T
+            Q /= 2
+            self.Q = self._centred(Q)
+        self.L = self._centred(L)
 
     @property
     def entries(self) -> int:
@@ -140,8 +145,13 @@ class Exact:
     def _centred(self, K: Array) -> Array:
         """Return √ω (I − 1ω̄ᵀ) K (I − ω̄1ᵀ) √ω: the intercept is not penalised."""
         mean = K @ self.share
-        K = K - mean[:, None] - mean[None, :] + self.share @ mean
-        return self.root[:, None] * K * self.root[None, :]
+        K -= mean[:, None]  # in place: these matrices are the largest that there are, and are ours
+        K -= mean[None, :]
+        K += self.share @ mean
+        if bool(namespace(K).any(self.root != 1)):
+            K *= self.root[:, None]
+            K *= self.root[None, :]
+        return K
 
     def model(self, alpha: Alpha, rank: int) -> Model:
         """Return the optimum with M truncated to a rank: exact for 0 if `linear`, else for d."""
