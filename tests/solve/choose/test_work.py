@@ -13,6 +13,7 @@ from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.rank import HeldOut
 from quadlin.solve.lowrank import restarts
 from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.whitening import whitener
 
 
 def counted(monkeypatch, owner, name):
@@ -78,3 +79,21 @@ def test_the_last_fit_of_few_rows_takes_few_walks():
     assert few.rows.walks - walks < 30
     other, _ = few.fit(choice.options, candidate.model)
     assert choice.solution.history[-1].loss <= 1.001 * other.history[-1].loss
+
+
+def test_products_of_features_are_summed_once():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((12_000, 30))
+    X[:, 1] += X[:, 0]  # there is something to whiten
+    whole = search(X, X @ rng.standard_normal(30) + rng.standard_normal(12_000))
+    sample = whole.sampled(2)
+    assert sample is not whole
+    whole.fitted(sample.given(0), sample)
+    walks = whole.rows.walks
+    whole.ridge()
+    assert whole.white is not None
+    assert whole.covariance is not None
+    assert whole.rows.walks == walks
+    white = whitener(whole.rows, whole.units, "full", 0.1, rng)
+    known = whitener(whole.rows, whole.units, "full", 0.1, rng, whole.covariance)
+    np.testing.assert_allclose(known.size, white.size, rtol=1e-9)

@@ -27,7 +27,7 @@ from quadlin.solve.lowrank.product_gram import ProductGram
 from quadlin.solve.lowrank.restarts import FEW, quick_start
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options, Problem, Solution, finished
-from quadlin.solve.lowrank.whitening import Whitener, whitener
+from quadlin.solve.lowrank.whitening import Covariance, Whitener, whitener
 
 CHEAP_COLUMNS = 1000  # as many products are a small matrix
 KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
@@ -100,6 +100,19 @@ class Candidates:
         counts = self.n_rows, self.weight
         return Penalised(self.rows, self.units, self.options, *counts, self.seed)
 
+    @cached_property
+    def features(self) -> TangentGram:
+        """Return the linear model without M, the products of all features: one walk for all."""
+        U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
+        if "products" in self.__dict__:  # all products are known, or else nobody asked for them
+            return self.linear_model(U)
+        return tangent_gram(self.rows, self.units, self.options, U)
+
+    @property
+    def covariance(self) -> Covariance | None:
+        """Return Σ of the features; None where parts are tied, so that their sums are others."""
+        return self.features.covariance(self.units) if self.plain else None
+
     def linear_model(self, U: Array) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k)."""
         if self.products is None:
@@ -121,11 +134,7 @@ class Candidates:
         """Return ridge regression."""
         ridge = self.tried.get(0)
         if ridge is None:
-            U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-            if "products" in self.__dict__:  # all products are known, or else nobody asked for them
-                gram = self.linear_model(U)
-            else:
-                gram = tangent_gram(self.rows, self.units, self.options, U)
+            gram = self.features
             best = maximised(gram.centred(self.weight), [(a,) for a in (NO_PENALTY, *FIRST)])
             ridge = self.tried[0] = self.noted(0, best, None, gram)
         return ridge
@@ -273,7 +282,8 @@ class Candidates:
         if ridge > 0:  # the same for penalties of the same size, whatever was fitted before
             ridge = NEAR ** round(log(ridge, NEAR))
         if self.white is None or ridge != self.white_ridge:
-            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            args = (self.rows, self.units, options.whiten, ridge, rng, self.covariance)
+            self.white = whitener(*args)
             self.white_ridge = ridge
         problem = self.problem(options)
         return follow(problem, polish(problem, self.white, warm), on_step), self.white

@@ -41,6 +41,7 @@ class LastFit(Candidates):
             alpha = (0.0, 0.0)
         elif best.rank in (0, self.d) and self.plain:
             gram = best.gram if search is self else None  # else that of a sample
+            gram = self.features if gram is None and best.rank == 0 else gram
             sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
             exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
             warm = exact.model(alpha, best.rank)
@@ -55,7 +56,8 @@ class LastFit(Candidates):
         else:
             dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
             problem = self.problem(options, final_error(options, dof / self.n_rows))
-            white = sharp_whitener(search.white, problem, alpha[0] / self.weight)
+            ridge = alpha[0] / self.weight
+            white = sharp_whitener(search.white, problem, ridge, self.covariance)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         evidence = {c.rank: c.evidence for c in search.candidates()}
         return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)

@@ -22,7 +22,7 @@ from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
-from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
+from quadlin.solve.lowrank.whitening import Covariance, Full, Whitener, sharpened, whitener
 
 ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
@@ -141,10 +141,13 @@ def _fit_sample(
     return SampleFit(solution, white, _is_clear(solution, white, options, error))
 
 
-def sharp_whitener(white: Whitener, problem: Problem, ridge: float) -> Whitener:
+def sharp_whitener(
+    white: Whitener, problem: Problem, ridge: float, known: Covariance | None = None
+) -> Whitener:
     """Return a whitener for more rows: that of a sample, unless it is a d×d matrix."""
     if isinstance(white, Full):
-        white = whitener(problem.rows, problem.units, "full", ridge, problem.rng)
+        args = (problem.rows, problem.units, "full", ridge, problem.rng, known)
+        white = whitener(*args)
     return sharpened(white) if isinstance(white, Full) else white
 
 

@@ -22,6 +22,7 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel
 from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
 from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.whitening import Covariance
 
 Part = TypeVar("Part", bound=Additive)
 MARGIN = 2.0  # of log evidence, to accept a quadratic part: pure noise reaches it once in 20 tables
@@ -202,6 +203,13 @@ class TangentGram:
         pairs = rho[i] * rho[j] * np.where(i == j, 1.0, sqrt(0.5))
         scale = np.concatenate([[1.0], rho, pairs, [1.0]])
         return moved(scale[:, None] * self.products * scale, units.scale)
+
+    def covariance(self, units: Units) -> Covariance:
+        """Return Σω z zᵀ of the features, where nothing is tied and there is an intercept."""
+        d, rho = self.basis.W.shape[0], to_numpy(units.penalty_scale).astype(np.float64)
+        G = rho[:, None] * self.products[1 : d + 1, 1 : d + 1] * rho
+        moments = namespace(units.scale).astype(moved(G, units.scale), units.scale.dtype)
+        return Covariance(float(self.products[0, 0]), moments)
 
     def centred(self, weight: float) -> ColumnGram:
         """Return what the evidence needs, the intercept taken out."""

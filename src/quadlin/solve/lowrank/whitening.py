@@ -161,21 +161,27 @@ def _weight(chunk: Chunk) -> float:
 
 
 def whitener(
-    rows: Rows, units: Units, mode: str, ridge: float, rng: np.random.Generator
+    rows: Rows,
+    units: Units,
+    mode: str,
+    ridge: float,
+    rng: np.random.Generator,
+    known: Covariance | None = None,
 ) -> Whitener:
     """Return the whitener for these rows with a ridge on Σ.
 
     "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass. Compared
     with (d−1)/n, its value for independent features, it shows whether there is anything to whiten.
+    No pass is needed where Σ is `known` (and `mode` is not "lowrank").
     """
     none = Identity((1 + ridge) ** -0.5)
     d = units.scale.shape[0]
     if mode == "auto":
-        if not _correlated(rows, units, rng):
+        if not _correlated(rows, units, rng, known):
             return none
         mode = "full" if d <= FULL_LIMIT else "lowrank"
     if mode == "full":
-        return _full(rows, units, ridge)
+        return _full(units, ridge, rows.reduce(covariance, units) if known is None else known)
     if mode == "lowrank":
         return _low_rank(rows, units, ridge, rng)
     return none
@@ -186,15 +192,25 @@ def _random(units: Units, draw: np.ndarray) -> Array:
     return namespace(units.scale).asarray(draw, **like)
 
 
-def _correlated(rows: Rows, units: Units, rng: np.random.Generator) -> bool:
-    energy, independent = correlation_energy(rows, units, rng)
+def _correlated(
+    rows: Rows, units: Units, rng: np.random.Generator, known: Covariance | None
+) -> bool:
+    energy, independent = correlation_energy(rows, units, rng, known)
     return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
 
 
-def correlation_energy(rows: Rows, units: Units, rng: np.random.Generator) -> tuple[float, float]:
-    """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features."""
+def correlation_energy(
+    rows: Rows, units: Units, rng: np.random.Generator, known: Covariance | None = None
+) -> tuple[float, float]:
+    """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features.
+
+    Where Σ is `known`, without a pass.
+    """
     Q = probes(units, PROBES, rng)
-    total = rows.reduce(covariance_products, units, Q)
+    if known is None:
+        total = rows.reduce(covariance_products, units, Q)
+    else:
+        total = Covariance(known.weight, known.action @ Q)
     varies = namespace(Q).astype(units.scale > 0, Q.dtype)
     return off_diagonal_energy(total, varies, Q)
 
@@ -213,9 +229,8 @@ def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[
     return energy, (d_eff - 1) / total.weight
 
 
-def _full(rows: Rows, units: Units, ridge: float) -> Full:
+def _full(units: Units, ridge: float, total: Covariance) -> Full:
     xp = namespace(units.scale)
-    total = rows.reduce(covariance, units)
     heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # beyond the common ridge
     values, V = xp.linalg.eigh(total.action / total.weight + heavier)
     values = xp.clip(values, min=0)
