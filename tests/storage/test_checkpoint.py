@@ -43,7 +43,7 @@ def same(a, b):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """How many sums were carried out, not read back; a number a row is not recorded."""
+    """How many sums were carried out, not read back; one number per row is not recorded."""
     from quadlin.core import rows
 
     count = []

@@ -36,7 +36,7 @@ class StreamCheckpoint:
             self._resume()
 
     def rest(self, rows: Rows) -> Iterator[Chunk]:
-        """Yield the chunks that the stream has not learned from yet: one walk."""
+        """Yield the chunks that the stream has not learned from yet: one pass."""
         skip, done = self.seen, 0
         for chunk in rows.walk():
             n = chunk.X.shape[0]

@@ -101,7 +101,7 @@ def test_eigenvalues_that_a_penalty_shrinks_are_compared_with_an_edge_that_it_sh
 
 
 def test_a_fit_that_ran_out_of_passes_is_not_told_to_take_more_steps():
-    # 200 levels of two fields in 1,000 rows at rank 20: twelve passes a step are soon used up.
+    # 200 levels of two fields in 1,000 rows at rank 20: twelve passes per step are soon used up.
     rng = np.random.default_rng(0)
     X = np.zeros((300, 60))
     X[np.arange(300), rng.integers(0, 30, 300)] = 1

@@ -53,7 +53,7 @@ class OnDevice(BaseEngine):
         The engine of the rows that these are a sample of.
     """
 
-    # A walk over fewer entries takes less time than what the solver does between two walks.
+    # A pass over fewer entries takes less time than the solver needs between two passes.
     sample_entries: tuple[int, ...] = (1 << 27, 1 << 29)
     elsewhere = True
 

@@ -38,7 +38,7 @@ def arrow() -> Any:
 
 @dataclass(frozen=True)
 class BatchFeed(BaseFeed):
-    """Batches of something that pyarrow or a frame library walks: a dataset, a stream."""
+    """Batches that pyarrow or a frame library yields: of a dataset or a stream."""
 
     walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
     columns: tuple[Any, ...]

@@ -16,13 +16,13 @@ from quadlin.data.sources.feeds import BaseFeed, Piece
 
 
 class Once:
-    """An iterator that can be walked only once."""
+    """An iterator that can be read only once."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self.items: Iterator[Any] | None = items
 
     def __call__(self) -> Iterator[Any]:
-        """Begin the walk."""
+        """Begin to read."""
         if self.items is None:
             raise SourceError(
                 "The iterator is exhausted: its rows were read before. Give a function that "
@@ -32,7 +32,7 @@ class Once:
         return items
 
     def peeked(self) -> Any:
-        """Return the first item, which stays to be walked."""
+        """Return the first item, which will still be read."""
         items = self()
         try:
             first = next(items)
@@ -169,7 +169,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
 
 @dataclass(frozen=True)
 class _Again:
-    """An iterable, as the function that walks it."""
+    """An iterable, as a function that returns its iterator."""
 
     items: Any
 

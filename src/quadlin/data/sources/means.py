@@ -18,7 +18,7 @@ from quadlin.data.sources.source import default_rows
 
 
 def array_means(feed: Feed, reader: ArrayReader) -> ArrayReader:
-    """Learn the means of the features in one walk, zeros of sparse rows included."""
+    """Learn the means of the features in one pass, including the zeros of sparse rows."""
     if not feed.again:
         raise ReadOnceError(means_unknown(feed.title))
     means, probe = Means(len(reader.names)), replace(reader, missing="mean", fill={})
@@ -116,7 +116,7 @@ def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
 
 
 def means_unknown(title: str) -> Message:
-    """Say that rows which are walked once cannot be filled with means."""
+    """Say that rows which can be read only once cannot be filled with means."""
     return Message(
         "{title} can be read only once, but {mean} needs the means first. {python}se {drop}, or "
         "save the rows to a file first.",

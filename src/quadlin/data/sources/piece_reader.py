@@ -14,18 +14,18 @@ from quadlin.data.sources.feeds import Piece
 
 @dataclass
 class Counts:
-    """What a walk has counted."""
+    """The counts of a pass."""
 
     dropped: int = 0
     unseen: Unseen = field(default_factory=Unseen)
 
     def add(self, other: "Counts") -> None:
-        """Add what another walk has counted."""
+        """Add the counts of another pass."""
         self.dropped += other.dropped
         self.unseen.add(other.unseen)
 
     def clear(self) -> None:
-        """Start again from zero, before a new walk."""
+        """Start again from zero, before a new pass."""
         self.dropped = 0
         self.unseen.clear()
 

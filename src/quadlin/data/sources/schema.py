@@ -101,7 +101,7 @@ def table_reader(
 def _labels(
     sample: nw.DataFrame[Any], feed: TableFeed, options: FileOptions, title: str
 ) -> tuple[str, ...] | None:
-    """Return the labels of a target that is text: as given, or found by a walk over it."""
+    """Return the labels of a target that is text: as given, or found by a pass over it."""
     if options.labels is None or options.target is None:
         return None
     if not is_label(sample.get_column(options.target)):
@@ -140,7 +140,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 def _scanned(
     feed: TableFeed, reader: TableReader, options: FileOptions, title: str
 ) -> tuple[TableFeed, TableReader, int | None]:
-    """Learn levels and means in one walk over the columns that tell them."""
+    """Learn levels and means in one pass over the columns that have them."""
     needs_levels = bool(reader.text) and reader.encoder is None
     needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
     if not (needs_levels or needs_means):
@@ -182,7 +182,7 @@ def _scanned(
 
 
 def _first_row(walk: TableFeed, name: Any, label: str | None) -> str:
-    """Name the first row whose column has some label, or that is no number, by another walk."""
+    """Name the first row whose column has some label, or that is no number, by another pass."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
         wanted = [label]

@@ -23,7 +23,7 @@ from quadlin.data.sources.prefetch import read_ahead
 
 @dataclass(frozen=True)
 class Source(BaseRows):
-    """Rows from anywhere, walked as chunks of even size; made by :func:`open_source`.
+    """Rows from anywhere, read as chunks of equal size; made by :func:`open_source`.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class Source(BaseRows):
     dtype : dtype
         Of X: float32 or float64.
     rows : int or None
-        Number of rows, where it is known without a walk.
+        Number of rows; None if it is unknown before they are read.
     again : bool
-        Whether the rows can be walked more than once.
+        Whether the rows can be read more than once.
     encoder : TableEncoder or None
         Of the text columns.
     fields : tuple of arrays
@@ -46,14 +46,13 @@ class Source(BaseRows):
     fill : dict or None
         What missing numbers are filled with, by column, when ``missing="mean"``.
     dropped : int
-        Rows left out by ``missing="drop"`` in the last walk, or in the walk under way.
+        Rows left out by ``missing="drop"`` in the last pass, or in the current one.
     unseen : dict
-        Rows with a level that the encoder does not know, by column, in the last walk; its
+        Rows with a level that the encoder does not know, by column, in the last pass; its
         attribute `missing` counts missing values of columns that have no level for them.
     watch : callable or None
         Called with the number of rows of each chunk once it has been read, and with 0 at the end of
-        a walk over all rows. It is called by the thread that reads, and does not travel to a
-        cluster.
+        a pass over all rows. It is called by the thread that reads, and is not sent to a cluster.
     """
 
     feed: Feed
@@ -166,7 +165,7 @@ class Source(BaseRows):
         ]
 
     def absorb(self, parts: Any) -> None:
-        """Take over what walks of its parts have counted."""
+        """Take over the counts of passes over its parts."""
         self.counts.clear()
         for part in parts:
             if part is not self:

@@ -23,7 +23,7 @@ class _Feed(Protocol):
 
 
 def learned_labels(feed: _Feed, target: Any, title: str, asked: bool) -> tuple[str, ...]:
-    """Return the labels of a text, found by a walk over it.
+    """Return the labels of a text, found by a pass over it.
 
     Parameters
     ----------

@@ -51,11 +51,11 @@ class FittedClasses:
 
     @property
     def passes(self) -> int:
-        """Return how often the rows were walked: the last fit also counts the walks before it."""
+        """Return the number of passes: the last fit also counts the passes before it."""
         return self.parts[-1].state.history[-1].passes
 
     def with_passes(self, rows: Rows) -> "FittedClasses":
-        """Return the same with all walks over the rows counted, those of a joint fit too."""
+        """Return the same with all passes over the rows counted, also those of a joint fit."""
         return replace(self, parts=(*self.parts[:-1], self.parts[-1].with_passes(rows)))
 
     @property

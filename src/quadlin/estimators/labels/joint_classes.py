@@ -222,7 +222,7 @@ class JointFit:
         return None if solver is None else solver.model(options.alpha, k)
 
     def _centre(self) -> None:
-        """Take from all scores what they have in common, which only the penalties see: one walk.
+        """Take from all scores what they have in common, which only the penalties see: one pass.
 
         That is a share of w and, where M is not restricted, of M.
         """

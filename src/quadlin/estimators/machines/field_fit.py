@@ -108,7 +108,7 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
 
 
 class _Inference:
-    """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a walk."""
+    """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a pass."""
 
     def __init__(
         self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows, share: float

@@ -40,7 +40,7 @@ class FieldTable:
 
 
 def may_qualify(source: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
-    """Tell without a walk whether rows can be a `FieldTable`."""
+    """Tell without a pass whether rows can be a `FieldTable`."""
     in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
     return in_memory and len(fields) > 1 and _may_fit(source.X, fields, loose)
 

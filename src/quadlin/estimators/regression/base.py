@@ -249,7 +249,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         warm: FitState | None,
         on_step: Any,
     ) -> Fitted:
-        """Fit rows that can be walked many times; subclasses override it for special rows."""
+        """Fit rows that can be read many times; subclasses override it for special rows."""
         if task.options.loss != "poisson" or not task.automatic:
             return fit(task, rows, warm, on_step)
         share = count_share(rows, source)

@@ -113,7 +113,7 @@ class Fitted:
         return filled_columns(self.state.units, values)
 
     def with_passes(self, rows: Rows) -> "Fitted":
-        """Return the same with all walks over the rows counted in the last line of the history."""
+        """Return the same with all passes over the rows counted in the last line of the history."""
         history = self.state.history
         last = replace(history[-1], passes=rows.walks)
         return self.with_state(replace(self.state, history=(*history[:-1], last)))

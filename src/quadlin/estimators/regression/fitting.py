@@ -109,7 +109,7 @@ def fit(
     warm: FitState | None,
     on_step: Callable[[Callable[[], dict[str, Any]]], bool] | None = None,
 ) -> Fitted:
-    """Fit rows that can be walked many times.
+    """Fit rows that can be read many times.
 
     `on_step` is called after each step with a function that returns the attributes of an estimator
     fitted so far, and stops the fit by returning True.

@@ -324,7 +324,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         Parameters
         ----------
         X : array, sparse matrix, frame or Source (n_samples, n_features)
-            Rows. A Source that was opened with its target needs no y: it is walked once, chunk by
+            Rows. A Source that was opened with its target needs no y: it is read once, chunk by
             chunk.
         y : array (n_samples,)
             Targets.

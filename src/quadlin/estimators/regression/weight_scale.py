@@ -24,7 +24,7 @@ MANY = 1.5  # times the number of rows: weights that count so many are worth a w
 
 
 def count_share(rows: Rows, source: MemorySource | Source) -> float:
-    """Return what weights are multiplied by to count rows; one walk, where there may be weights."""
+    """Return the factor by which weights count rows; one pass, if there may be weights."""
     if isinstance(source, MemorySource) and source.weight is None and rows.values is None:
         return 1.0
     units, tallies = zip(*rows.collect(_whole_unit), strict=True)

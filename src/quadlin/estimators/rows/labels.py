@@ -67,7 +67,7 @@ def is_listlike(y: Any) -> bool:
 
 
 def labels_in(rows: Rows) -> np.ndarray:
-    """Return the different targets of rows that have a weight: one walk."""
+    """Return the different targets of rows that have a weight: one pass."""
     values = np.unique(np.concatenate(rows.collect(_labels)))
     if len(values) > MANY_CLASSES or np.any(values != np.round(values)):
         raise ValueError(
@@ -82,7 +82,7 @@ def _labels(chunk: Chunk) -> np.ndarray:
 
 
 def class_totals(rows: Rows, values: np.ndarray) -> np.ndarray:
-    """Return the weight of the rows of each class: one walk."""
+    """Return the weight of the rows of each class: one pass."""
     return np.asarray(np.sum(rows.collect(_totals, values), axis=0))
 
 

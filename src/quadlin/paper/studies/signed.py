@@ -66,7 +66,7 @@ def _ends(frame: Frame) -> Frame:
 
 
 def figures(frame: Frame) -> Mapping[str, Any]:
-    """Draw the errors of a signed M, one picture a law."""
+    """Draw the errors of a signed M, one picture per law."""
     return {
         f"signed_{name}": ConvergenceDisplay.from_trials(
             {

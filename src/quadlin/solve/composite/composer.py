@@ -180,9 +180,9 @@ class Composer:
         return self.d > MOST_FEATURES
 
     def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
-        """Tell whether to search beside a fit, and whether it has no error: one walk.
+        """Tell whether to search beside a fit, and whether it has no error: one pass.
 
-        By default most rows in which nothing interacts are not walked again.
+        By default most rows in which nothing interacts are not read again.
         """
         none = np.zeros(0, np.int64)
         columns = RegressionColumns(self.units, start.model, np.arange(self.d), False, none, none)

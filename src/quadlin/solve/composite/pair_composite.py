@@ -75,5 +75,5 @@ class Composite:
 
     @cached_property
     def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each row when it is left out, of the standardised target: a walk."""
+        """Return ωe² of each row when it is left out, of the standardised target: a pass."""
         return self.joint.search.left_out_squares()

@@ -192,7 +192,7 @@ class LabelPairs:
         return self.surveyed.features.weight * constant_deviance(share, log_odds(share))
 
     def _explained(self, state: FitState) -> float:
-        """Return the share of the deviance that a model explains: a walk."""
+        """Return the share of the deviance that a model explains: a pass."""
         objective = Objective(self.rows, state.units, self.plan.options, False)
         return 1 - objective.loss(state.model) / self._nothing
 

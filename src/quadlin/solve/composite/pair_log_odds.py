@@ -69,7 +69,7 @@ class Objective:
         return max(self.options.alpha[1] if self.penalise else 0.0, PRIOR)
 
     def __call__(self, fit: LogOdds) -> float:
-        """Return the objective: a walk."""
+        """Return the objective: a pass."""
         return self.loss(fit.model) + self.penalty(fit)
 
     def penalty(self, fit: LogOdds) -> float:
@@ -81,7 +81,7 @@ class Objective:
         return ridge + self.on_products * squares
 
     def loss(self, model: Model) -> float:
-        """Return the deviance: a walk."""
+        """Return the deviance: a pass."""
         options = replace(self.options, loss="logistic")
         problem = Problem(self.rows, self.units, options, np.random.default_rng(0))
         return float(problem.sums(model, squares=False).loss)

@@ -1,4 +1,4 @@
-r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a walk.
+r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a pass.
 
 Two steps take turns: the leading eigenvectors of what the entries leave, and the largest entries of
 what the eigenvectors leave. The entries are a guess at the pairs that a fit of low rank has

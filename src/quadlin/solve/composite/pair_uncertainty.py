@@ -13,7 +13,7 @@ from quadlin.solve.pairs.pair_projection import UNSEEN
 
 
 def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
-    r"""Return :math:`N(0, \sigma^2 H^{-1})`, H the Gram matrix of the regression: one walk.
+    r"""Return :math:`N(0, \sigma^2 H^{-1})`, H the Gram matrix of the regression: one pass.
 
     A product z_i·z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H. The weights of the rows
     were multiplied by `share` for the search. None where not all parameters are in the regression.

@@ -1,4 +1,4 @@
-"""What a fit leaves behind, and the fit of rows that can be walked again."""
+"""The result of a fit, and the fit of rows that can be read again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -137,7 +137,7 @@ def fit_table(
     on_step: Callable[[FitState], bool] | None = None,
     surveyed: Survey | None = None,
 ) -> FitState:
-    """Fit rows that can be walked again, from scratch or from an earlier state.
+    """Fit rows that can be read again, from scratch or from an earlier state.
 
     Where features hardly differ, M may grow until rounding eats its predictions: then the fit is
     repeated with the least penalty that prevents it, a millionth of the weight or a little more.

@@ -50,7 +50,7 @@ class Cells:
         return int(self.units.scale.shape[0])
 
     def outright(self, rank: int, alpha: Alpha) -> bool:
-        """Tell whether a model needs no walks but the one for a matrix."""
+        """Tell whether a model needs no pass, except for the one for a matrix."""
         if rank in (0, self.d):
             return min(alpha) > 0 and self.exact(rank == 0) is not None
         fits = by_matrices(self.rows, self.units, self.options, self.n_rows)

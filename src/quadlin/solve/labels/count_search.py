@@ -26,7 +26,7 @@ class CountSearch(LogisticSearch):
     """The search for the rank of largest evidence, of counts that are weighted by 1/φ."""
 
     def spread_by(self, factor: float) -> "CountSearch":
-        """Return the search on the same rows with weights divided by a factor: a walk."""
+        """Return the search on the same rows with weights divided by a factor: a pass."""
         fit = self.fit_of.spread_by(factor)
         args = (fit.rows, fit.units, self.options, self.n_rows, fit.weight, fit.seed)
         table = None if self.table is None else self.table.reweighted(1 / factor)

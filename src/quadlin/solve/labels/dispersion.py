@@ -22,7 +22,7 @@ LEAST = 1e-6  # that counts are taken to vary
 
 
 def dispersion(rows: Rows, model: Model, units: Units, determined: float, n_rows: float) -> float:
-    """Return φ about a fit that has determined so many parameters: one walk."""
+    """Return φ about a fit that has determined so many parameters: one pass."""
     total = float(np.sum(rows.collect(_pearson, model, units)))
     return max(total / max(n_rows - determined, LEAST_FREEDOM * n_rows), LEAST)
 

@@ -1,4 +1,4 @@
-r"""Few labels or counts as one dense matrix: Newton steps, evidence and rows left out, no walks.
+r"""Few labels or counts as one dense matrix: Newton steps, evidence and rows left out, no passes.
 
 A model that is linear in its parameters, f = Φθ with Φ = (1, z, products), has the optimum of
 
@@ -6,7 +6,7 @@ A model that is linear in its parameters, f = Φθ with Φ = (1, z, products), h
 
 by Newton's method, each step a solution of Φᵀ(ωh)Φ + R. A low rank takes such steps on its tangent
 space, each cut back to its rank. The rows are copied once, standardised and with their products, so
-that none of this walks them again.
+that none of this reads them again.
 """
 
 from dataclasses import dataclass, replace
@@ -64,7 +64,7 @@ class LabelTable:
 
     @classmethod
     def of(cls, rows: Rows, units: Units, options: Options, loss: str) -> "LabelTable":
-        """Copy the rows: a walk."""
+        """Copy the rows: a pass."""
         parts = zip(*rows.collect(_standardised, units), strict=True)
         Z, y, omega = (np.concatenate(part) for part in parts)
         return cls(Z, y, omega, units, options, loss)

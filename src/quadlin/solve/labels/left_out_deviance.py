@@ -38,7 +38,7 @@ class Repeated:
 
     @classmethod
     def of(cls, rows: Rows) -> "Repeated":
-        """Return how often each row stands there: a walk."""
+        """Return how often each row occurs: a pass."""
         y, weight = _targets(rows)
         whole = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
         whole = whole and float(weight.sum()) <= MOST_REPEATED
@@ -50,7 +50,7 @@ class Repeated:
         return float(self.times.sum())
 
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
-        """Return ω times the deviance of rows at f, each repetition on its own: a walk."""
+        """Return ω times the deviance of rows at f, each repetition on its own: a pass."""
         return self.deviances(*_targets(rows), f, loss)
 
     def deviances(self, y: np.ndarray, omega: np.ndarray, f: np.ndarray, loss: str) -> np.ndarray:
@@ -61,7 +61,7 @@ class Repeated:
     def predictions(
         self, working: Working, gram: TangentGram | RowKernel, alpha: Alpha
     ) -> np.ndarray:
-        """Return f of each row of positive weight when it is left out once: two walks.
+        """Return f of each row of positive weight when it is left out once: two passes.
 
         `working` is the least squares about the fit with penalties `alpha`, and `gram` its linear
         model. O(np²) or O(n³).
@@ -88,7 +88,7 @@ def linear_model(
 
 
 def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return targets and weights of the rows of positive weight: a walk."""
+    """Return targets and weights of the rows of positive weight: a pass."""
     y, weight = zip(*rows.collect(_target), strict=True)
     return np.concatenate(y), np.concatenate(weight)
 

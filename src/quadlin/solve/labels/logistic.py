@@ -159,7 +159,7 @@ class LogisticFit:
         return usual_curvature(self.loss, self.units)
 
     def spread_by(self, factor: float) -> "LogisticFit":
-        """Return the fit of the same rows with weights divided by a factor: a walk."""
+        """Return the fit of the same rows with weights divided by a factor: a pass."""
         weights = np.full(self.surveyed.tally.rows, 1 / factor)
         rows = self.rows.reweighted(moved(weights, self.units.scale))
         return replace(self, rows=rows, surveyed=survey(rows), white=None)

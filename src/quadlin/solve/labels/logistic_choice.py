@@ -129,7 +129,7 @@ class InterruptedSearch(KeyboardInterrupt):
         self.search, self.spread = search, spread
 
     def best(self, fit: LogisticFit, options: Options) -> tuple[FitState, Options]:
-        """Return the best candidate so far and its options, without a walk; else the constant."""
+        """Return the best candidate so far and its options, without a pass; else the constant."""
         losses = self.search.losses
         tried = [c for c in self.search.candidates() if c.model is not None and c.rank in losses]
         if not tried:

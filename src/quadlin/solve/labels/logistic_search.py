@@ -29,7 +29,7 @@ CERTAIN_ROWS = 0.5  # deviance of all rows together, below which they cannot tel
 LABEL_KERNEL_ROWS = 600  # up to which all products are tried where they outnumber the rows
 BEHIND = 2.0  # of log evidence at the peak: what all penalties together do not make up for
 LATTICE, COARSE_LATTICE = (2.0, 25), (2.0, 12)  # of log α: its step, and how many points
-LOW = -7.0  # log α₂/N where a second walk over the evidence begins
+LOW = -7.0  # log α₂/N where a second search of the evidence begins
 FINE = 150  # parameters up to which the lattice is fine
 TABLE_TOL = 1e-7  # the relative fall of the objective that ends a fit whose evidence is compared
 LATTICE_TOL = 1e-4  # and one of many whose evidence is added up
@@ -54,7 +54,7 @@ class LogisticSearch(RankSearch):
 
     @classmethod
     def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
-        """Return the search on the rows of a fit: a walk or two."""
+        """Return the search on the rows of a fit: a pass or two."""
         args = (fit.rows, fit.units, options, n_rows, fit.weight, fit.seed)
         search = cls(*args, fit_of=fit, repeated=Repeated.of(fit.rows), table=None)
         n, few = fit.surveyed.tally.counting, LabelTable.holds
@@ -136,7 +136,7 @@ class LogisticSearch(RankSearch):
 
     @property
     def products(self) -> None:
-        """Return None: no single walk serves all fits, since each has weights of its own."""
+        """Return None: no single pass is enough for all fits, since each has its own weights."""
         return None
 
     @property

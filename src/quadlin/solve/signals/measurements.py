@@ -55,12 +55,12 @@ class Measurements:
         return np.asarray(z, dtype=self.dtype)
 
     def forward(self, v: np.ndarray) -> np.ndarray:
-        """Return A B v: one walk over A."""
+        """Return A B v: one pass over A."""
         self.counter.count += 1
         return np.asarray(self.A @ self.signal(v))
 
     def adjoint(self, u: np.ndarray) -> np.ndarray:
-        """Return (AB)ᴴu, its real part where the signal is real: one walk over A."""
+        """Return (AB)ᴴu, its real part where the signal is real: one pass over A."""
         self.counter.count += 1
         z = adjoint(self.A, u)
         z = z.real if self.is_real else z
@@ -110,7 +110,7 @@ def conditioned(
 ) -> Measurements:
     """Return the measurements behind unknowns in which they are well conditioned.
 
-    Up to 2,000 columns of an array: by the matrix AᴴΩA, one walk, O(nd²). Otherwise, and for a
+    Up to 2,000 columns of an array: by the matrix AᴴΩA, one pass, O(nd²). Otherwise, and for a
     LinearOperator, by the size of its columns and its norm, 60 products; the columns should then be
     about orthogonal.
     """

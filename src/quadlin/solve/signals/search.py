@@ -174,7 +174,7 @@ class Reweighted:
 
     @property
     def walks(self) -> Walks:
-        """Return the walks over the rows of the problem."""
+        """Return the passes over the rows of the problem."""
         return self.base.walks
 
     @property
