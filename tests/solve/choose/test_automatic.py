@@ -45,6 +45,9 @@ def search(evidence, left_out):
         def is_behind(self, products, error):
             return False
 
+        def is_ridge(self, products):
+            return False
+
         def left_out_squares(self, candidate):
             key = candidate.rank
             if candidate.alpha[0] >= CONSTANT:

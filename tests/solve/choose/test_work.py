@@ -69,6 +69,18 @@ def test_a_low_rank_that_is_not_there_is_fitted_once(monkeypatch):
     assert len(fits) == 1
 
 
+def test_products_of_which_nothing_is_left_are_not_asked_about_rows_left_out(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 60))
+    X += 2 * rng.standard_normal((200, 3)) @ rng.standard_normal((3, 60))
+    noise = search(X, rng.standard_normal(200))
+    asked = counted(monkeypatch, left_out_errors, "left_out_squares_by_rows")
+    products = noise.candidate(60)
+    assert noise.is_ridge(products)
+    assert noise.better_linear(noise.ridge(), products).rank == 0
+    assert not asked
+
+
 def test_the_last_fit_of_few_rows_takes_few_walks():
     data = make_second_order(250, 40, rank=3, noise=0.5, random_state=1)
     few = search(data.X, data.y)

@@ -208,7 +208,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         products = self.tried.get(self.d)
         if products is None:
             return False
-        certain = candidate.merit >= products.merit + CERTAIN
+        certain = candidate.merit >= products.merit + CERTAIN or self.is_ridge(products)
         if not (certain or self.is_behind(products, self.left_out(candidate))):
             return False
         return self.agree(candidate, self.sized(self.ridge()))
@@ -227,7 +227,9 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         else:
             self.reached = rival.merit
             products, error = self.candidate(self.d), rival.left_out_squares.sum() / self.weight
-            behind = products is not None and self.is_behind(products, float(error))
+            behind = products is not None and (
+                self.is_ridge(products) or self.is_behind(products, float(error))
+            )
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
         many = self.n_rows >= MANY_ROWS * rival.parameters and self.many_rows(chosen)

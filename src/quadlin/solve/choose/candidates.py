@@ -60,6 +60,7 @@ class Candidates:
     sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # that these ask for
     expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of any size
+    empty: set[tuple[int, Alpha]] = field(default_factory=set)  # without M, but for rounding
     inverses: tuple[object, Inverses] | None = None  # the last ones that errors came from
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     begun: Model | None = None  # of a rank from which lower ones begin
@@ -212,7 +213,10 @@ class Candidates:
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
-            if best.determined[-1] < NOTHING:  # no need to fit M again: about this is left of it
+            if (
+                k,
+                candidate.alpha,
+            ) in self.empty:  # no need to fit M again: about this is left of it
                 left = float(np.exp(before[-1] - best.log_alpha[-1]))
                 return replace(candidate, model=replace(model, s=left * model.s))
             settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
@@ -252,11 +256,13 @@ class Candidates:
         """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
-        first, second = (float(a) for a in np.exp(best.log_alpha[[0, -1]]))
+        alpha = float(np.exp(best.log_alpha[0])), float(np.exp(best.log_alpha[-1]))
         expected = expected_error(best, self.weight, self.options.fit_intercept)
         if expected is not None:
-            self.expected[k, (first, second)] = expected
-        return Candidate(k, best.log_evidence - cost, (first, second), best.noise, gram, model)
+            self.expected[k, alpha] = expected
+            if k and best.determined[-1] < NOTHING:
+                self.empty.add((k, alpha))
+        return Candidate(k, best.log_evidence - cost, alpha, best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
         """Return a model and penalties to begin with: those of the next higher rank, if any."""
@@ -283,8 +289,7 @@ class Candidates:
             ridge = NEAR ** round(log(ridge, NEAR))
         if self.white is None or ridge != self.white_ridge:
             args = (self.rows, self.units, options.whiten, ridge, rng, self.covariance)
-            self.white = whitener(*args)
-            self.white_ridge = ridge
+            self.white, self.white_ridge = whitener(*args), ridge
         problem = self.problem(options)
         return follow(problem, polish(problem, self.white, warm), on_step), self.white
 

@@ -66,6 +66,10 @@ class LeftOutErrors(Candidates):
         size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
         return size <= CHEAP_EIGENVECTORS
 
+    def is_ridge(self, products: Candidate) -> bool:
+        """Tell whether the penalty of M leaves nothing but ridge regression of all products."""
+        return (products.rank, products.alpha) in self.empty and self.options.loss == "squared"
+
     def is_behind(self, products: Candidate, error: float) -> bool:
         """Tell whether all products predict rows left out worse than by some mean squared error.
 

@@ -30,7 +30,7 @@ class LinearChoice(LeftOutErrors):
 
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
-        if products is None:
+        if products is None or self.is_ridge(products):
             return self.or_mean(ridge if self.many_rows(ridge) else self.sized(ridge))
         if self.many_rows(products):
             return products if products.merit > ridge.merit else self.or_mean(ridge)
