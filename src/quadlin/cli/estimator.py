@@ -1,5 +1,6 @@
 """The estimator that the options of `quadlin fit` describe, also with `--fm`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,16 +9,26 @@ import numpy as np
 from cyclopts import Parameter
 
 from quadlin.cli.classification import make_classifier
-from quadlin.cli.options import MODEL, WHOLE, Flag, ModelOptions, UsageError, hierarchy_of
-from quadlin.cli.pairs import pairs_in
+from quadlin.cli.options import (
+    MODEL,
+    WHOLE,
+    Flag,
+    ModelOptions,
+    UsageError,
+    hierarchy_of,
+    split_names,
+)
 from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns
+from quadlin.data.columns.names import shortened
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.parameters import check_options
+from quadlin.explain.tables import product_name
 
+BETWEEN = ":"  # the two features of a pair
 NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
 
 
@@ -90,7 +101,7 @@ def make_estimator(
     params = {
         **asdict(model),
         "alpha": _alpha(model.alpha),
-        "pairs": pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
+        "pairs": _pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
         "hierarchy": hierarchy_of(model.hierarchy),
         "uncertainty": "robust" if model.robust_errors else model.uncertainty,
     }
@@ -138,3 +149,42 @@ def _alpha(text: str) -> float | str | tuple[float, float]:
     if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
         raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
     return values[0] if len(values) == 1 else (values[0], values[1])
+
+
+def _pairs_in(text: str, names: Sequence[str]) -> Any:
+    """Return what `--pairs` asks for: "auto", None, a number, or pairs of features.
+
+    Examples
+    --------
+    >>> _pairs_in("auto", []), _pairs_in("none", []), _pairs_in("3", [])
+    ('auto', None, 3)
+    >>> _pairs_in("age:income, at 9:30:age", ["age", "income", "at 9:30"])
+    [('age', 'income'), ('at 9:30', 'age')]
+    """
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    if text.isdecimal():
+        return int(text)
+    return [_pair(item, names) for item in split_names(text)]
+
+
+def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
+    """Return the two features of a pair; a name may contain a colon, too."""
+    parts = text.split(BETWEEN)
+    splits = [
+        (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
+        for at in range(1, len(parts))
+    ]
+    right = [pair for pair in splits if set(names).issuperset(pair)]
+    if len(right) == 1:
+        return right[0]
+    problem = f"could be {' or '.join(product_name(*pair) for pair in right)}"
+    if not splits:
+        problem = "is not a pair"
+    elif not right:
+        wrong = next((name for name in splits[0] if name not in names), splits[0][0])
+        problem = f"names {wrong!r}, but the features are {shortened(names)}"
+    raise UsageError(
+        f'--pairs: "{text}" {problem}. Give auto, none, a number, or pairs of features with a '
+        'colon between them, such as "age:income,age:age".'
+    )

@@ -1,7 +1,6 @@
 """`quadlin pairs`: which features interact; and how `fit` reads the pairs it is to take."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -10,19 +9,13 @@ from quadlin.cli.options import (
     Hierarchy,
     OutputOptions,
     TableOptions,
-    UsageError,
     hierarchy_of,
-    split_names,
 )
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import open_rows
 from quadlin.cli.standard_input import stored_rows
-from quadlin.data.columns.names import shortened
 from quadlin.explain.pairs import find_pairs
-from quadlin.explain.tables import product_name
-
-BETWEEN = ":"  # the two features of a pair
 
 
 def pairs(
@@ -78,42 +71,3 @@ def pairs(
         "test_on": test_on,
     }
     print_answer(content, [] if answer.quiet else str(report).splitlines(), answer.json)
-
-
-def pairs_in(text: str, names: Sequence[str]) -> Any:
-    """Return what `--pairs` asks for: "auto", None, a number, or pairs of features.
-
-    Examples
-    --------
-    >>> pairs_in("auto", []), pairs_in("none", []), pairs_in("3", [])
-    ('auto', None, 3)
-    >>> pairs_in("age:income, at 9:30:age", ["age", "income", "at 9:30"])
-    [('age', 'income'), ('at 9:30', 'age')]
-    """
-    if text in ("auto", "none"):
-        return None if text == "none" else text
-    if text.isdecimal():
-        return int(text)
-    return [_pair(item, names) for item in split_names(text)]
-
-
-def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the two features of a pair; a name may contain a colon, too."""
-    parts = text.split(BETWEEN)
-    splits = [
-        (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
-        for at in range(1, len(parts))
-    ]
-    right = [pair for pair in splits if set(names).issuperset(pair)]
-    if len(right) == 1:
-        return right[0]
-    problem = f"could be {' or '.join(product_name(*pair) for pair in right)}"
-    if not splits:
-        problem = "is not a pair"
-    elif not right:
-        wrong = next((name for name in splits[0] if name not in names), splits[0][0])
-        problem = f"names {wrong!r}, but the features are {shortened(names)}"
-    raise UsageError(
-        f'--pairs: "{text}" {problem}. Give auto, none, a number, or pairs of features with a '
-        'colon between them, such as "age:income,age:age".'
-    )
