@@ -126,6 +126,7 @@ def stream_of(
         state.automatic,
         state.strict,
         state.pairs,
+        Tally(state.rows, state.rows, state.weight, state.squared_weight),
     )
     stream.pair_pending = state.pair_pending
     stream.start, stream.since, stream.sample = state.start, state.since, None
@@ -135,7 +136,6 @@ def stream_of(
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
     stream._chosen = state.options if state.chosen is None else state.chosen
-    stream.tally = Tally(state.rows, state.rows, state.weight, state.squared_weight)
     return stream
 
 

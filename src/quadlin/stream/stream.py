@@ -29,6 +29,7 @@ from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
+NO_ROWS = Tally(0, 0, 0.0, 0.0)
 PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
 FIRST_ROWS = 2  # per parameter in the first batch, at least: with fewer, later steps diverge
 LABEL_ROWS = 20  # the same for labels with pairs, if memory and `batch_size` allow it
@@ -66,6 +67,7 @@ class Stream(Beginning):
         automatic: Automatic = FIXED,
         strict: bool = False,
         pairs: PairRequest | None = None,
+        tally: Tally = NO_ROWS,
     ) -> None:
         self.options = options  # including what the first batch has chosen
         self.automatic = automatic  # what the first batch has to choose
@@ -84,7 +86,7 @@ class Stream(Beginning):
         self.pair_pending: PairPending | None = None  # the same in a stream with pairs
         self.verdict: StreamVerdict | None = None  # of new rows on the model so far
         self.proven = False  # whether new rows found that a step did no harm
-        self.tally = Tally(0, 0, 0.0, 0.0)
+        self.tally = tally  # of all rows so far
         sampled = state is None and not strict
         self.sample = RowSample.of_features(len(make_units.names)) if sampled else None
         self._current: FitState | None = state
@@ -111,12 +113,6 @@ class Stream(Beginning):
         stream = copy(self)
         stream.waiting = copy(self.waiting)
         stream._feed(without_zero_weights(chunk))
-        return stream
-
-    def counted(self, tally: Tally) -> "Stream":
-        """Return a stream that also counts rows to which the model was fitted elsewhere."""
-        stream = copy(self)
-        stream.tally = self.tally + tally
         return stream
 
     def with_state(self, state: FitState) -> "Stream":

@@ -177,7 +177,7 @@ class CVScores:
     def _fitted(self, fold: Fold, point: Point) -> Fitted:
         """Return the fit without pairs to the training rows of a fold."""
         state, options = self.state(fold.cells, point), self.task_at(point).options
-        return self.task.fitted(self.task.stream(options, state).counted(fold.cells.surveyed.tally))
+        return self.task.fitted(self.task.stream(options, state, fold.cells.surveyed.tally))
 
     def best_of_first_fold(self) -> Fitted | None:
         """Return the best point so far as fitted to the training rows of the first fold.
@@ -212,7 +212,7 @@ class CVScores:
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
             finished(outcome.state)
-            stream = task.stream(outcome.options, outcome.state).counted(surveyed.tally)
+            stream = task.stream(outcome.options, outcome.state, surveyed.tally)
             self._last = key, replace(task.fitted(stream), pairs=outcome.report)
         return self._last[1]
 

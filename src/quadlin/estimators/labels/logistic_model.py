@@ -163,8 +163,8 @@ def _constant(task: Task, rows: Rows, other: Fitted, share: float) -> Fitted:
     options = replace(task.options, rank=0, alpha=other.options.alpha)
     units = task.make_units(surveyed.features, surveyed.target)
     fit = LogisticFit(rows, units, task.make_units, surveyed, task.seed)
-    stream = task.stream(options, fit.constant(options, Status.interrupted))
-    return task.fitted(stream.counted(surveyed.tally))
+    state = fit.constant(options, Status.interrupted)
+    return task.fitted(task.stream(options, state, surveyed.tally))
 
 
 def _watched(on_step: Any, classes: np.ndarray) -> Any:

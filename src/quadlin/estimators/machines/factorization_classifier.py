@@ -112,7 +112,7 @@ def fitted_log_odds(
     new = replace(
         state, model=model, units=units, history=history, features=features, target=target
     )
-    return replace(fitted, stream=task.stream(options, new).counted(surveyed.tally))
+    return replace(fitted, stream=task.stream(options, new, surveyed.tally))
 
 
 class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):

@@ -178,7 +178,7 @@ class _Inference:
         )
         state = FitState(model, units, *moments, history, status, Identity())
         options = replace(self.task.options, rank=len(model.s), alpha=self.penalties)
-        stream = self.task.stream(options, state).counted(surveyed.tally)
+        stream = self.task.stream(options, state, surveyed.tally)
         return replace(self.task.fitted(stream), draws=self.draws, noise=self.history[-1].noise)
 
 

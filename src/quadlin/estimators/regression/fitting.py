@@ -37,7 +37,7 @@ from quadlin.stream.memory import (
     refuse_with_strict,
     rows_within,
 )
-from quadlin.stream.stream import FIRST_ROWS, Stream
+from quadlin.stream.stream import FIRST_ROWS, NO_ROWS, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
@@ -69,8 +69,10 @@ class Task:
         """Return what was learned."""
         return Fitted(stream, self.columns, tuple(self.make_units.fields), law)
 
-    def stream(self, options: Options, state: FitState | None = None) -> Stream:
-        """Return a stream that begins, or goes on from a fit."""
+    def stream(
+        self, options: Options, state: FitState | None = None, tally: Tally = NO_ROWS
+    ) -> Stream:
+        """Return a stream that begins, or one that continues from a fit to so many rows."""
         d = len(self.make_units.names)
         most = max(2, BATCH_ELEMENTS // d)
         if self.batch_size == "auto":
@@ -92,7 +94,8 @@ class Task:
             else:
                 size, most = min(size, room), min(most, room)
         make_units, seed = self.make_units, self.seed
-        return Stream(options, size, most, make_units, seed, state, automatic, strict, pairs)
+        choices = (automatic, strict, pairs)
+        return Stream(options, size, most, make_units, seed, state, *choices, tally)
 
     def _room(self, options: Options, pairs: PairRequest | None) -> int:
         """Return how many rows of a first batch `max_memory` has room for."""
@@ -119,7 +122,7 @@ def fit(
     check_survey(surveyed, dtype, names, task.options, task.robust)
 
     def fitted(state: FitState, options: Options) -> Fitted:
-        return task.fitted(task.stream(options, state).counted(surveyed.tally))
+        return task.fitted(task.stream(options, state, surveyed.tally))
 
     hook = None
     if on_step is not None:

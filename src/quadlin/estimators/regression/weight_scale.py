@@ -91,8 +91,8 @@ def in_given_weights(task: Task, fitted: Fitted, share: float) -> Fitted:
     )
     first, second = fitted.options.alpha
     options = replace(fitted.options, alpha=(first / share, second / share))
-    stream = task.stream(options, replace(state, features=features, target=target))
-    weighed = replace(
+    state = replace(state, features=features, target=target)
+    tally = replace(
         tally, weight=tally.weight / share, squared_weight=tally.squared_weight / share**2
     )
-    return replace(fitted, stream=stream.counted(weighed))
+    return replace(fitted, stream=task.stream(options, state, tally))

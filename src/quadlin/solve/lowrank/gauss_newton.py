@@ -118,9 +118,9 @@ class GaussNewton:
 
     def separates(self, p: Point) -> bool:
         """Tell whether log-odds would grow forever, because there is no penalty to limit them."""
-        penalised = any(self.coordinates.penalties)
-        logistic = self.options.loss == "logistic"
-        return logistic and not penalised and p.objective <= SEPARATED * self.units.target.power
+        if self.options.loss != "logistic" or any(self.coordinates.penalties):
+            return False
+        return p.objective <= SEPARATED * self.units.target.power
 
     def moved(self, p: Point, t: Tangent, size: float, rank: int) -> Point:
         """Take a step, truncate M to the rank and evaluate: one pass."""
