@@ -92,6 +92,10 @@ def test_missing_levels_cost_what_they_could_be(model, table, columns):
         filled = row.assign(**dict(zip(columns, [level for level, _ in each], strict=True)))
         share = np.prod([share for _, share in each])
         cost += share * (model.predict(filled)[0] - f) ** 2
+    # And what is not known of the levels themselves, whose effects are shrunk.
+    errors = model.fitted_.law.slope_std(model.moments_.mean, model.fitted_.fields) ** 2
+    for name, shares in zip(columns, levels, strict=True):
+        cost += shares.sort_index() @ errors[model.encoder_.text[name]]
     variance = model.fitted_.missing_variance(
         model.encoder_.encode(with_none(row, *columns), model.fitted_.fill)[0], True
     )

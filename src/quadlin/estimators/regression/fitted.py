@@ -262,7 +262,17 @@ class Fitted:
     def _level_spread(self) -> LevelSpread | None:
         state, encoded = self.state, self.columns.encoder is not None
         fields = list(self.fields) if encoded else whole(state.units, self.fields)
-        return LevelSpread.of(state.model, state.units, fields, MISSING_MARK) if fields else None
+        if not fields:
+            return None
+        return LevelSpread.of(state.model, state.units, fields, MISSING_MARK, self._level_errors())
+
+    def _level_errors(self) -> np.ndarray | None:
+        """Return the variances of what features add beside means (d,); None without a penalty."""
+        if self.law is None or not any(self.options.alpha):
+            return None
+        mean = to_numpy(self.state.units.mean).astype(np.float64)
+        std = self.law.slope_std(mean, self.fields) / self.state.units.target.scale
+        return np.where(np.isfinite(std), std, 0.0) ** 2
 
     @unflagged
     def predict_error(self, X: Array) -> Array:

@@ -13,8 +13,10 @@ on average 1 − q of its variance, and the new level 1 + q of it away from thei
 
 .. math:: h^\top \Big( \frac{1 + q}{1 - q} V + \bar a \bar a^\top \Big) h
 
-is the mean square. It is unbiased, but from few levels it is itself hardly known: from two levels
-as the square of one normal number.
+is the mean square. Effects that a penalty has shrunk vary less than those of the population do: the
+variances of their errors are added, since with the prior that the penalty stands for the mean
+square of an effect is that of its estimate and of its error together. The sum is unbiased, but from
+few levels it is itself hardly known: from two levels as the square of one normal number.
 """
 
 from dataclasses import dataclass
@@ -40,8 +42,13 @@ class LevelSpread:
     factors: np.ndarray  # (2F, k, k), E vvᵀ, v_l = U_l/σ_l: for products with other fields
 
     @classmethod
-    def of(cls, model: Model, units: Units, fields: Fields, mark: float) -> "LevelSpread":
-        """Return the spread of the levels of a model's fields."""
+    def of(
+        cls, model: Model, units: Units, fields: Fields, mark: float, errors: np.ndarray | None
+    ) -> "LevelSpread":
+        """Return the spread of the levels of a model's fields.
+
+        `errors` (d,) are the variances of what levels add, where they are shrunk.
+        """
         parts = (model.U, model.s, model.w, units.free, units.mean, units.scale, units.nu)
         U, s, w, free, mean, scale, nu = (to_numpy(a).astype(np.float64) for a in parts)
         m = (U * U) @ s
@@ -54,6 +61,7 @@ class LevelSpread:
             a = np.column_stack([scale[field] * w[field], 2 * V * s, V])
             centre, q = p @ a, float(p @ p)
             covariance = ((a - centre) * p[:, None]).T @ (a - centre)
+            covariance[0, 0] += 0.0 if errors is None else p @ errors[field]
             offset = np.outer(centre, centre)
             more = (1 + q) / (1 - q) if 1 - q > FEW else 1.0
             new.append(more * covariance + offset)
