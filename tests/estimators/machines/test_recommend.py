@@ -423,7 +423,7 @@ def test_standard_errors_leave_a_machine_as_it_is(rank):
     assert (machine.coef_std_ > 0).all()
 
 
-@pytest.mark.parametrize("option", [{"psd": True}, {"loss": "huber"}])
+@pytest.mark.parametrize("option", [{"psd": True}, {"loss": "huber", "uncertainty": True}])
 def test_options_that_cost_a_machine_its_posterior_are_warned_of(option):
     _, _, rows, y = table()
     machine = FactorizationMachineRegressor(1, random_state=0, **option)

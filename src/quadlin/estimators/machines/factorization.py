@@ -70,7 +70,9 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     rise as levels are shrunk: sweeps raise a bound of the evidence. Such a fit does not start from
     an earlier one (``warm_start``), and `partial_fit` cannot go on from it: fit old and new rows
     together. A stream of such rows is learned by least squares from the start, which predicts
-    worse. With ``uncertainty=True`` the model is the same; its standard errors are those of least
+    worse. With ``loss="huber"`` the posterior is that of rows with weights by their residuals, and
+    rows more than five standard deviations off are left out. With ``uncertainty=True`` (and squared
+    errors) the model is the same; its standard errors are those of least
     squares, scaled so that the mean variance of predictions is that of 50 draws.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or

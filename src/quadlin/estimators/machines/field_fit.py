@@ -1,6 +1,6 @@
 """Rows made of one-hot fields, fitted by their posterior: variational, or by draws from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from quadlin.data import Source
 from quadlin.estimators.machines.evidence_share import evidence_share
 from quadlin.estimators.machines.field_law import with_law
 from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
+from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.rows.input_errors import check_weights, warn_of_target
@@ -64,6 +65,9 @@ def fit_fields(
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
+    robust = RobustRows.of(source) if task.robust else None
+    if robust is not None:
+        source, surveyed = robust.source, robust.surveyed(surveyed)
     table = None if few and draws is None else field_table(source, fields, surveyed, loose)
     if table is None:
         return None
@@ -71,9 +75,13 @@ def fit_fields(
     inference = _Inference(task, surveyed, table, rows, share)
     try:
         status = inference.run(on_step)
+        if robust is not None:
+            inference, robust, status = _reweighted(inference, robust, status, rows, on_step)
+            source, table = robust.source, inference.table
         if draws is not None and status is not Status.stopped:
             inference.sample(draws)
         fitted = inference.fitted(status)
+        fitted = fitted if robust is None else replace(fitted, noise=robust.scale)
     except KeyboardInterrupt:
         if not inference.history:
             raise
@@ -107,11 +115,36 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
     return exact if exact.is_begun else fitted.interrupted()
 
 
+def _reweighted(
+    inference: "_Inference", robust: RobustRows, status: Status, rows: Rows, on_step: OnStep | None
+) -> tuple["_Inference", RobustRows, Status]:
+    """Fit again with the weights of residuals until they have settled."""
+    before = inference
+    for _ in range(ROUNDS):
+        again = robust.again(inference.fitted(status).predict(robust.given.X, clip=False))
+        if status not in (Status.converged, Status.out_of_steps) or again.is_settled(robust):
+            break
+        surveyed, first = again.surveyed(before.surveyed), before.table
+        table = field_table(again.source, first.fields, surveyed, first.beside is not None)
+        if table is None:
+            break
+        args = (before.task, surveyed, table, rows, before.share, inference.history)
+        inference, robust = _Inference(*args), again
+        status = inference.run(on_step)
+    return inference, robust, status
+
+
 class _Inference:
     """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a pass."""
 
     def __init__(
-        self, task: Task, surveyed: Survey, table: FieldTable, rows: Rows, share: float
+        self,
+        task: Task,
+        surveyed: Survey,
+        table: FieldTable,
+        rows: Rows,
+        share: float,
+        history: Sequence[Sweep] = (),
     ) -> None:
         self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
         self.walks, self.share = rows.walks, share  # `share`: of the weights, counted as rows
@@ -120,7 +153,8 @@ class _Inference:
         self.machine = FieldMachine(
             table.rows, signs, np.random.default_rng(task.seed), sampled=False
         )
-        self.history: list[Sweep] = []
+        self.history = list(history)  # of earlier rounds
+        self.begun = history[-1].sweep if history else 0
         self.point = self._point()  # after the last sweep
         self.penalties = (0.0, 0.0)
         self.draws: Draws | None = None
@@ -132,7 +166,7 @@ class _Inference:
             self.point = self._point()
             first, second = _penalties(self.machine)
             self.penalties = (first / self.share, second / self.share)
-            self.history.append(line)
+            self.history.append(line._replace(sweep=self.begun + line.sweep))
             self.counter.count += 1
             if converged:
                 return Status.converged

@@ -39,14 +39,20 @@ def has_posterior(estimator: Any) -> bool:
     """Tell whether the options leave penalties to be learned, and ask for no other model."""
     labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
     learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
-    return learns and not _contradictions(estimator)
+    wrong = [option.name for option in _contradictions(estimator)]
+    return learns and wrong == (["loss"] if _is_reweighted(estimator) else [])
+
+
+def _is_reweighted(estimator: Any) -> bool:
+    """Tell whether Huber's loss is that of a posterior, which has no standard errors."""
+    return bool(estimator.loss == "huber" and not estimator.uncertainty)
 
 
 def warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
     """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
     asked = [
-        (Option("loss", "huber"), estimator.loss == "huber"),
         (Option("psd", True), estimator.psd),
+        (Option("loss", "huber"), estimator.loss == "huber"),
         (Option("uncertainty", True), estimator.loss == "logistic" and estimator.uncertainty),
     ]
     wrong = [option for option, given in asked if given]

@@ -75,12 +75,12 @@ def fit_robustly(
             scale = MAD * weighted_median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
-        new = _factor(size / scale, far[0])
+        new = huber_factor(size / scale, far[0])
         change = float(np.max(np.abs(new - factor)))
         enough = max(tol, SHARE * settled**2)  # precise enough to see that weights have settled
         while state is not None and precise <= enough and far and change <= settled:
             far = far[1:]
-            new = _factor(size / scale, far[0]) if far else new
+            new = huber_factor(size / scale, far[0]) if far else new
             change = float(np.max(np.abs(new - factor)))
         if not far:
             break
@@ -106,7 +106,8 @@ def tighter(tol: float, eps: float) -> float:
     return min(tol, max(WITHIN * tol, eps / 64))
 
 
-def _factor(size: np.ndarray, far: float) -> np.ndarray:
+def huber_factor(size: np.ndarray, far: float) -> np.ndarray:
+    """Return the weights of residuals of some size, in σ; those beyond `far` were moved there."""
     return np.asarray(BEND / np.clip(size, BEND, far))
 
 
