@@ -399,3 +399,22 @@ def test_one_rank_is_tried_where_components_leave_no_doubt_unless_penalties_hide
     wide = search_of_rows(X, y + noise * rng.standard_normal(800))
     assert wide.best().rank == 2
     assert (set(wide.tried) == {0, 2, 30}) == (noise > 0)
+
+
+@pytest.mark.parametrize("d", [1499, 1600])
+def test_more_features_than_a_matrix_holds_are_shrunk_as_fewer_are(d):
+    rng = np.random.default_rng(0)
+    X, noise = rng.standard_normal((600, d)), rng.standard_normal(600)
+    model = SecondOrderRegressor(random_state=0).fit(X[:200], noise[:200])
+    # A constant has R² 0 ± .05 on 400 new rows of noise; a fit of the noise about −.1 or less.
+    assert model.score(X[200:], noise[200:]) > -0.05
+    assert model.score(X[:200], noise[:200]) < 0.5
+
+
+def test_features_that_leave_nothing_of_few_rows_tell_no_noise():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 1700))
+    model = SecondOrderRegressor(0, alpha=0.0, pairs=None, uncertainty=True)
+    with pytest.warns(UserWarning, match="Standard errors are not known"):
+        model.fit(X, X[:, 0] + rng.standard_normal(100))
+    assert np.isnan(model.predict(X[:3], return_std=True)[1]).all()

@@ -19,7 +19,7 @@ from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.last_fit import Choice
 from quadlin.solve.choose.rank import MOST_RANK, HeldOut
 from quadlin.solve.fits.fit_state import FitState, fit_state, fit_table
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.types import Automatic, Options, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
@@ -51,7 +51,8 @@ def fit_choosing(
     units = make_units(surveyed.features, surveyed.target)
     given = None if automatic.rank else options.rank
     n_rows, by_evidence = surveyed.tally.counting, False
-    if n_rows >= FEWEST and automatic.alpha and options.polish and fits(units, options, given):
+    small = fits(units, options, given) or (not given and few_enough(rows, units, options, n_rows))
+    if n_rows >= FEWEST and automatic.alpha and options.polish and small:
         # Each distinct row counts once on average, however often it is repeated and whatever the
         # scale of the weights: repeating a row does not make its noise better known.
         search = search_of(rows, units, options, surveyed, seed) if search is None else search
@@ -126,6 +127,14 @@ def fits(units: Units, options: Options, rank: int | None) -> bool:
     """Tell whether the parameters of the rank, or those of a linear model, fit into a matrix."""
     d = int(units.scale.shape[0])
     return degrees_of_freedom(d, rank or 0, **options.parts) <= EXACT_COLUMNS
+
+
+def few_enough(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
+    """Tell whether a matrix with a row and a column for each row tells the penalty of w."""
+    d, entries = int(units.scale.shape[0]), rows.engine.source.entries
+    plain = options.fit_linear and options.fit_intercept and options.loss == "squared"
+    dense = entries is None or 2 * entries >= n_rows * d
+    return plain and dense and n_rows <= EXACT_ROWS and n_rows * d <= EXACT_ENTRIES
 
 
 def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:

@@ -32,7 +32,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
 from quadlin.core.block import Block
-from quadlin.core.model import Model, Steps, changes
+from quadlin.core.model import Model, Steps, changes, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
@@ -41,7 +41,7 @@ from quadlin.solve.fits.sandwich import Laplace, sandwiched
 from quadlin.solve.lowrank.gauss_newton import Point
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent import Tangent
-from quadlin.solve.lowrank.types import Options, Problem
+from quadlin.solve.lowrank.types import Options, Problem, smallest_loss
 from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
@@ -200,6 +200,10 @@ def uncertainty_of(
     else:
         steps, dof, converged = drawn(task, p, draws)
     left = NORMAL if unit_noise else p.sums.weight - dof
+    if not any(options.alpha) and p.sums.loss <= smallest_loss(units) * p.sums.weight:
+        left = min(
+            left, p.sums.weight - degrees_of_freedom(*p.U.shape, **options.parts)
+        )  # draws tell dof only roughly
     noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
     if unit_noise:
         noise = error = 1.0
