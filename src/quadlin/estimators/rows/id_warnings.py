@@ -56,12 +56,13 @@ def warn_of_ids(columns: Columns, fields: Any, rows: Rows, source: Any) -> None:
 
 def warn_of_ratings(columns: Columns, fields: Any, rows: Rows, source: Any, machine: str) -> None:
     """Warn where rows are ratings, which the class `machine` fits better."""
-    numbers = _may_be_ids(columns, source)
-    if not isinstance(source, MemorySource) or len(numbers) + _large(fields) < 2:
+    if not isinstance(source, MemorySource):
+        return
+    if len(np.unique(to_numpy(source.y[:FIRST_ROWS]))) > MOST_GRADES:
         return
     if len(columns.number_names) + len(fields) > MOST_COLUMNS:
         return
-    if len(np.unique(to_numpy(source.y[:FIRST_ROWS]))) > MOST_GRADES:
+    if len(_may_be_ids(columns, source)) + _large(fields) < 2:
         return
     roles = roles_in(rows, columns, fields)
     if roles.ids:
