@@ -32,18 +32,18 @@ from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
 
-REACH = 0.1, 1.0  # training ranges beyond the training range that are trusted, at least and most
-SOLID = 20.0  # rows per parameter from which the larger one applies
+REACH = 0.1, 1.0  # how far beyond the training range features are trusted, in training ranges
+SOLID = 20.0  # rows per parameter, from which the larger one applies
 LINEAR_REACH = 10.0  # of a linear model
-DEVIATIONS = 4.0  # in the range of the targets for each range that predictions may lie beyond it
-LOST = 1e-3  # standard deviations of the target that rounding may take from a prediction
-LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn where rounding takes more
-CLEARLY_MORE = 1.25  # rows per parameter whose errors vanish by no accident
+DEVIATIONS = 4.0  # of the target per range that predictions may lie beyond the training range
+LOST = 1e-3  # standard deviations of the target: the largest rounding error of a prediction
+LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn against rounding
+CLEARLY_MORE = 1.25  # rows per parameter: with as many, errors do not vanish by accident
 
 
 @dataclass(frozen=True)
 class FitState:
-    """The model, its units, and what is needed to go on from there."""
+    """The model, its units, and what is needed to continue from it."""
 
     model: Model
     units: Units
@@ -52,21 +52,21 @@ class FitState:
     history: tuple[Record, ...]
     status: Status
     white: Whitener
-    pace: float = 1.0  # of the steps of a stream, halved when one did harm
-    before: Model | None = None  # the model before the last step of a stream, to go back to
-    walker: Model | None = None  # where steps go on from, where `model` is the mean of them
-    parts: Parts | None = None  # of M, where it is more than a low-rank part
-    running: RunningPairs | None = None  # what a stream goes on with where it has pairs
+    pace: float = 1.0  # of the steps of a stream, halved after a step that did harm
+    before: Model | None = None  # the model before the last step of a stream, to undo it
+    walker: Model | None = None  # from which steps continue, if `model` is their mean
+    parts: Parts | None = None  # of M, if it is more than a low-rank part
+    running: RunningPairs | None = None  # with which a stream with pairs continues
     notes: PairNotes | None = None  # of the search in the first batch of a stream
 
     @property
     def stepping(self) -> Model:
-        """Return the model that the next step of a stream is taken from."""
+        """Return the model from which the next step of a stream is taken."""
         return self.model if self.walker is None else self.walker
 
     @property
     def has_steps(self) -> bool:
-        """Tell whether the model is more than the one that every fit begins with."""
+        """Tell whether the model is more than the constant with which every fit begins."""
         return self.history[-1].step > 0
 
     @cached_property
@@ -76,7 +76,7 @@ class FitState:
 
     @cached_property
     def low_rank(self) -> Model:
-        """Return the model with the low-rank part L alone in M."""
+        """Return the model with only the low-rank part L in M."""
         return self.model if self.parts is None else self.parts.low_rank(self.model)
 
     @cached_property
@@ -95,9 +95,9 @@ def trusted_range(
 ) -> tuple[Array, Array] | None:
     """Return how far features are trusted: some training ranges beyond the training range.
 
-    Squares and products grow without bound, so they are trusted as far as rows carry them. What is
-    linear in its features grows only as they do: it is held where a value can hardly be anything
-    but an error. None for moments of an old file, which lack the range.
+    Squares and products grow without bound, so they are trusted only near the training rows. A
+    linear model grows only as its features do, so these are limited only where a value is almost
+    certainly an error. None for moments of an old file, which lack the range.
     """
     low, high = features.low, features.high
     if low is None or high is None:
@@ -110,9 +110,9 @@ def trusted_range(
 def trusted_predictions(target: Moments) -> tuple[float, float] | None:
     """Return how far predictions of squares and products are trusted beyond the training targets.
 
-    The heavier the tails of the targets, the further, a range for every four standard deviations in
-    it: .9 ranges for uniform targets, two for a range of 8 deviations, ten for one of 40. Only what
-    can hardly be true lies beyond. None for moments of an old file, which lack the range.
+    The heavier the tails of the targets, the further: one range for every four standard deviations
+    in it, so .9 ranges for uniform targets, two for a range of 8 deviations, ten for one of 40.
+    Only predictions that can hardly be true lie beyond. None for moments of an old file.
     """
     if target.low is None or target.high is None or not float(target.var[0]) > 0:
         return None
@@ -139,8 +139,9 @@ def fit_table(
 ) -> FitState:
     """Fit rows that can be read again, from scratch or from an earlier state.
 
-    Where features hardly differ, M may grow until rounding eats its predictions: then the fit is
-    repeated with the least penalty that prevents it, a millionth of the weight or a little more.
+    If features hardly differ, M may grow until rounding errors spoil its predictions. Then the fit
+    is repeated with the smallest penalty that prevents it, a millionth of the weight or a little
+    more.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
     hosted = rows.engine.hosted()
@@ -210,8 +211,8 @@ def _fit_on_host(
 ) -> FitState:
     """Fit rows on an accelerator, where the sums are taken, by a solver in numpy.
 
-    A step factorises small matrices, one after the other, and decides by their numbers: on the host
-    that takes a tenth of the time. The state is moved to the accelerator.
+    A step factorises small matrices, one after another, and its decisions depend on their values:
+    on the host that takes a tenth of the time. The state is moved to the accelerator.
     """
     like = surveyed.features.mean
     xp = namespace(like)
@@ -232,7 +233,7 @@ def fit_state(
     make_units: UnitsMaker,
     white: Whitener,
 ) -> FitState:
-    """Return the state that a solution leaves; ambiguous levels are settled as in `levels`."""
+    """Return the state of a solution; ambiguous levels follow the convention of `levels`."""
     units, model = solution.units, solution.model
     if len(make_units.fields) and options.levels_are_ambiguous:
         model = settled(model, units, make_units.fields)
@@ -244,7 +245,7 @@ def fit_state(
 def open_to(constant: Array, white: Whitener) -> Whitener:
     """Return the whitener with B = I for features that were constant, in case they begin to vary.
 
-    They have no correlation with others, so that nothing else changes.
+    They have no correlation with others, so nothing else changes.
     """
     xp = namespace(constant)
     if isinstance(white, Identity) or not bool(xp.any(constant)):
