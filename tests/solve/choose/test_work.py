@@ -107,5 +107,5 @@ def test_products_of_features_are_summed_once():
     assert whole.covariance is not None
     assert whole.rows.walks == walks
     white = whitener(whole.rows, whole.units, "full", 0.1, rng)
-    known = whitener(whole.rows, whole.units, "full", 0.1, rng, whole.covariance)
-    np.testing.assert_allclose(known.size, white.size, rtol=1e-9)
+    given = whitener(whole.rows, whole.units, "full", 0.1, rng, whole.covariance)
+    np.testing.assert_allclose(given.size, white.size, rtol=1e-9)

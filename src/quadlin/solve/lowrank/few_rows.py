@@ -142,11 +142,11 @@ def _fit_sample(
 
 
 def sharp_whitener(
-    white: Whitener, problem: Problem, ridge: float, known: Covariance | None = None
+    white: Whitener, problem: Problem, ridge: float, sigma: Covariance | None = None
 ) -> Whitener:
     """Return a whitener for more rows: that of a sample, unless it is a d×d matrix."""
     if isinstance(white, Full):
-        args = (problem.rows, problem.units, "full", ridge, problem.rng, known)
+        args = (problem.rows, problem.units, "full", ridge, problem.rng, sigma)
         white = whitener(*args)
     return sharpened(white) if isinstance(white, Full) else white
 

@@ -166,22 +166,22 @@ def whitener(
     mode: str,
     ridge: float,
     rng: np.random.Generator,
-    known: Covariance | None = None,
+    sigma: Covariance | None = None,
 ) -> Whitener:
     """Return the whitener for these rows with a ridge on Σ.
 
     "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass. Compared
     with (d−1)/n, its value for independent features, it shows whether there is anything to whiten.
-    No pass is needed where Σ is `known` (and `mode` is not "lowrank").
+    No pass is needed if `sigma`, Σω z zᵀ, is given (and `mode` is not "lowrank").
     """
     none = Identity((1 + ridge) ** -0.5)
     d = units.scale.shape[0]
     if mode == "auto":
-        if not _correlated(rows, units, rng, known):
+        if not _correlated(rows, units, rng, sigma):
             return none
         mode = "full" if d <= FULL_LIMIT else "lowrank"
     if mode == "full":
-        return _full(units, ridge, rows.reduce(covariance, units) if known is None else known)
+        return _full(units, ridge, rows.reduce(covariance, units) if sigma is None else sigma)
     if mode == "lowrank":
         return _low_rank(rows, units, ridge, rng)
     return none
@@ -193,24 +193,24 @@ def _random(units: Units, draw: np.ndarray) -> Array:
 
 
 def _correlated(
-    rows: Rows, units: Units, rng: np.random.Generator, known: Covariance | None
+    rows: Rows, units: Units, rng: np.random.Generator, sigma: Covariance | None
 ) -> bool:
-    energy, independent = correlation_energy(rows, units, rng, known)
+    energy, independent = correlation_energy(rows, units, rng, sigma)
     return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
 
 
 def correlation_energy(
-    rows: Rows, units: Units, rng: np.random.Generator, known: Covariance | None = None
+    rows: Rows, units: Units, rng: np.random.Generator, sigma: Covariance | None = None
 ) -> tuple[float, float]:
     """Return ‖Σ − I‖²_F/d by random probes in one pass, and its value for independent features.
 
-    Where Σ is `known`, without a pass.
+    Without a pass if `sigma`, Σω z zᵀ, is given.
     """
     Q = probes(units, PROBES, rng)
-    if known is None:
+    if sigma is None:
         total = rows.reduce(covariance_products, units, Q)
     else:
-        total = Covariance(known.weight, known.action @ Q)
+        total = Covariance(sigma.weight, sigma.action @ Q)
     varies = namespace(Q).astype(units.scale > 0, Q.dtype)
     return off_diagonal_energy(total, varies, Q)
 
