@@ -4,13 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from quadlin.cli.options import (
-    WHOLE,
-    Hierarchy,
-    OutputOptions,
-    TableOptions,
-    hierarchy_of,
-)
+from quadlin.cli.options import WHOLE, Hierarchy, OutputOptions, TableOptions, hierarchy_of
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import open_rows

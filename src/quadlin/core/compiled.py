@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from quadlin.core.arrays import Array, remembered
-from quadlin.core.library import (
-    Pass,
-    address,
-    instruction_level,
-    library,
-    point,
-    scratch,
-    takes,
-)
+from quadlin.core.library import Pass, address, instruction_level, library, point, scratch, takes
 from quadlin.core.numpy_kernel import pieces
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
@@ -33,6 +25,11 @@ Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
 
 class Kernel:
     """Products with the standardised rows of one block, in numpy arrays of one dtype."""
+
+    parts: Callable[[], Iterable[slice]]  # runs of rows that stay in the cache
+    rows: Callable[[slice], "Kernel"]  # the kernel of some rows
+    # Runs a pass, and returns the sums (d, columns) and those of squares (d, square_columns).
+    run: Callable[..., tuple[Array, Array]]
 
     def __init__(self, X: Array, dtype: np.dtype) -> None:
         self.X, self.dtype = X, dtype
@@ -104,26 +101,6 @@ class Kernel:
         what.action, what.actions = action.start, actions
         back, p2 = self.run(what, given, Q, S, m + m * actions, m if squares else 0)
         return Passed(back[:, m:], back[:, :m], p2 if squares else None, total, float(loss[0]))
-
-    def parts(self) -> Iterable[slice]:
-        """Return runs of rows that stay in the cache."""
-        raise NotImplementedError
-
-    def rows(self, part: slice) -> "Kernel":
-        """Return the kernel of some rows."""
-        raise NotImplementedError
-
-    def run(
-        self,
-        what: Pass,
-        given: Mapping[str, np.ndarray | None],
-        Q: Array | None,
-        S: Array | None,
-        columns: int,
-        square_columns: int,
-    ) -> tuple[Array, Array]:
-        """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
-        raise NotImplementedError
 
     def vector(self, v: Array) -> np.ndarray:
         """Return a vector, contiguous and in the dtype of the kernel."""

@@ -10,12 +10,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
 from quadlin.core.losses import value_and_slope
-from quadlin.core.model import (
-    Model,
-    in_units,
-    predict,
-    tied,
-)
+from quadlin.core.model import Model, in_units, predict, tied
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums, standardised_target

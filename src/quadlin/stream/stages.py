@@ -10,6 +10,7 @@ stages before the first model are those of any target. Their result is refined b
 for which a rough estimate of the curvature of the loss is enough.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
 
@@ -87,6 +88,8 @@ class Beginning:
     pending: Pending | None
     verdict: StreamVerdict | None
     proven: bool
+    _with_sums_of: Callable[[Chunk], Pending]
+    _step: Callable[[Pending], FitState]
 
     @property
     def _early(self) -> tuple[Options, UnitsMaker]:
@@ -99,12 +102,6 @@ class Beginning:
 
     @property
     def _gathered(self) -> int:
-        raise NotImplementedError
-
-    def _with_sums_of(self, chunk: Chunk) -> Pending:
-        raise NotImplementedError
-
-    def _step(self, pending: Pending) -> FitState:
         raise NotImplementedError
 
     def _begin(self, start: Start, chunk: Chunk) -> None:

@@ -22,11 +22,7 @@ from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, 
 from quadlin.estimators.cv.splitting import is_shuffled, splits
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.regression.tasks import (
-    is_sparse,
-    request_of,
-    task_of,
-)
+from quadlin.estimators.regression.tasks import is_sparse, request_of, task_of
 from quadlin.estimators.rows.columns import Columns, checked
 from quadlin.estimators.rows.parameters import check_options, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest

@@ -17,11 +17,7 @@ from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_stream import StreamingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
-from quadlin.estimators.regression.weight_scale import (
-    count_share,
-    in_given_weights,
-    reweighted,
-)
+from quadlin.estimators.regression.weight_scale import count_share, in_given_weights, reweighted
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.labels import (
     class_names,
