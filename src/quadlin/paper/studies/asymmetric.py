@@ -1,4 +1,4 @@
-"""The 2016 result: asymmetric sensing, y = xᵀAz, by the features [x; z]; in one pass as well."""
+"""The 2016 result: asymmetric sensing, y = xᵀAz, by the features [x; z]; also in one pass."""
 
 import warnings
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the constants of Theorem 2 do: the ratio σ₁/σ_k of M, and p of the features."""
+"""The effect of the constants of Theorem 2: the ratio σ₁/σ_k of M, and p of the features."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a fit and a stream hold beside the rows, as d and k grow."""
+"""The memory of a fit and of a stream, beside the rows, as d and k grow."""
 
 import gc
 import tracemalloc
@@ -51,8 +51,8 @@ def tasks(size: str) -> list[Task]:
 def run(task: Task, device: str) -> list[Row]:
     """Return the peaks of what is allocated beyond the rows, which are there before.
 
-    The first batch is gathered and fitted as a table, and is measured separately. Of each later
-    batch the last rows are measured as they arrive, a few at a time, with all that is held then.
+    The first batch is collected and fitted as a table, and is measured separately. In each later
+    batch the last rows are measured as they arrive, a few at a time, with all memory in use.
     """
     d, k = task["d"], task["k"]
     n = FIRST * (k + 1) * d

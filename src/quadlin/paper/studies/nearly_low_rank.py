@@ -1,4 +1,4 @@
-"""An M that is only nearly of low rank: what the fit makes of the tail."""
+"""An M of only nearly low rank: the effect of the tail on the fit."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The convex problem of Eq. (3) beside every other solver, where it can still be solved."""
+"""The convex problem of Eq. (3) and all other solvers, at sizes where it can be solved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

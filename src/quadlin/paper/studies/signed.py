@@ -1,4 +1,4 @@
-"""M of both signs, which the paper allows and does not show, and a model held positive."""
+"""M of both signs, which the paper allows but does not show, and a positive model."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether skewness stops gradient descent, or the mean does; a thousand iterations of it."""
+"""Whether skewness or the mean stops gradient descent, in a thousand iterations."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -17,7 +17,7 @@ def uncentred_iteration(
     """Return (w, M) fitted to standardised features and targets without intercept.
 
     The mean of the residual, tr ΔM, is left in the products and its expectation subtracted
-    afterwards: the estimate is unbiased, and has the variance that the trace brings.
+    afterwards: the estimate is unbiased, but the trace adds to its variance.
     """
     n, d = Z.shape
     w, M = np.zeros(d), np.zeros((d, d))
@@ -54,8 +54,8 @@ PRECISION = {"tiny": 1.4, "quick": 1.15, "full": 1.06}  # the threshold is known
 def search(task: Task) -> list[Row]:
     """Bisect for the fewest rows, the first n of one table, from which the model is recovered.
 
-    The median over tables is the n of 50% success. Success is taken to be monotone in n, which
-    near the threshold it need not be: there the search finds one of the crossings.
+    The median over tables is the n with 50% success. Success is assumed to be monotone in n. Near
+    the threshold it need not be, and the search finds one of the crossings.
     """
     d, k, method = task["d"], task["k"], task["method"]
     squares = task.get("squares", "yes") == "yes"

@@ -1,4 +1,4 @@
-"""Where exact recovery begins, over rows per parameter and rank: our fits beside L-BFGS."""
+"""Where exact recovery begins, by rows per parameter and rank: our fits and L-BFGS."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -58,7 +58,7 @@ def _lbfgs(data: Sample, k: int, signs_known: bool, seed: int) -> float:
     """Minimise the squared error over (b, w, U) or (b, w, U, V); return the test NMSE.
 
     M = U diag(±1) Uᵀ has as many parameters as ours but must be told the signs; M = sym(U Vᵀ)
-    finds them, of any M of rank k and of many of rank up to 2k.
+    finds them, for any M of rank k and for many of rank up to 2k.
     """
     d, s = data.X.shape[1], data.truth.s
     sizes = [1, d, d * k] if signs_known else [1, d, d * k, d * k]
