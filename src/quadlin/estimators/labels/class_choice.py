@@ -41,6 +41,11 @@ def joint_or_apart(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tup
     Where those do not fit into a matrix, what rows left out one at a time prefer: scores within the
     ranks of the classes, linear scores, or log-odds of each class. With many rows, or with pairs,
     what the rows themselves prefer.
+
+    Scores on a table are not compared with fits of low rank. Left-out rows favour these by up to
+    20%, since they do not see how the rank was chosen. Taken at their word on 36 tables of 150 and
+    300 rows, they raised the log-loss of linear truths by 1 to 7% and changed that of others by −1
+    to +4%.
     """
     # The names of the classes are not to matter: the largest takes its turn first.
     weight = np.bincount(rows.codes, rows.omega, minlength=len(parts))
