@@ -75,6 +75,7 @@ typedef struct {
 #define MOST_WIDTH 32 /* components of a factorization by columns, in vectors of eight */
 #define BATCH 32 /* entries of a column whose products are added in their own kind of number */
 typedef double eight __attribute__((vector_size(64), aligned(8)));
+typedef int64_t places __attribute__((vector_size(64)));
 
 /* Sparse rows by columns, and a model of them. Must agree with
  * `ColumnsStructure` in `compiled_columns.py`. */
@@ -83,13 +84,18 @@ typedef struct {
     const int64_t *starts; /* (d + 1,) */
     const int32_t *rows; /* (entries + COLUMN_AHEAD,) */
     const void *x; /* (entries,) */
-    void *state; /* (n, width + 8): x'V, the error, the weight and the target of each row */
+    void *state; /* (n, width + 8): x'V, error, weight, target and two sums of squares, of each row */
     void *factors, *linear; /* (d, width), (d,): V and w */
     const double *penalty, *mean; /* (d,): the weight of a column in the ridges; E x */
     const double *signs; /* (width,), 0 beyond k */
     double *gram, *centre, *pull; /* (width, width), (width,), (width,): see `sweep` */
     double first, second; /* the ridges on w and on M */
     double ridge, squares, shift; /* found: of the levels, of the errors, and what they were moved by */
+    /* The step before, for `_passes_planes.h`, or NULL; of a row: x'V, x'b, error, its change, squares. */
+    void *past, *past_factors, *past_linear; /* (n, 2 width + 8), (d, 2, width), (d, 2) */
+    double *errors_plane, *levels_plane; /* (8, 8): products of coefficients of the plane */
+    double *products_plane; /* (6, width, width) */
+    double along, along_before; /* t and u */
 } columns;
 
 #define MOST_UNKNOWNS 33 /* of a level of a field: a linear coefficient and a factor */
@@ -220,8 +226,10 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #endif
 #if defined(__clang__)
 #define ZIPPED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define PICKED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define ZIPPED(a, b, ...) __builtin_shuffle(a, b, (NAME(lanes)){__VA_ARGS__})
+#define PICKED(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__}) /* of eight doubles */
 #endif
 #define EACH_OF_2(f, x) f(0, x), f(1, x)
 #define EACH_OF_4(f, x) EACH_OF_2(f, x), f(2, x), f(3, x)
@@ -383,6 +391,24 @@ void run_evaluation(columns *t, int bytes, int level)
         WIDEST(evaluate, float, t)
     } else {
         WIDEST(evaluate, double, t)
+    }
+}
+
+void run_plane(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(plane, float, t)
+    } else {
+        WIDEST(plane, double, t)
+    }
+}
+
+void run_move(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(move, float, t)
+    } else {
+        WIDEST(move, double, t)
     }
 }
 

@@ -171,6 +171,7 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
     const int64_t stride = t->width + 8, width = t->width;
     const REAL *x = t->x;
     REAL *state = t->state, *V = t->factors, *w = t->linear;
+    const REAL *before = t->past_factors;
     eight *S = (eight *)t->gram, *m = (eight *)t->centre, *p = (eight *)t->pull;
     const eight *s = (const eight *)t->signs;
     for (int64_t j = 0; j < t->d; j++) {
@@ -227,17 +228,26 @@ INLINE void NAME(sweep_of)(columns *t, const int parts)
         const double back = NAME(dot)(along, v, parts);
         NAME(octet) change[4], slope[4];
         for (int b = 0; b < parts; b++) change[b] = NAME(narrow)(delta[b]), slope[b] = NAME(narrow)(along[b]);
+        /* For `_passes_planes.h`: squares of the step, and products with the step before. */
+        const REAL squared = (REAL)(0.5 * NAME(dot)(along, delta, parts));
+        REAL cross = 0;
+        if (before) {
+            eight step_before[4];
+            for (int b = 0; b < parts; b++) step_before[b] = NAME(widened)(before + (2 * j + 1) * width + 8 * b);
+            cross = (REAL)(0.5 * NAME(dot)(along, step_before, parts));
+        }
         for (int64_t e = first; e < last; e++) {
             REAL *row = state + t->rows[e] * stride;
             __builtin_prefetch(state + t->rows[e + COLUMN_AHEAD] * stride, 1, 3);
             const REAL value = x[e];
             NAME(octet) grown = {0};
             for (int b = 0; b < parts; b++) {
-                const NAME(octet) before = *(const NAME(octet) *)(row + 8 * b);
-                grown += slope[b] * before;
-                *(NAME(octet) *)(row + 8 * b) = before + value * change[b];
+                const NAME(octet) product = *(const NAME(octet) *)(row + 8 * b);
+                grown += slope[b] * product;
+                *(NAME(octet) *)(row + 8 * b) = product + value * change[b];
             }
             row[width] += value * ((REAL)delta_w + NAME(total)(grown) - value * (REAL)back);
+            row[width + 3] += value * value * squared, row[width + 4] += value * value * cross;
         }
         /* What the other columns see: m, p = sum of weight level v, and S. */
         eight sum[4], signed_to[4];
@@ -307,4 +317,3 @@ INLINE void NAME(evaluate_of)(columns *t, const int parts)
 OF_PARTS(survey)
 OF_PARTS(sweep)
 OF_PARTS(evaluate)
-#undef OF_PARTS

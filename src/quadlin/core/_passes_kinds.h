@@ -8,6 +8,7 @@
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
 #include "_passes_columns.h"
+#include "_passes_planes.h"
 #undef REAL
 #undef VEC
 #undef WHOLE
@@ -25,6 +26,7 @@
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
 #include "_passes_columns.h"
+#include "_passes_planes.h"
 #include "_passes_levels.h"
 #undef REAL
 #undef VEC

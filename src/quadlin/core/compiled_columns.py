@@ -12,6 +12,11 @@ MOST_WIDTH = 32  # components at most
 AHEAD = 64  # entries whose rows are fetched beforehand: `COLUMN_AHEAD` in `_passes.c`
 LANES = 8  # components per vector; those that are not used are zero
 
+PAST, PLANES = (
+    ("past", "past_factors", "past_linear"),
+    ("errors_plane", "levels_plane", "products_plane"),
+)
+
 
 class ColumnsStructure(ctypes.Structure):
     """The table below: `columns` in `_passes.c`, in the same order."""
@@ -21,6 +26,8 @@ class ColumnsStructure(ctypes.Structure):
         *((name, c_void_p) for name in ("starts", "rows", "x", "state", "factors", "linear")),
         *((name, c_void_p) for name in ("penalty", "mean", "signs", "gram", "centre", "pull")),
         *((name, c_double) for name in ("first", "second", "ridge", "squares", "shift")),
+        *((name, c_void_p) for name in PAST + PLANES),
+        *((name, c_double) for name in ("along", "along_before")),
     ]
 
 
@@ -109,9 +116,9 @@ class ColumnTable:
         levels = self.alpha[0] * self._run("run_survey").ridge
         return float(levels + 2 * self.alpha[1] * (self.signs @ self.gram**2 @ self.signs))
 
-    def _run(self, name: str) -> ColumnsStructure:
+    def _run(self, name: str, **numbers: float) -> ColumnsStructure:
         (n, _), (d, width) = self.state.shape, self.factors.shape
-        table = ColumnsStructure(n=n, d=d, k=self.k, width=width)
+        table = ColumnsStructure(n=n, d=d, k=self.k, width=width, **numbers)
         table.first, table.second = self.alpha
         arrays = {
             "starts": self.starts,
@@ -126,6 +133,7 @@ class ColumnTable:
             "gram": self.gram,
             "centre": self.centre,
             "pull": self.pull,
+            **{name: getattr(self, name, None) for name in PAST + PLANES},
         }
         point(table, arrays)
         run = getattr(library(), name)

@@ -40,6 +40,7 @@ def library() -> ctypes.CDLL | None:
         loaded.run_moments.restype = loaded.run_sparse_moments.restype = None
         loaded.run_sweep.restype = loaded.run_evaluation.restype = None
         loaded.run_survey.restype = loaded.run_settling.restype = None
+        loaded.run_plane.restype = loaded.run_move.restype = None
         loaded.run_meetings.restype = loaded.run_evidence.restype = None
         loaded.run_remainder.restype = loaded.run_factors.restype = None
         loaded.run_solutions.restype = None

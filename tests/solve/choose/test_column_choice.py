@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
 from quadlin.core import library
 from quadlin.core.chunks import MemorySource
-from quadlin.core.compiled_columns import ColumnTable
+from quadlin.core.column_planes import TrailingTable
 from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of, survey
 from quadlin.core.units import UnitsMaker
@@ -92,7 +92,7 @@ def test_a_linear_model_of_wide_sparse_rows_is_ridge_regression(dtype):
 def test_no_candidate_is_swept_twice_or_for_next_to_nothing(monkeypatch):
     X, y = wide_rows(4000, 0.35)
     tried, swept = [], []
-    judged, sweep = column_choice.ColumnSearch.sweep, ColumnTable.sweep
+    judged, step = column_choice.ColumnSearch.sweep, TrailingTable.step
 
     def noted(self, rank, second):
         tried.append((rank, second))
@@ -100,10 +100,10 @@ def test_no_candidate_is_swept_twice_or_for_next_to_nothing(monkeypatch):
 
     def counted(self):
         swept.append(len(tried))
-        return sweep(self)
+        return step(self)
 
     monkeypatch.setattr(column_choice.ColumnSearch, "sweep", noted)
-    monkeypatch.setattr(ColumnTable, "sweep", counted)
+    monkeypatch.setattr(TrailingTable, "step", counted)
     units, tally, rows = parts_of(X, y)
     column_choice.choose_by_columns(rows, units, Options(8), tally, 0, True, True)
     assert len(tried) == len(set(tried)) >= 4
@@ -132,6 +132,7 @@ def test_errors_of_rows_held_out_are_those_of_the_model():
     search.sweep(3, 50.0)
     table = search.columns.table
     V, s = table.V, table.signs[:3]
+    X = X[:, search.columns.order]  # the table has columns in this order
     f = table.intercept + X @ table.linear + (X @ V) ** 2 @ s - X.multiply(X) @ (V**2 @ s)
     np.testing.assert_allclose(table.errors, f - search.columns.y, atol=1e-10)
     assert not search.columns.weights[search.held].any()

@@ -17,8 +17,10 @@ from quadlin.core.survey import Survey, Tally
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.field_rows import has_many_entities
-from quadlin.solve.lowrank.column_descent import ColumnFit, goes_by_columns, start_of
+from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
+from quadlin.solve.lowrank.column_rows import ColumnFit
+from quadlin.solve.lowrank.column_start import start_of
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import row_content
 from quadlin.solve.lowrank.types import Options, Problem
@@ -31,7 +33,7 @@ TIMES, MOST_CHANGES = 4.0, 4  # by which it is changed, and how often at most in
 CLEARLY = 2.0  # standard errors by which products must be better, the best of many candidates
 FEWEST = 50  # rows of which a fifth can judge; fewer have a penalty that halves coefficients
 SWEEPS = 8  # of one candidate at most
-WORTH = 2e-3  # of the error of rows held out: what a sweep must gain for another one to follow
+WORTH = 4e-3  # of the error of rows held out: what a step must gain for another one to follow
 
 
 def choose_by_columns(
@@ -132,8 +134,8 @@ class ColumnSearch:
         (V, signs), table = self.start, self.columns.table
         table.alpha = self.first, second
         self.columns.begin(self.w, V * (np.arange(V.shape[1]) < rank), signs)
-        table.evaluate()
-        self._count(2)
+        table.remember()
+        self._count(1 + table.walks)
 
     def sweep(self, rank: int, second: float) -> bool:
         """Sweep with a penalty of M, and tell whether rows held out are predicted best so far."""
@@ -142,8 +144,9 @@ class ColumnSearch:
         self.last, better = (rank, second), False
         self.tried.add(self.last)
         for _ in range(SWEEPS):
-            table.sweep()
-            self._count(1)
+            walks = table.walks
+            table.step()
+            self._count(table.walks - walks)
             squares = table.errors[self.held] ** 2
             error = float(self.omega @ squares)
             if error < self.error:

@@ -68,9 +68,7 @@ def spectral_start(task: GaussNewton, rank: int) -> Point:
     return task.point(c, linear * v, U, s)
 
 
-def leading_directions(
-    task: GaussNewton, model: Model, rank: int, blocks: int = mes.KRYLOV_BLOCKS
-) -> tuple[Array, Array, Array]:
+def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Array, Array, Array]:
     """Return (U, s, v): the spectral estimate of minus the model's error, whitened.
 
     Whitened features are treated as Gaussian (κ = 0, φ = 3), for which the diagonal of the moment
@@ -91,7 +89,7 @@ def leading_directions(
     columns = min(d, rank + mes.OVERSAMPLING)
     like = {"dtype": units.scale.dtype, "device": units.scale.device}
     random = xp.asarray(task.problem.rng.standard_normal((d, columns)), **like)
-    return mes.spectral(estimate, random, rank, task.options.psd, blocks)
+    return mes.spectral(estimate, random, rank, task.options.psd)
 
 
 def annealed(task: GaussNewton, p: Point, rank: int) -> Point:

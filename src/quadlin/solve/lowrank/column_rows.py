@@ -1,0 +1,116 @@
+"""Wide sparse rows by columns, with the model that sweeps improve."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from quadlin.core.chunks import Chunk
+from quadlin.core.column_planes import TrailingTable
+from quadlin.core.model import Model
+from quadlin.core.sums import standardised_target
+from quadlin.core.units import Units
+from quadlin.solve.lowrank.types import Problem
+
+
+@dataclass(frozen=True)
+class ColumnFit:
+    """The rows by columns, a model of them, and its standardised units."""
+
+    table: TrailingTable  # its columns are those of X in `order`
+    X: csr_array
+    y: np.ndarray  # (n,), standardised
+    weights: np.ndarray | None  # (n,)
+    units: Units
+    order: np.ndarray  # (d,), from the rarest column to the most frequent one
+    shares: np.ndarray  # (d,), in this order: of the rows, by weight, that have an entry
+
+    @classmethod
+    def of(cls, problem: Problem) -> "ColumnFit":
+        """Collect the rows: one pass."""
+        rows, units, options = problem.rows, problem.units, problem.options
+        chunks: list[Chunk] = rows.collect(_as_it_is)
+        X = chunks[0].X if len(chunks) == 1 else vstack([c.X for c in chunks], "csr")
+        y = np.concatenate([standardised_target(c, units) for c in chunks])
+        weighted = chunks[0].weight is not None
+        weight = np.concatenate([np.asarray(c.weight) for c in chunks]) if weighted else None
+        scale = units.scale.astype(np.float64)
+        varies = scale > 0
+        inverse = 1 / np.where(varies, scale, 1.0)
+        penalty = np.where(varies, (units.penalty_scale * inverse) ** 2, 0.0)
+        signs = np.ones(max(options.rank, 1))
+        X = csr_array(X)
+        each = None if weight is None else np.repeat(weight, np.diff(X.indptr))
+        counts = np.bincount(X.indices, each, X.shape[1])
+        order = np.argsort(counts, kind="stable")
+        place = np.empty(len(order), X.indices.dtype)
+        place[order] = np.arange(len(order))
+        by_columns = csr_array((X.data, place[X.indices], X.indptr), X.shape).tocsc()
+        mean = (units.nu * inverse)[order]
+        table = TrailingTable(by_columns, y, weight, mean, penalty[order], signs, options.alpha)
+        shares = counts[order] / (len(y) if weight is None else weight.sum())
+        return cls(table, X, y, weight, units, order, shares)
+
+    @property
+    def parts(self) -> tuple[csr_array, np.ndarray, np.ndarray | None, np.ndarray]:
+        """Return the rows, targets and weights, and the penalties of columns."""
+        return self.X, self.y, self.weights, self._as_in_rows(self.table.penalty)
+
+    def _as_in_rows(self, of_table: np.ndarray) -> np.ndarray:
+        """Return what the table has of its columns, in the order of the columns of X."""
+        in_order = np.empty_like(of_table)
+        in_order[self.order] = of_table
+        return in_order
+
+    @property
+    def weight(self) -> float:
+        """Return the total weight of the rows."""
+        return float(len(self.y) if self.weights is None else self.weights.sum())
+
+    def begin(self, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
+        """Start with the slopes w at the means, and with the best length of V: one pass.
+
+        Along the line M = t V diag(s) Vᵀ the objective is a parabola.
+        """
+        table, k = self.table, self.table.k
+        table.signs[:k], table.V[:], table.linear[:] = signs, V[self.order], 0.0
+        table.linear[:] = -table.levels
+        table.evaluate()
+        weight = np.ones(len(self.y)) if self.weights is None else self.weights
+        products = table.errors + self.y
+        products -= np.average(products, weights=weight)
+        rest = self.y - self.X @ w.astype(self.X.dtype)
+        rest -= np.average(rest, weights=weight)
+        along, size = weight @ (products * rest), weight @ products**2 + table.ridge_of_products()
+        length = max(float(along), 0.0) / size if size > 0 else 0.0
+        table.linear[:] = w[self.order] + length * table.linear
+        table.V[:] *= sqrt(length)
+
+    def model(self) -> Model:
+        """Return the current model; its U is not orthonormal."""
+        table, units, s = self.table, self.units, self.table.signs[: self.table.k]
+        V, mean = table.V, table.mean
+        centre = float(s @ (mean @ V) ** 2 - mean**2 @ (V**2 @ s))
+        c = table.intercept + float(mean @ table.linear) + centre
+        dtype = units.scale.dtype
+        U = (self.inverse[:, None] * self._as_in_rows(V)).astype(dtype)
+        w = (self.inverse * self._as_in_rows(table.levels)).astype(dtype)
+        return Model(U, s.astype(dtype), w, c, units.free)
+
+    def linear_model(self, w: np.ndarray) -> Model:
+        """Return the model with these slopes and no products."""
+        units, d = self.units, len(w)
+        dtype = units.scale.dtype
+        U, s = np.zeros((d, 1), dtype), np.zeros(1, dtype)
+        return Model(U, s, (self.inverse * w).astype(dtype), units.target.centre, units.free)
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """Return the standard deviations (d,), zero for constant columns."""
+        scale = self.units.scale.astype(np.float64)
+        return np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+
+
+def _as_it_is(chunk: Chunk) -> Chunk:
+    return chunk

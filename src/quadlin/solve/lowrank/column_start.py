@@ -1,0 +1,106 @@
+"""Where sweeps over columns begin: ridge regression, and the directions of what it leaves."""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank.column_ridge import ridges
+from quadlin.solve.lowrank.column_rows import ColumnFit
+from quadlin.solve.lowrank.types import Problem
+
+RIDGE_TOL, RIDGE_WALKS = 0.1, 20  # for the linear model at the start of a fit
+BLOCKS = 4  # products with the moment matrix, for the directions and signs of the start
+ENTRIES, FEWEST = 0.4, 2000  # directions are of the columns that hold this share, or of so many
+WEAKEST = 0.1  # of the largest component at the start: a component of zero would stay zero
+
+
+def begin(problem: Problem, columns: ColumnFit) -> None:
+    """Start from ridge regression and the leading directions of what it leaves: some ten passes."""
+    options, counter = problem.options, problem.rows.counter
+    path = ridges(*columns.parts, options.alpha[:1], RIDGE_TOL, RIDGE_WALKS)
+    counter.count += path.walks * problem.rows.share
+    V, signs = start_of(problem, columns, path.coef[0])
+    columns.begin(path.coef[0], V, np.ones_like(signs) if options.psd else signs)
+    counter.count += problem.rows.share
+
+
+def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return factors in the rows' units, and the signs, of the leading directions beside w.
+
+    Directions are those of the moment matrix of the most frequent columns, weighted by the root of
+    the share of rows that have them: otherwise a few rare columns would lead, whose coefficients
+    the penalty removes. A last product with the matrix of all columns gives the factors of these.
+    """
+    options, held = problem.options, np.cumsum(columns.shares)
+    first = int(np.searchsorted(held, (1 - ENTRIES) * held[-1]))
+    moments = MomentMatrix.of(columns, w)
+    frequent = moments.part(max(min(first, len(held) - FEWEST), 0))
+    d, like = len(frequent.mean), frequent.mean
+    random = problem.rng.standard_normal((d, min(d, options.rank + mes.OVERSAMPLING)))
+    U, s, _ = mes.spectral(
+        lambda Q: (frequent.product(Q, frequent), like),
+        random.astype(like.dtype),
+        options.rank,
+        options.psd,
+        BLOCKS,
+    )
+    problem.rows.counter.count += (ceil(2 * ENTRIES * BLOCKS) + 1) * problem.rows.share
+    sign, size = np.where(np.asarray(s) < 0, -1.0, 1.0), np.abs(np.asarray(s, np.float64))
+    U = moments.product(np.asarray(U), frequent)
+    length = np.linalg.norm(U, axis=0)
+    size = np.sqrt(np.maximum(size, WEAKEST * size.max())) / np.where(length > 0, length, 1.0)
+    V = np.empty(U.shape, U.dtype)
+    V[columns.order] = moments.weigh[:, None] * U * (-sign * size).astype(U.dtype)
+    return V, sign
+
+
+@dataclass(frozen=True)
+class MomentMatrix:
+    r"""Half of the moment matrix of the error r = xᵀw − y, without its diagonal.
+
+    .. math:: M = \frac{1}{2 \sum \omega} \sum \omega r\, D (x - \mu)(x - \mu)^\top D
+
+    of the last columns of a table, in its order; D are weights of columns.
+    """
+
+    A: csc_array  # (n, d)
+    r: np.ndarray  # (n,), times ω/(2 Σω)
+    mean: np.ndarray  # (d,)
+    weigh: np.ndarray  # (d,), D
+    slope: np.ndarray  # (d,), Aᵀr
+    diagonal: np.ndarray  # (d,)
+
+    @classmethod
+    def of(cls, columns: ColumnFit, w: np.ndarray) -> "MomentMatrix":
+        """Return that of all columns of a table."""
+        table, X, dtype = columns.table, columns.X, columns.X.dtype
+        omega = np.ones(len(columns.y)) if columns.weights is None else columns.weights
+        r = X @ w.astype(dtype) - columns.y
+        r = (omega * (r - np.average(r, weights=omega)) / (2 * columns.weight)).astype(dtype)
+        index, mean = table.rows[: table.starts[-1]], table.mean.astype(dtype)
+        A = csc_array((table.x, index, table.starts), X.shape)
+        slope = A.T @ r
+        squares = csc_array((table.x**2, A.indices, A.indptr), X.shape).T @ r
+        weigh = (np.sqrt(columns.shares) * columns.units.scale[columns.order]).astype(dtype)
+        return cls(A, r, mean, weigh, slope, squares - 2 * mean * slope)
+
+    def part(self, first: int) -> "MomentMatrix":
+        """Return that of the columns from `first` on."""
+        A, (n, d) = self.A, self.A.shape
+        begins = A.indptr[first]
+        pointers = A.indptr[first:] - begins
+        part = csc_array((A.data[begins:], A.indices[begins:], pointers), (n, d - first))
+        numbers = (self.mean, self.weigh, self.slope, self.diagonal)
+        mean, weigh, slope, diagonal = (a[first:] for a in numbers)
+        return MomentMatrix(part, self.r, mean, weigh, slope, diagonal)
+
+    def product(self, Q: np.ndarray, last: "MomentMatrix") -> np.ndarray:
+        """Return M Q for a Q whose rows belong to the last columns: one pass."""
+        E = last.weigh[:, None] * Q
+        ME = self.A.T @ (self.r[:, None] * (last.A @ E))
+        ME -= self.slope[:, None] * (last.mean @ E) + self.mean[:, None] * (last.slope @ E)
+        ME[len(self.mean) - len(E) :] -= last.diagonal[:, None] * E
+        return np.asarray(self.weigh[:, None] * ME)
