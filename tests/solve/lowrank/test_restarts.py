@@ -67,7 +67,7 @@ def test_penalties_far_above_one_row_weigh_in_the_landscape_where_features_are_f
     assert reached.objective == pytest.approx(f.loss + landscape.unexplained, rel=1e-6)
 
 
-@pytest.mark.parametrize("entries", [1, 1 << 22])
+@pytest.mark.parametrize("entries", [1, 1 << 20])
 def test_starts_descend_together_as_each_does_alone(monkeypatch, entries):
     monkeypatch.setattr("quadlin.solve.lowrank.many_descents.ENTRIES", entries)
     p = problem(2)
@@ -104,6 +104,66 @@ def test_steps_near_an_optimum_of_noise_are_few(monkeypatch):
         assert np.abs(gradient).max() < 1e-6 * (reached.loss + landscape.unexplained)
         # Those of Gauss and Newton, which only shrink by a factor each, are 25 to 310 here.
         assert len(taken) < 35
+
+
+def test_steps_of_higher_ranks_are_few_near_an_optimum_of_noise(monkeypatch):
+    # The loss is flat where M stays the same, and bends down near saddle points: Newton's steps
+    # must neither go along there nor end there.
+    tries = []
+    equations = many_descents._equations
+
+    def counted(loss, signed, r):
+        tries.append(len(signed))
+        return equations(loss, signed, r)
+
+    monkeypatch.setattr(many_descents, "_equations", counted)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((300, 10))
+        y = rng.standard_normal(300) + X[:, 0] * X[:, 1]
+        units = units_of(Moments.of(X), np.zeros(10, dtype=bool), Target(0, 1, 0, 1), np.float64)
+        rows = Rows.of(MemorySource(X, y))
+        landscape = landscape_of(Problem(rows, units, Options(rank=6, alpha=(1.0, 1.0)), rng))
+        start = landscape.factors(rng.standard_normal((10, 6)), np.repeat([1.0, -1.0], 3))
+        tries.clear()
+        reached = landscape.descended(start, 200)
+        assert len(tries) < 60  # 21 to 46 here; with Newton's matrix as it is up to 113
+        moved = landscape.factors(reached.L + 1e-3 * rng.standard_normal((10, 6)), reached.signs)
+        again = landscape.descended(moved, 200)
+        assert again.loss == pytest.approx(reached.loss, rel=1e-6)  # so it was no saddle point
+
+
+def test_turns_leave_the_matrix_as_it_is():
+    rng = np.random.default_rng(0)
+    L, signs = rng.standard_normal((5, 3)), np.array([1.0, -1.0, -1.0])
+    turns = many_descents._turns(L[None], signs[None])[0]
+    values, vectors = np.linalg.eigh(turns)
+    assert np.trace(turns) == pytest.approx(15)
+    assert (
+        (values > 1e-9).sum() == 3 == (np.abs(values) > 1e-9).sum()
+    )  # one of each pair of columns
+    for v in vectors[:, -3:].T:
+        change = (v.reshape(5, 3) * signs) @ L.T
+        np.testing.assert_allclose(change + change.T, 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rank", [2, 12])
+def test_equations_are_those_of_the_derivatives(rank):
+    p = problem(3, n=200)
+    landscape = landscape_of(p)
+    L, signs = p.rng.standard_normal((2, 6, rank)), p.rng.choice([-1.0, 1.0], (2, rank))
+    r = many_descents.residuals(landscape, L, signs)
+    H, g = many_descents._equations(landscape, L * signs[:, None, :], r)
+    for m in range(2):
+        J = 2 * (landscape.slope @ (L[m] * signs[m])).reshape(len(landscape.t), -1)
+        np.testing.assert_allclose(H[m], J.T @ J, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(g[m], J.T @ r[m], rtol=1e-9, atol=1e-9)
+    damped = H + np.eye(6 * rank)
+    damped[1, 0, 0] = -1e-3  # it bends down: the step must lead down all the same
+    bent = np.array([False, True])
+    steps = many_descents._solved(damped, g, bent)
+    np.testing.assert_allclose(damped[0] @ steps[0], g[0], rtol=1e-8, atol=1e-8)
+    assert steps[1] @ g[1] > 0
 
 
 def test_the_bend_of_the_landscape_is_that_of_finite_differences():

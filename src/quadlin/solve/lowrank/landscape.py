@@ -9,6 +9,7 @@ with R of at most d(d+1)/2 rows, from the Gram matrix of all products.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -65,13 +66,19 @@ class Landscape:
         self.R = root[:, None] * vectors.T / self.unit
         self.t = -(vectors.T @ (self.unit * G[:-1, -1])) / root
         self.unexplained = max(0.0, float(G[-1, -1] - self.t @ self.t))
-        place = np.zeros((d, d), dtype=np.int64)
-        place[i, j] = place[j, i] = np.arange(p)
+        self.place = np.zeros((d, d), dtype=np.int64)  # of a product among all
+        self.place[i, j] = self.place[j, i] = np.arange(p)
         # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
-        self.slope = self.R[:, place]
+        self.slope = self.R[:, self.place]
         # A prediction takes off the diagonal of M, and with it what rounding leaves of that; where
         # linear parts are tied to M, also products with ν, which are larger.
         self.rounding = LOST * eps * self.size**2 * (1 + nu**2 if self.tied else 1.0)
+
+    @cached_property
+    def curvature(self) -> np.ndarray:
+        """Return 4 Σ_p slope_iu slope_jv, (d³, d)."""
+        G, at = 4 * (self.R.T @ self.R), self.place.ravel()
+        return np.asarray(G[at[:, None], at].reshape(self.d**3, self.d))
 
     def _changed(self, gram: np.ndarray) -> np.ndarray:
         """Return the products of (ψ, β, 1), ψ what is free of the linear parts.

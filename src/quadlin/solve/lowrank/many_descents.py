@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 
-ENTRIES = 1 << 22  # numbers of a stack of Jacobians
+ENTRIES = 1 << 20  # numbers of a stack of matrices: those of a step stay in the cache, or nearly
+STACKED = 48  # unknowns: larger equations are solved one by one, by Cholesky's factors
 # A step that lowers the loss by a smaller share is the last. Places differ by the root of it, so
 # it is rounding: else rows that are summed in another order end elsewhere in the eighth digit.
 GAIN = 1e-16
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e6  # of damping, in units of the mean of the diagonal
+ROUNDING = 1e-15  # of the loss: Newton's step that changes it by less has nothing left to gain
 NEAR = 1e-3  # a step that lowers the loss by a smaller share is near the end: Newton's follow
+SHIFTS = (1e-10, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0)  # in units of the mean diagonal
 EASE, WORSEN = 5.0, 4.0  # by what it falls after a step, and grows after a failure
 
 
@@ -22,6 +26,7 @@ class SignedFactors:
     L: np.ndarray  # (d, k)
     signs: np.ndarray  # (k,), ±1
     loss: float
+    damping: float = FIRST  # of the next step
 
 
 class Quadratic(Protocol):
@@ -33,6 +38,10 @@ class Quadratic(Protocol):
     pairs: tuple[np.ndarray, np.ndarray]
     slope: np.ndarray  # (p, d, d), ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja
     rounding: np.ndarray  # (d,), what L²_ia may add to |Rβ − t| by rounding
+
+    @property
+    def curvature(self) -> np.ndarray:
+        """Return 4 Σ_p slope_iu slope_jv, (d³, d): at (i, u, j) and v."""
 
 
 def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -60,12 +69,12 @@ def descended(
 ) -> list[SignedFactors]:
     """Take so many steps from each start at most, until one lowers the loss by a share `gain`.
 
-    All starts have the same rank. Memory: a stack of Jacobians, at most 2²² numbers of them.
+    All starts have the same rank. Memory: a stack of matrices, at most 2²⁰ numbers of them or one.
     """
     if not starts:
         return []
-    (d, k), p = starts[0].L.shape, loss.R.shape[0]
-    stack = max(1, ENTRIES // max(1, p * d * k))
+    d, k = starts[0].L.shape
+    stack = max(1, ENTRIES // max(1, d**3 * k))
     stacks = (starts[i : i + stack] for i in range(0, len(starts), stack))
     return [reached for some in stacks for reached in _descended(loss, some, steps, gain)]
 
@@ -74,20 +83,23 @@ def _descended(
     loss: Quadratic, starts: Sequence[SignedFactors], steps: int, gain: float
 ) -> list[SignedFactors]:
     L, signs = np.stack([f.L for f in starts]), np.stack([f.signs for f in starts])
-    value, damping = np.array([f.loss for f in starts]), np.full(len(starts), FIRST)
+    value, damping = (np.array(a) for a in zip(*((f.loss, f.damping) for f in starts), strict=True))
     taken, near = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=bool)
     r = residuals(loss, L, signs)
     moving = np.flatnonzero(taken < steps)
     while len(moving):
         at, scale = L[moving], damping[moving]
         H, g = _equations(loss, at * signs[moving, None, :], r[moving])
-        if near[moving].any():
-            H[near[moving]] += _bend(loss, r[moving[near[moving]]], signs[moving[near[moving]]])
+        bent = near[moving]
+        if bent.any():
+            H[bent] += _bend(loss, r[moving[bent]], signs[moving[bent]])
         diagonal = np.einsum("mii->mi", H)  # a view
         size = diagonal.sum(axis=1) / max(1, H.shape[1])
+        if bent.any():
+            H[bent] += size[bent, None, None] * _turns(at[bent], signs[moving[bent]])
         still = ~(size > 0)  # there is nothing to learn in any direction
         diagonal += np.where(still, 1.0, scale * size)[:, None]
-        tried = at - np.linalg.solve(H, g[:, :, None]).reshape(at.shape)
+        tried = at - _solved(H, g, bent).reshape(at.shape)
         left = residuals(loss, tried, signs[moving])
         after, before = losses(loss, tried, left), value[moving]
         better = (after < before) & ~still
@@ -97,17 +109,46 @@ def _descended(
         taken[moving] += better
         near[moving] = np.where(better, before - after <= NEAR * (after + loss.unexplained), False)
         ended = better & (before - after <= gain * (after + loss.unexplained))
+        ended |= bent & (np.abs(before - after) <= ROUNDING * (after + loss.unexplained))
         ended |= still | (taken[moving] >= steps) | (~better & (damping[moving] >= MOST))
         moving = moving[~ended]
-    return [SignedFactors(*reached) for reached in zip(L, signs, value.tolist(), strict=True)]
+    ends = zip(L, signs, value.tolist(), damping.tolist(), strict=True)
+    return [SignedFactors(*reached) for reached in ends]
 
 
 def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return JᵀJ (m, dk, dk) and Jᵀr (m, dk), J the derivatives by L of m residuals."""
+    """Return JᵀJ (m, dk, dk) and Jᵀr (m, dk), J the derivatives by L of m residuals.
+
+    JᵀJ = Σ_uv L_ua curvature_iujv L_vb, which takes d³k(d + k) products; by J it would be d⁴k²/4.
+    """
     (p, d, _), (m, _, k) = loss.slope.shape, signed.shape
-    J = 2 * (loss.slope.reshape(p * d, d) @ signed).reshape(m, p, d * k)
-    Jt = J.transpose(0, 2, 1)
-    return Jt @ J, (Jt @ r[:, :, None])[:, :, 0]
+    half = (loss.curvature @ signed).reshape(m, d, d, d * k)  # i, u, (j, b)
+    H = (signed.transpose(0, 2, 1)[:, None] @ half).reshape(m, d * k, d * k)
+    S = (r @ loss.slope.reshape(p, d * d)).reshape(m, d, d)
+    return H, (2 * S @ signed).reshape(m, d * k)
+
+
+def _solved(H: np.ndarray, g: np.ndarray, bent: np.ndarray) -> np.ndarray:
+    """Return H⁻¹g (m, dk) of symmetric matrices (m, dk, dk), of which some may bend down."""
+    steps, alone = np.empty_like(g), bent | (H.shape[1] > STACKED)
+    steps[~alone] = np.linalg.solve(H[~alone], g[~alone, :, None])[:, :, 0]
+    for m in np.flatnonzero(alone):
+        steps[m] = _downwards(H[m], g[m])
+    return steps
+
+
+def _downwards(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Return (H + shift)⁻¹g with the least of some shifts for which that leads down.
+
+    Where Newton's matrix bends down in some direction, its own step would end at a saddle point.
+    """
+    _, step, failure = dposv(H.T, g, lower=1)
+    unit = float(np.trace(H)) / len(H)
+    for shift in SHIFTS:
+        if not failure:
+            break
+        _, step, failure = dposv((H + shift * unit * np.eye(len(H))).T, g, lower=1)
+    return np.asarray(step)
 
 
 def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -120,3 +161,18 @@ def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
     S = (r @ loss.slope.reshape(p, d * d)).reshape(m, d, 1, d, 1)
     bend: np.ndarray = 2 * S * signs[:, None, :, None, None] * np.eye(k)[:, None, :]
     return bend.reshape(m, d * k, d * k)
+
+
+def _turns(L: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return Σ vvᵀ (m, dk, dk) of the directions v that leave M as it is, of mean diagonal 1.
+
+    Those are L·B·diag(signs) with B antisymmetric. The loss is flat along them, but Newton's matrix
+    bends up and down there until all slopes are zero: without this, its steps go anywhere.
+    """
+    m, d, k = L.shape
+    P, signed = L @ L.transpose(0, 2, 1), L * signs[:, None, :]
+    turns = P[:, :, None, :, None] * np.eye(k)[:, None, :]
+    turns = turns - signed[:, :, None, None, :] * signed.transpose(0, 2, 1)[:, None, :, :, None]
+    turns = turns.reshape(m, d * k, d * k)
+    size = np.einsum("mii->m", turns) / max(1, d * k)
+    return np.asarray(turns / np.where(size > 0, size, 1.0)[:, None, None])

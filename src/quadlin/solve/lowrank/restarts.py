@@ -14,35 +14,44 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Exact
 from quadlin.solve.lowrank.landscape import Landscape
-from quadlin.solve.lowrank.many_descents import SignedFactors, descended
+from quadlin.solve.lowrank.many_descents import GAIN, SignedFactors, descended
 from quadlin.solve.lowrank.types import Problem
 
 FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
 GRAM_WORK = 2e9  # multiplications for that matrix, at most, where a sample would lead there as well
-RANDOM_STARTS = 8  # for every number of negative signs, beside the one by eigenvectors
+RANDOM_STARTS = 8  # for a number of negative signs, beside the one by eigenvectors
+SIGNS = 5  # such numbers that get them: the best by eigenvectors
+UNKNOWNS = 80  # of a start: with more of them each step takes longer, and random starts are fewer
 TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for a few starts, and for the best ones
 # Races: steps of all, and one in so many goes on. Most starts show early that they do not lead far.
-START_HEATS, SWAP_HEATS = ((4, 2), (8, 3)), ((2, 4), (5, 4))
+FIRST_STEPS = 2  # of a start, before any is left out
+START_HEATS, SWAP_HEATS = ((2, 2), (8, 3)), ((2, 4), (5, 4))
 FINALISTS, FINAL_SWAPS = 4, 2
 SWAPS = 8
 
 
-def starts(
-    landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator, random: int
-) -> list[SignedFactors]:
-    """Return starts for every number of negative signs: leading eigenvectors, and random ones."""
+def leading_starts(landscape: Landscape, rank: int, psd: bool) -> list[SignedFactors]:
+    """Return a start for every number of negative signs: the leading eigenvectors of either."""
     d, factors = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
-    typical = np.sqrt(np.abs(values).max() / d)
     for negative in range(1 if psd else rank + 1):
         signs = np.where(np.arange(rank) < negative, -1.0, 1.0)
         chosen = np.concatenate([np.arange(negative), np.arange(d - rank + negative, d)])
         size = np.sqrt(np.maximum(signs * values[chosen], 0.01 * np.abs(values).max()))
         factors.append(landscape.factors(vectors[:, chosen] * size, signs))
-        for _ in range(random):
-            L = typical * rng.standard_normal((d, rank))
-            factors.append(landscape.factors(L, signs))
     return factors
+
+
+def random_starts(
+    landscape: Landscape, signs: Sequence[np.ndarray], rng: np.random.Generator
+) -> list[SignedFactors]:
+    """Return some random starts for each of some signs."""
+    shape = landscape.d, len(signs[0])
+    size = np.abs(np.linalg.eigvalsh(landscape.optimum())).max()
+    typical = np.sqrt(size / landscape.d)
+    each = max(1, round(RANDOM_STARTS * min(1.0, UNKNOWNS / (shape[0] * shape[1]))))
+    repeated = [s for s in signs for _ in range(each)]
+    return [landscape.factors(typical * rng.standard_normal(shape), s) for s in repeated]
 
 
 def swapped(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
@@ -75,13 +84,17 @@ def _raced(
     finalists: int,
 ) -> list[SignedFactors]:
     """Return what the finalists of all tries lead to, the best first."""
-
-    def onwards(tries: list[SignedFactors], steps: int) -> list[SignedFactors]:
-        return sorted(descended(landscape, tries, steps), key=lambda f: f.loss)
-
     for steps, share in heats:
-        tries = onwards(tries, steps)[: max(finalists, -(-len(tries) // share))]
-    return onwards(tries[:finalists], STEPS)
+        kept = max(finalists, -(-len(tries) // share))
+        tries = _onwards(landscape, tries, steps)[:kept]
+    return _onwards(landscape, tries[:finalists], STEPS)
+
+
+def _onwards(
+    landscape: Landscape, tries: list[SignedFactors], steps: int, gain: float = GAIN
+) -> list[SignedFactors]:
+    """Return where some steps from each lead, the best first."""
+    return sorted(descended(landscape, tries, steps, gain), key=lambda f: f.loss)
 
 
 def products_of(rows: Rows, units: Units) -> np.ndarray:
@@ -99,11 +112,21 @@ def products_pay(n_rows: float, d: int) -> bool:
     return d <= FEW and n_rows * p**2 <= GRAM_WORK
 
 
+def _leading(landscape: Landscape, rank: int, psd: bool, gain: float = GAIN) -> list[SignedFactors]:
+    """Return the better half of the starts by eigenvectors after the first steps, best first."""
+    every = leading_starts(landscape, rank, psd)
+    kept = max(SIGNS, -(-len(every) // 2))
+    return _onwards(landscape, every, FIRST_STEPS, gain)[:kept]
+
+
 def optima(
     landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator
 ) -> list[SignedFactors]:
     """Return the best optima that many starts lead to, the very best first."""
-    many = starts(landscape, rank, psd, rng, RANDOM_STARTS)
+    few = _leading(landscape, rank, psd)
+    signs = sorted((f.signs for f in few[:SIGNS]), key=np.sum, reverse=True)
+    random = random_starts(landscape, signs, rng)
+    many = [*few, *_onwards(landscape, random, FIRST_STEPS)]
     best, *others = _raced(landscape, many, START_HEATS, FINALISTS)
     return [swapped(landscape, best, psd), *others]
 
@@ -120,11 +143,10 @@ def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
 def quick_start(problem: Problem, gram: np.ndarray) -> Model:
     """Return a model near the best optimum that leading eigenvectors lead to.
 
-    By a tenth of all starts, and to the tolerance of the options: it is to be compared, not kept.
+    By few of all starts, and to the tolerance of the options: it is to be compared, not kept.
     """
     units, options = problem.units, problem.options
     landscape = Landscape(gram, units, options)
-    few = starts(landscape, options.rank, options.psd, problem.rng, 0)
-    tries = descended(landscape, few, TRIAL_STEPS, options.tol)
-    best = min(tries, key=lambda f: f.loss)
+    few = _leading(landscape, options.rank, options.psd, options.tol)
+    best = _onwards(landscape, few, TRIAL_STEPS - FIRST_STEPS, options.tol)[0]
     return landscape.model(descended(landscape, [best], STEPS, options.tol)[0], units)
