@@ -18,6 +18,7 @@ from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
 from quadlin.solve.pairs.pair_projection import inverse_of
 from quadlin.solve.pairs.pair_remainder import bounded_moments
+from quadlin.solve.pairs.pair_screen import Blocks
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import (
@@ -503,6 +504,48 @@ def test_a_search_for_few_pairs_ends_where_a_few_rows_carry_many_of_them():
         walks.append(search.rows.walks - before)
     assert taken[1] == 0
     assert walks[1] < walks[0] / 2
+
+
+def test_sums_over_blocks_are_those_of_each_block():
+    rng = np.random.default_rng(0)
+    allowed = np.triu(rng.uniform(size=(11, 11)) < 0.5, 1)
+    allowed |= allowed.T
+    fields = [np.array([0, 4, 9]), np.array([2, 3]), np.array([7])]
+    blocks = Blocks.of(allowed, fields)
+    alone = [np.array([j]) for j in (1, 5, 6, 8, 10)]
+    expected = []
+    for a, field in enumerate(fields):
+        for other in [*fields[a + 1 :], *alone]:
+            if allowed[np.ix_(field, other)].sum() > 1:
+                expected.append((field.tolist(), other.tolist()))
+    count = len(blocks.first)
+    sides = [tuple(side.tolist() for side in blocks.features(b)) for b in range(count)]
+    assert sides == expected
+    t2 = np.where(allowed, rng.uniform(size=(11, 11)), 0.0)
+    sums = [t2[np.ix_(*block)].sum() for block in expected]
+    np.testing.assert_allclose(blocks.sums(t2), sums, rtol=1e-12)
+    dofs = [max(1, len(a) - 1) * max(1, len(b) - 1) for a, b in expected]
+    assert blocks.dofs.tolist() == dofs
+
+
+def test_groups_of_one_size_are_judged_together_as_each_is_alone():
+    rng = np.random.default_rng(0)
+    A = np.concatenate([rng.standard_normal((200, 14)), np.zeros((200, 1))], axis=1)
+    A[:, 5] = A[:, 4]  # a group whose columns are the same
+    y = A[:, 0] + A[:, 6] - A[:, 7] + rng.standard_normal(200)
+    gram = np.column_stack([A, y]).T @ np.column_stack([A, y])
+    groups = [np.array(g) for g in ([0], [1, 2], [3], [4, 5], [6, 7, 8], [9, 10], [11, 12, 13])]
+    step = Stepwise(gram, groups, Criterion(200.0, 50, float(y @ y), None))
+    for taken in ((), (0,), (0, 2), (4, 1)):
+        values = step._additions(taken)
+        for g in set(range(len(groups))) - set(taken):
+            assert values[g] == pytest.approx(step.judged((*taken, g)).value, rel=1e-9)
+        if taken:
+            rows = step._instead(taken)
+            for out, row in zip(taken, rows, strict=True):
+                others = tuple(t for t in taken if t != out)
+                for g in set(range(len(groups))) - set(taken):
+                    assert row[g] == pytest.approx(step.judged((*others, g)).value, rel=1e-9)
 
 
 def test_entries_of_a_matrix_must_be_better_than_a_lower_rank_alone():

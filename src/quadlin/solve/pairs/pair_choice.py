@@ -97,7 +97,12 @@ class Stepwise:
         self.gram, self.groups, self.criterion = gram, groups, criterion
         self.floor = COLLINEAR * np.diag(gram)[:-1]
         sizes = np.array([len(group) for group in groups], dtype=np.int64)
-        self.singles, self.blocks = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1).tolist()
+        self.singles = np.flatnonzero(sizes == 1)
+        # Groups of several columns, those of the same size together: (groups), (groups, size).
+        self.blocks = [
+            (same := np.flatnonzero(sizes == size), np.stack([groups[int(g)] for g in same]))
+            for size in np.unique(sizes[sizes > 1])
+        ]
         self.single_columns = np.array([groups[int(g)][0] for g in self.singles], dtype=np.int64)
         self._roots: dict[bytes, np.ndarray] = {}  # of the sets of columns that were judged last
 
@@ -187,7 +192,7 @@ class Stepwise:
         """Return the criterion with each group beside those taken; inf where it says nothing."""
         rest, dof = self._without(taken)
         left = LeftOver(np.diag(rest)[:-1], rest[:-1, -1], np.maximum(rest[-1:, -1], 0.0))
-        blocks = {g: rest[np.ix_(self.groups[g], self.groups[g])] for g in self.blocks}
+        blocks = [rest[c[:, :, None], c[:, None, :]] for _, c in self.blocks]
         values = self._values(left, blocks, dof, len(taken) + 1)
         values[list(taken)] = inf
         return values
@@ -215,44 +220,47 @@ class Stepwise:
             rest[:-1, y] + weight * gamma * B,
             np.maximum(rest[y, y] + weight * gamma**2, 0.0),
         )
-        blocks = {}
-        for g in self.blocks:
-            c = self.groups[g]
-            outer = B[:, c, None] * B[:, None, c]
-            blocks[g] = rest[np.ix_(c, c)] + weight[:, :, None] * outer
+        blocks = []
+        for _, c in self.blocks:
+            outer = B[:, c][..., None] * B[:, c][..., None, :]  # (taken, groups, size, size)
+            blocks.append(rest[c[:, :, None], c[:, None, :]] + weight[..., None, None] * outer)
         values = self._values(left, blocks, k - 1, k)
         values[:, list(taken)] = inf
         return values
 
     def _values(
-        self, left: "LeftOver", blocks: dict[int, np.ndarray], dof: int, taken: int
+        self, left: "LeftOver", blocks: list[np.ndarray], dof: int, taken: int
     ) -> np.ndarray:
         """Return the criterion with each group beside what left these; inf where it says nothing.
 
-        `blocks` are the parts of the Gram matrix that are left for groups of several columns.
+        `blocks` are the parts of the Gram matrix that are left for groups of several columns, those
+        of the same size together.
         """
         alive = left.power > self.floor
         gain = np.where(alive, left.cross**2 / np.where(alive, left.power, 1.0), 0.0)
         each = self.criterion.values(np.maximum(left.loss - gain, 0.0), dof + 1, taken)
         values = np.full((*left.power.shape[:-1], len(self.groups)), inf)
         values[..., self.singles] = np.where(alive, each, inf)[..., self.single_columns]
-        for g, block in blocks.items():
-            explained, rank = self._explained(block, left.cross[..., self.groups[g]], g)
-            loss = np.maximum(left.loss[..., 0] - explained, 0.0)
+        for (same, columns), block in zip(self.blocks, blocks, strict=True):
+            explained, rank = self._explained(block, left.cross[..., columns], columns)
+            loss = np.maximum(left.loss - explained, 0.0)
             value = self.criterion.values(loss, dof + rank, taken)
-            values[..., g] = np.where(rank > 0, value, inf)
+            values[..., same] = np.where(rank > 0, value, inf)
         return values
 
-    def _explained(self, rest: np.ndarray, cross: np.ndarray, g: int) -> tuple[Any, Any]:
-        """Return what a group of columns explains of the response, and its rank."""
-        size = np.sqrt(np.maximum(np.diag(self.gram)[self.groups[g]], 1e-300))
-        if len(size) > MANY:
-            return explained_by_pivots(rest / np.outer(size, size), cross / size, COLLINEAR)
-        values, vectors = np.linalg.eigh(rest / np.outer(size, size))
+    def _explained(
+        self, rest: np.ndarray, cross: np.ndarray, columns: np.ndarray
+    ) -> tuple[Any, Any]:
+        """Return what groups of as many columns explain of the response, and their ranks."""
+        size = np.sqrt(np.maximum(np.diag(self.gram)[columns], 1e-300))
+        rest, cross = rest / (size[:, :, None] * size[:, None, :]), cross / size
+        if columns.shape[1] > MANY:
+            return explained_by_pivots(rest, cross, COLLINEAR)
+        values, vectors = np.linalg.eigh(rest)
         seen = values > COLLINEAR
-        along = np.einsum("...ij,...i->...j", vectors, cross / size)
-        explained = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0)
-        return np.sum(explained, axis=-1), np.sum(seen, axis=-1)
+        along = np.einsum("...ij,...i->...j", vectors, cross)
+        part = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0)
+        return np.sum(part, axis=-1), np.sum(seen, axis=-1)
 
     def _without(self, taken: tuple[int, ...]) -> tuple[np.ndarray, int]:
         """Return the Gram matrix with the groups projected out of it, and their rank."""

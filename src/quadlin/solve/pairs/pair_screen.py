@@ -1,6 +1,7 @@
 r"""Which products are worth a look: the residual's moments over their standard errors."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log, sqrt
 
@@ -17,6 +18,54 @@ NEW = 1e-6  # of a product's power: what must be left of it beside its features
 EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there once in a thousand draws (Tracy–Widom)
 
 Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The products of a field with another one, or with a feature that belongs to none.
+
+    All features, field after field: each block is a rectangle of the matrix of products.
+    """
+
+    parts: Sequence[np.ndarray]  # the features of each field, then each feature of no field
+    first: np.ndarray  # of each block, the part that is a field
+    second: np.ndarray  # and the other one
+
+    @classmethod
+    def of(cls, allowed: np.ndarray, fields: Sequence[np.ndarray]) -> "Blocks":
+        """Return the blocks in which more than one product may be taken."""
+        inside = np.zeros(len(allowed), bool)
+        for field in fields:
+            inside[field] = True
+        parts = [*fields, *([j] for j in np.flatnonzero(~inside))]
+        blocks = cls([np.asarray(part) for part in parts], np.zeros(0, int), np.zeros(0, int))
+        if not fields:
+            return blocks
+        counts = blocks._by_parts(allowed.astype(float))
+        first, second = np.nonzero(np.triu(counts > 1, 1)[: len(fields)])
+        return replace(blocks, first=first, second=second)
+
+    def features(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features of both sides of a block."""
+        return self.parts[self.first[block]], self.parts[self.second[block]]
+
+    @cached_property
+    def dofs(self) -> np.ndarray:
+        """Return the number of parameters of each block: the levels of a field add up to one."""
+        free = np.maximum([len(part) - 1 for part in self.parts], 1)
+        return np.asarray(free[self.first] * free[self.second])
+
+    def sums(self, t2: np.ndarray) -> np.ndarray:
+        """Return the sum of some numbers of products, (d, d), over each block."""
+        if not len(self.first):
+            return np.zeros(0)
+        return np.asarray(self._by_parts(t2)[self.first, self.second])
+
+    def _by_parts(self, matrix: np.ndarray) -> np.ndarray:
+        order = np.concatenate(self.parts)
+        start = np.cumsum([0, *(len(part) for part in self.parts[:-1])])
+        by_rows = np.add.reduceat(matrix[order], start, axis=0)
+        return np.asarray(np.add.reduceat(by_rows[:, order], start, axis=1))
 
 
 class Screen:
@@ -42,12 +91,12 @@ class Screen:
         if main is not None:
             allowed &= main
         self.allowed, self.left = allowed, np.where(allowed, left, 1.0)
-        self.blocks = self._blocks(fields)
+        self.blocks = Blocks.of(allowed, fields)
 
     @property
     def candidates(self) -> int:
         """Return the number of products and of blocks of them."""
-        return int(np.triu(self.allowed).sum()) + len(self.blocks)
+        return int(np.triu(self.allowed).sum()) + len(self.blocks.first)
 
     def shortlist(
         self,
@@ -62,12 +111,9 @@ class Screen:
         least = share * criterion.entry(taken)
         flat = np.flatnonzero(np.triu(t2).ravel() > least)
         flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
-        worth = []
-        for a, b in self.blocks:
-            dof = max(1, len(a) - 1) * max(1, len(b) - 1)
-            gain = float(t2[np.ix_(a, b)].sum()) - dof * log(criterion.rows)
-            if gain > least:
-                worth.append((-gain, self._group(a, b)))
+        gains = self.blocks.sums(t2) - self.blocks.dofs * log(criterion.rows)
+        some = np.flatnonzero(gains > least)
+        worth = [(-float(gains[b]), self._group(*self.blocks.features(int(b)))) for b in some]
         return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
 
     def largest(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> float:
@@ -112,16 +158,3 @@ class Screen:
         d = len(self.allowed)
         grid = [(min(i, j), max(i, j)) for i in a for j in b if self.allowed[i, j]]
         return tuple(sorted(int(i * d + j) for i, j in grid))
-
-    def _blocks(self, fields: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return pairs of a field with another or with a feature of its own."""
-        inside = np.zeros(len(self.allowed), bool)
-        for field in fields:
-            inside[field] = True
-        alone = [np.array([j]) for j in np.flatnonzero(~inside)]
-        blocks = []
-        for a, field in enumerate(fields):
-            for other in [*fields[a + 1 :], *alone]:
-                if self.allowed[np.ix_(field, other)].sum() > 1:
-                    blocks.append((field, other))
-        return blocks
