@@ -128,3 +128,27 @@ def test_check_reads_on_with_the_signs_of_numbers_that_are_beyond_doubt(tmp_path
         assert content["features"] == 2
         assert f"--target y {signs} -o" in content["command"]
         assert any("--thousands" in finding["text"] for finding in content["findings"])
+
+
+def test_an_argument_that_is_wrong_is_followed_by_what_to_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"2024-01-{i},{i},{2 * i}\n" for i in range(10, 29))
+    (tmp_path / "t.csv").write_text("day,a,y\n" + rows)
+    (tmp_path / "u.csv").write_text("b,y\n1,2\n2,3\n")
+    fit = ["fit", "t.csv", "--target", "y"]
+    assert run([*fit, "--exclude", "day", "-q"]) == 0
+    for line, advice in {
+        "fit t.csv --target y": "give --exclude day. If each date is a category, give",
+        "fit t.csv": "Name the target column with --target: it cannot be 'day'",
+        "fit t.csv y": "A column is named by an option, such as --target",
+        "fit t.csv --target z": "Name one of them with --target.",
+        "fit t.csv --target y --weight w": "Name one of them with --weight.",
+        "fit t.csv --target y --exclude b": "Correct --exclude.",
+        "fit t.csv --target y --columns b": "Correct --columns, or give rows",
+        "fit t.csv --target y --exclude day,a": "Leave out --exclude, or name fewer columns.",
+        "predict model.safetensors t.csv -o p.csv --keep b": "Correct --keep.",
+        "predict model.safetensors u.csv -o p.csv": "or give rows with that column.",
+        "evaluate model.safetensors t.csv --target z": "Name one of them with --target.",
+    }.items():
+        assert run(line.split()) in (1, 2), line
+        assert advice in capsys.readouterr().err, line

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
+from quadlin.cli.destinations import check_output
 from quadlin.cli.options import OutputOptions, OutputPath, UsageError
 from quadlin.cli.printing import print_answer
-from quadlin.cli.reading import check_output, load_model
+from quadlin.cli.reading import load_model
 from quadlin.export.onnx import to_onnx
 
 

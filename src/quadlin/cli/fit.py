@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, text_classes
 from quadlin.cli.columns import warn_of_columns
+from quadlin.cli.destinations import check_model_output, check_output
 from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
 from quadlin.cli.fit_report import report_classes, report_fit
 from quadlin.cli.options import (
@@ -31,7 +32,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.printing import print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
-from quadlin.cli.reading import check_model_output, check_output, open_rows
+from quadlin.cli.reading import open_rows
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source

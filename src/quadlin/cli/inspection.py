@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from quadlin.cli.classification import one_of
+from quadlin.cli.destinations import check_output
 from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
-from quadlin.cli.reading import check_output, load_model, open_rows_for
+from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.cli.standard_input import stored_rows
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of

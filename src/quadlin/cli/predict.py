@@ -9,6 +9,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from quadlin.cli.classification import columns_of, predicted, with_labels
+from quadlin.cli.destinations import check_output
 from quadlin.cli.options import (
     STANDARD,
     Flag,
@@ -21,7 +22,7 @@ from quadlin.cli.options import (
 from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
-from quadlin.cli.reading import check_output, load_model, open_rows_for
+from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.estimators.labels.logistic_model import LogisticModel
 
 

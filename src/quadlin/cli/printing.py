@@ -79,7 +79,7 @@ def _text(message: Any) -> str:
         tokens = ", ".join(repr(str(token)) for token in message.unused_tokens or ())
         return (
             f"Unexpected argument {tokens}: quote patterns of files and names that contain spaces, "
-            "and separate names by commas."
+            "and separate names by commas. A column is named by an option, such as --target."
         )
     if isinstance(message, MemoryError) and not str(message):
         return "There is not enough memory. Use --one-pass, or fewer --columns."

@@ -9,6 +9,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 
 from quadlin.cli.classification import one_of
+from quadlin.cli.destinations import check_output
 from quadlin.cli.options import (
     STANDARD,
     WHOLE,
@@ -21,7 +22,7 @@ from quadlin.cli.options import (
 from quadlin.cli.prediction_files import prediction_writer
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import waiting
-from quadlin.cli.reading import check_output, load_model, read_table
+from quadlin.cli.reading import load_model, read_table
 from quadlin.cli.standard_input import stored_rows
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.recommending import Recommending

@@ -22,7 +22,13 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
         left = [name for name in available if name not in others]
         if not left:
             raise SourceError(
-                f"{title} has no columns left for features: it has {shortened(available)}."
+                Message(
+                    "{title} has no columns left for features: it has {names}. Leave out "
+                    "{exclude}, or name fewer columns.",
+                    title=title,
+                    names=shortened(available),
+                    exclude=Option("exclude"),
+                )
             )
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
@@ -34,7 +40,8 @@ def _check_roles(available: list[Any], options: FileOptions, title: str) -> None
     """Refuse columns that options name and the table does not have."""
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name not in available:
-            raise SourceError(_no_column(title, name, f" for the {role}", available))
+            remedy = Message("Name one of them with {option}.", option=Option(role))
+            raise SourceError(_no_column(title, name, f" for the {role}", available, remedy))
     if options.target is not None and options.target == options.weight:
         raise SourceError(
             Message(
@@ -47,7 +54,7 @@ def _check_roles(available: list[Any], options: FileOptions, title: str) -> None
         for name in getattr(options, option):
             if name not in available:
                 where = Message(" of {o}", o=Option(option))
-                raise SourceError(_no_column(title, name, where, available))
+                raise SourceError(_no_column(title, name, where, available, _correct(option)))
 
 
 def _check_features(
@@ -55,7 +62,9 @@ def _check_features(
 ) -> None:
     """Refuse features that are not in the table, named twice, or the target or weight as well."""
     if gone := [name for name in columns if name not in available]:
-        raise SourceError(_no_column(title, gone[0], "", available))
+        given = Message("Correct {o}, or give rows with that column.", o=Option("columns"))
+        remedy = given if options.encoder is None else "Give rows with the columns of the model."
+        raise SourceError(_no_column(title, gone[0], "", available, remedy))
     if not columns:
         raise SourceError(
             Message("{columns} is empty: name at least one column.", columns=Option("columns"))
@@ -80,7 +89,7 @@ def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) 
     """Return a frame without rows of the columns that are passed on."""
     available = list(sample.columns)
     if gone := [name for name in keep if name not in available]:
-        raise SourceError(_no_column(title, gone[0], " to keep", available))
+        raise SourceError(_no_column(title, gone[0], " to keep", available, _correct("keep")))
     if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
         raise SourceError(_twice("keep", twice[0]))
     return sample.select(list(keep)).head(0).to_native() if keep else None
@@ -90,18 +99,22 @@ def _twice(option: str, name: Any) -> Message:
     return Message("{option} names {name!r} twice.", option=Option(option), name=name)
 
 
-def _no_column(title: str, name: Any, purpose: str, available: list[Any]) -> Message:
-    """Say that a table has no such column, and which ones it has."""
+def _correct(option: str) -> Message:
+    return Message("Correct {option}.", option=Option(option))
+
+
+def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> Message:
+    """Say that a table has no such column, which ones it has, and what to do."""
     return Message(
         "{title} has no column {name!r}{purpose}{columns}",
         title=title,
         name=name,
         purpose=purpose,
-        columns=_has(name, available),
+        columns=_has(name, available, remedy),
     )
 
 
-def _has(name: Any, available: list[Any]) -> str:
+def _has(name: Any, available: list[Any], remedy: str) -> str:
     """List the columns of the table, and say where a missing one may hide."""
     listing = f"; it has {shortened(available)}."
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
@@ -119,7 +132,7 @@ def _has(name: Any, available: list[Any]) -> str:
             columns=listing,
             delimiter=Option("delimiter"),
         )
-    return listing + did_you_mean(name, available)
+    return Message.joined([listing + did_you_mean(name, available), remedy])
 
 
 def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:

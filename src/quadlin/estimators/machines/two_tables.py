@@ -78,7 +78,8 @@ class TwoTables:
             raise ValueError(
                 Message(
                     "The model was fitted to {gone} as well, but neither {users} nor {items} has "
-                    "such a column; they have {of_users} and {of_items}.",
+                    "such a column; they have {of_users} and {of_items}. Give tables that together "
+                    "have the columns of the model.",
                     gone=shortened(gone, 5),
                     users=SIDES[0],
                     items=SIDES[1],
