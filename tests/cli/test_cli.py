@@ -1388,3 +1388,19 @@ def test_ctrl_c_in_several_classes_and_folds_keeps_a_model(
     model = load("model.safetensors")
     assert model.status_.name == "interrupted"
     assert quadlin("predict model.safetensors F/houses.csv -o -").count("\n") > 1000
+
+
+def test_a_warning_of_far_rows_names_an_option_that_there_is(quadlin, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 300)
+    table = pd.DataFrame({"x": x, "y": x**2 + 0.05 * rng.standard_normal(300)})
+    table.to_csv(tmp_path / "near.csv", index=False)
+    pd.DataFrame({"x": [30.0]}).to_csv(tmp_path / "far.csv", index=False)
+    quadlin("fit near.csv --target y -o a.safetensors")
+    limited = shell("predict", "a.safetensors", "far.csv", "-o", "-", cwd=tmp_path)
+    assert b"--extrapolation free" in limited.stderr
+    quadlin("fit near.csv --target y --extrapolation free -o b.safetensors")
+    free = shell("predict", "b.safetensors", "far.csv", "-o", "-", cwd=tmp_path)
+    assert b"limit" not in free.stderr
+    # The truth is 30² = 900, with a standard error of .05/(.07√300)·900 = 37.
+    assert float(free.stdout.split()[-1]) > 500 > float(limited.stdout.split()[-1])

@@ -155,6 +155,8 @@ class ModelOptions:
     """Products beside the low-rank part: auto, none, at most a number, or "age:income,age:age"."""
     hierarchy: Hierarchy = "none"
     """Whether one (weak) or both (strong) features of a pair need a linear effect."""
+    extrapolation: Literal["clip", "free"] = "clip"
+    """clip limits rows far outside the training rows in predictions; free does not."""
 
 
 def hierarchy_of(word: Hierarchy) -> str | None:

@@ -115,8 +115,8 @@ class Predicting(Explaining):
             warn(
                 Message(
                     "{count} {predictions} far outside the training targets and {were} limited to "
-                    "[{low:.4g}, {high:.4g}]. `extrapolates` shows which rows, and {free} predicts "
-                    "them without limits.",
+                    "[{low:.4g}, {high:.4g}]. `extrapolates` shows which rows, and a model that is "
+                    "fitted with {free} predicts them without limits.",
                     count=count,
                     predictions="prediction lies" if count == 1 else "predictions lie",
                     were="was" if count == 1 else "were",
@@ -197,8 +197,8 @@ def _warn_outside(count: int) -> None:
         warn(
             Message(
                 "{count} {rows} far outside the range of the training rows; predict limits their "
-                "features. `extrapolates` shows which rows, and {free} predicts them without "
-                "limits.",
+                "features. `extrapolates` shows which rows, and a model that is fitted with {free} "
+                "predicts them without limits.",
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
                 free=Option("extrapolation", "free"),
