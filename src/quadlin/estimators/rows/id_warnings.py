@@ -58,7 +58,8 @@ def warn_of_ratings(columns: Columns, fields: Any, rows: Rows, source: Any, mach
     """Warn where rows are ratings, which the class `machine` fits better."""
     if not isinstance(source, MemorySource):
         return
-    if len(np.unique(to_numpy(source.y[:FIRST_ROWS]))) > MOST_GRADES:
+    first = min(FIRST_ROWS, source.rows)
+    if len(np.unique(to_numpy(source.y[:first]))) > MOST_GRADES:
         return
     if len(columns.number_names) + len(fields) > MOST_COLUMNS:
         return
