@@ -1,8 +1,6 @@
 """`python -m quadlin` is the command `quadlin`."""
 
-import sys
-
-from quadlin.cli import main
+from quadlin.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:  # a part of the interpreter, which is there before anything is imported
     from _signal import SIGINT, signal
 
-__all__ = ["main"]
+__all__ = ["command", "main"]
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -38,6 +38,26 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         return _run(argv)
     finally:
         signal(SIGINT, before)
+
+
+def command() -> None:
+    """Run the command of this process and end the process.
+
+    A thread of Arrow may still hold a stream of Python, such as the standard input. If it let go of
+    the stream while the interpreter shuts down, it would abort the process after all its work. So
+    where Arrow was used, the process ends without that.
+    """
+    status = main()
+    if "pyarrow" not in sys.modules:
+        sys.exit(status)
+    import atexit
+    from contextlib import suppress
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(status)
 
 
 def _run(argv: "Sequence[str] | None") -> int:
