@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
+from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import Layout, predict_all
 from quadlin.solve.fields.field_rows import default_signs, field_rows
 from quadlin.solve.fields.gibbs import draw
+from quadlin.solve.fields.variational import sweeps
 
 USERS, ITEMS, KINDS, DAYS = 7, 9, 3, 4
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.rows.input_errors import check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
-from quadlin.solve.fields.field_machine import FieldMachine, Sweep, sweeps
+from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_rows import default_signs
 from quadlin.solve.fields.gibbs import Draws, draw
+from quadlin.solve.fields.variational import EXPLORED, explored, sweeps
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
@@ -30,7 +32,7 @@ AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do 
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
 SMALLEST = 1e-12  # of a prior variance, where a component vanishes
-SWEEPS = 4  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
+SWEEPS = 8  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
 BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
 OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
@@ -160,17 +162,19 @@ class _Inference:
         self.draws: Draws | None = None
 
     def run(self, on_step: OnStep | None) -> Status:
-        """Sweep until the bound hardly rises."""
+        """Explore, then sweep until the bound hardly rises."""
         options, most = self.task.options, SWEEPS * self.task.options.max_iter
-        for line, converged in sweeps(self.machine, most, BOUND_TOL * options.tol):
+        begun = explored(self.machine, most // 2)
+        ended = sweeps(self.machine, most - min(EXPLORED, most // 2), BOUND_TOL * options.tol)
+        for number, (line, converged) in enumerate(chain(begun, ended), 1):
             self.point = self._point()
             first, second = _penalties(self.machine)
             self.penalties = (first / self.share, second / self.share)
-            self.history.append(line._replace(sweep=self.begun + line.sweep))
+            self.history.append(line._replace(sweep=self.begun + number))
             self.counter.count += 1
             if converged:
                 return Status.converged
-            if on_step is None or line.sweep % SWEEPS:
+            if on_step is None or number % SWEEPS:
                 continue
             if on_step(lambda: self.fitted(Status.stopped).attributes()):
                 return Status.stopped

@@ -10,7 +10,7 @@ A sweep costs O((number of pairs of levels that meet)·k² + levels·k³) where 
 functions of two fields, else O(n·k²) per field. Memory: O(levels·k²) beside the rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +78,29 @@ class FieldMachine:
         for members in self.levels:
             members[:] = [LevelMoments(levels.mean) for levels in members]
         self.state = [LevelMoments(theta.mean) for theta in self.state]
+
+    def stop_sampling(self) -> None:
+        """Go on by variational inference from the last draw."""
+        self.sampled = False
+
+        def certain(levels: LevelMoments) -> LevelMoments:
+            K, L = levels.mean.shape
+            return LevelMoments(levels.mean, np.zeros((K, K, L)))
+
+        self.levels = [[certain(levels) for levels in members] for members in self.levels]
+        self.state = [certain(theta) for theta in self.state]
+
+    def hold_factors(self, precision: float) -> None:
+        """Give the factors a precision until the next sweep ends."""
+        for group, gamma in enumerate(self.precisions):
+            mean = np.concatenate([gamma.mean[:1], np.full(len(self.signs), precision)])
+            self.precisions[group] = Gamma(gamma.shape, gamma.shape / mean)
+
+    def line(self, number: int) -> Sweep:
+        """Return the line of the history after a sweep."""
+        rows, noise = self.rows, self.rows.scale / np.sqrt(float(self.noise.mean))
+        bound = np.nan if self.sampled else self.bound()
+        return Sweep(number, rows.scale**2 * self.error / rows.n, noise, bound)
 
     def sweep(self) -> None:
         """Update every unknown once, given the others."""
@@ -259,17 +282,3 @@ class FieldMachine:
             key = entity.members[-1]
             centred[key.columns[entity.unseen]] = self.means[key.group] * self._units()
         return centred
-
-
-def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
-    """Sweep until the bound rises by less than `tol` per row; also tell whether it did."""
-    rows, before = machine.rows, -np.inf
-    for number in range(1, max_sweeps + 1):
-        machine.sweep()
-        noise = rows.scale / np.sqrt(float(machine.noise.mean))
-        line = Sweep(number, rows.scale**2 * machine.error / rows.n, noise, machine.bound())
-        converged = line.bound - before < tol * rows.n
-        yield line, converged
-        if converged:
-            return
-        before = line.bound

@@ -86,11 +86,12 @@ def draw(
     kept, history = [], []
     for t in range(burn_in + draws):
         chain.sweep()
-        noise = rows.scale / np.sqrt(float(chain.noise.mean))
-        history.append(Sweep(t + 1, rows.scale**2 * chain.error / rows.n, noise))
+        history.append(chain.line(t + 1))
         if t >= burn_in and (t - burn_in) % stride == stride - 1:
             b, table = chain.table(fields)
-            kept.append((b, chain.with_unseen(table, fields), chain.centred(table), noise))
+            kept.append(
+                (b, chain.with_unseen(table, fields), chain.centred(table), history[-1].noise)
+            )
     intercepts, tables, centred, noises = zip(*kept, strict=True)
     layout = Layout(tuple(np.asarray(field) for field in fields), rows.parts)
     return Draws(
