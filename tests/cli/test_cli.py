@@ -647,7 +647,7 @@ def test_marks_of_missing_values_are_told_and_given(quadlin):
         assert "missing values" not in quadlin.capsys.readouterr().err
         model = load("model.safetensors")
         assert model.feature_names_in_.tolist() == ["a", "b"]
-        assert sorted(model.fitted_.columns.na) == ["-", "?"]
+        assert sorted(model.fitted_.columns.csv.na) == ["-", "?"]
         for line in (
             "evaluate model.safetensors t.csv",
             "predict model.safetensors t.csv -o p.csv",
@@ -969,8 +969,9 @@ def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
     assert "stad=Malmö" in load("model.safetensors").encoder_.names
     quadlin("predict model.safetensors t.csv --decimal , --encoding latin1 -o p.csv")
     Path("u.csv").write_text(text.replace(",", ".").replace(";", "\t"))
+    assert "Give others if this table differs" in quadlin("predict model.safetensors u.csv -o -", 1)
     for delimiter in ("", " --delimiter tab", " --delimiter \\t"):
-        quadlin(f"predict model.safetensors u.csv -o q.csv{delimiter}")
+        quadlin(f"predict model.safetensors u.csv --decimal . -o q.csv{delimiter}")
         assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
 
 

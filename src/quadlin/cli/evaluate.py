@@ -13,6 +13,7 @@ from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.cli.standard_input import stored_rows
 from quadlin.core.moments import Moments
+from quadlin.data import Source
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.predicting import NO_WEIGHT
 
@@ -30,9 +31,10 @@ def evaluate(
 
     Memory does not grow with the number of rows. NMSE is the mean squared error
     divided by the variance of y: 0 is perfect, 1 is as good as the mean of these
-    rows. The target is the column that the model was fitted to, unless --target
-    names another. For a classifier it prints AUC, log-loss and accuracy, and keeps
-    a few numbers per row in memory.
+    rows. The target and the weights are the columns that the model was fitted to,
+    unless --target and --weight name others (--weight '' is none). For a
+    classifier it prints AUC, log-loss and accuracy, and keeps a few numbers per
+    row in memory.
 
       quadlin evaluate model.safetensors test.csv
       quadlin evaluate model.safetensors test.parquet --target price --json
@@ -50,22 +52,12 @@ def evaluate(
     source = open_rows_for(fitted, data, read, answer, need_target=True)
     if isinstance(fitted, LogisticModel):
         with watched(source, "evaluating", answer.silent) as rows:
-            content = scores(fitted, rows)
-        content |= {
-            "dropped": source.dropped,
-            "unseen_levels": dict(source.unseen),
-            "missing_text": dict(source.unseen.missing),
-        }
-        print_answer(content, aligned(score_table(content), ""), answer.json)
+            content = scores(fitted, rows) | _about(source)
+        print_answer(content, _lines(score_table(content), source), answer.json)
         return
     with_std = fitted.loss != "poisson" and fitted.fitted_.has_spread
     with watched(source, "evaluating", answer.silent) as rows:
-        content = _scores(fitted, rows, with_std)
-    content |= {
-        "dropped": source.dropped,
-        "unseen_levels": dict(source.unseen),
-        "missing_text": dict(source.unseen.missing),
-    }
+        content = _scores(fitted, rows, with_std) | _about(source)
     table = [
         ["rows", f"{content['rows']:,}", ""],
         ["R²", *_ratio(content["r2"], "")],
@@ -79,7 +71,23 @@ def evaluate(
         table.insert(1, ["D²", number(content["d2"]), "the share of Poisson's deviance"])
     if with_std:
         table.append(["coverage", f"{100 * content['coverage_95']:.1f}%", "of the 95% intervals"])
-    print_answer(content, aligned(table, ""), answer.json)
+    print_answer(content, _lines(table, source), answer.json)
+
+
+def _about(source: Source) -> dict[str, Any]:
+    """Return what was done with the rows."""
+    return {
+        "weight": source.weight,
+        "dropped": source.dropped,
+        "unseen_levels": dict(source.unseen),
+        "missing_text": dict(source.unseen.missing),
+    }
+
+
+def _lines(table: list[list[str]], source: Source) -> list[str]:
+    if source.weight is not None:
+        table[0][-1] = f"weighted by {source.weight}"  # the line of the number of rows
+    return aligned(table, "")
 
 
 def _ratio(value: float | None, meaning: str) -> tuple[str, str]:

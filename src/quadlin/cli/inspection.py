@@ -70,6 +70,8 @@ def inspect(
     for name in ("advice", "r2_of"):
         content[name] = message_text(content[name])
     content["diagnosis"] = message_lines(content["diagnosis"])
+    if rows is not None and rows.weight is not None:
+        content["r2_of"] += f", weighted by {rows.weight}"
     if html is not None:
         page = model_page(
             f"quadlin model {model}", content, pictures_of(fitted, rows, content["target"])

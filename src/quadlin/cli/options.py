@@ -94,7 +94,8 @@ class LabelledRowOptions(RowOptions):
     target: str | None = None
     """The column of y (for a .npy file: another .npy file). svmlight files contain their own."""
     weight: str | None = None
-    """A column of weights: a row with weight 2 counts twice."""
+    """A column of weights: a row with weight 2 counts twice. For a model, the one of the fit is
+    the default, and '' is none."""
 
 
 @Parameter(name="*", group=READING)

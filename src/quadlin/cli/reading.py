@@ -20,6 +20,7 @@ from quadlin.cli.options import (
 from quadlin.cli.printing import print_note
 from quadlin.cli.progress import waiting
 from quadlin.cli.standard_input import KEPT, Recorded, check_format
+from quadlin.core.messages import Message, Option
 from quadlin.data import Source, SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError
@@ -64,7 +65,7 @@ def open_rows(
         return open_source(
             given,
             target=labels.target,
-            weight=labels.weight,
+            weight=labels.weight or None,
             columns=None if encoder is not None else columns,
             exclude=exclude,
             categorical_features=categorical,
@@ -157,7 +158,7 @@ def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | Non
     files = find(data, read.format)
     if files.format not in TABLES:
         raise UsageError(f"{data} has no named columns. Give a CSV, TSV, Parquet or Arrow file.")
-    read = _with_missing_marks(read, model, files.format)
+    read, _ = _as_in_the_fit(read, model, files.format)
     delimiter = TABS.get(read.delimiter or "", read.delimiter)
     if files.format == "tsv" and delimiter is None:
         delimiter = "\t"
@@ -201,40 +202,71 @@ def open_rows_for(
             f"{data} has no named columns, but the model has text columns: it needs "
             f"{listed(encoder.input_names)}."
         )
-    # Arrays have no names; columns of CSV without a header have those that arrays would have.
-    named = format in TABLES and (inputs.names_in is not None or read.header is False)
     if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
         read = replace(read, target=read.target or inputs.target)
-    read = _with_missing_marks(read, model, format)
+    read, remembered = _as_in_the_fit(read, model, format)
+    # Arrays have no names; columns of CSV without a header have those that arrays would have.
+    named = format in TABLES and (inputs.names_in is not None or read.header is False)
     labels: Any = getattr(model, "classes_", None)
     if labels is not None:
         labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
-    source = open_rows(
-        data,
-        read,
-        output,
-        classes=labels,
-        missing=missing,
-        need_target=need_target,
-        encoder=encoder,
-        columns=inputs.names if named and encoder is None else None,
-        fill=model.fitted_.fill if missing == "mean" else None,
-        keep=keep,
-    )
-    if encoder is None and source.encoder is not None:
-        text = sorted(map(str, source.reader.text))
-        raise SourceError(
-            f"{source.feed.title}: {listed(text)} holds text, but the model was fitted to numbers. "
-            "Correct the column, or fit a model to rows with that text."
+    try:
+        source = open_rows(
+            data,
+            read,
+            output,
+            classes=labels,
+            missing=missing,
+            need_target=need_target,
+            encoder=encoder,
+            columns=inputs.names if named and encoder is None else None,
+            fill=model.fitted_.fill if missing == "mean" else None,
+            keep=keep,
         )
+        if encoder is None and source.encoder is not None:
+            text = sorted(map(str, source.reader.text))
+            raise SourceError(
+                f"{source.feed.title}: {listed(text)} holds text, but the model was fitted to "
+                "numbers. Correct the column, or fit a model to rows with that text."
+            )
+    except SourceError as error:
+        if remembered:
+            raise SourceError(Message.joined([*error.args, _otherwise(remembered)])) from None
+        raise
     return source
 
 
-def _with_missing_marks(read: Options, model: Any, format: str | None) -> Options:
-    """Return the options with --na of the fit, where none is given and the rows are CSV."""
-    na = model.fitted_.columns.na
-    remembered = read.na is None and na is not None and format in CSV
-    return replace(read, na=[join_names(na)]) if remembered else read
+def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Options, dict[str, Any]]:
+    """Return the options with those of the fit that are not given, and what these are.
+
+    They say which column holds weights, and how CSV is written.
+    """
+    columns, fitted = model.fitted_.columns, dict[str, Any]()
+    if format in TABLES and isinstance(read, LabelledRowOptions) and columns.weight is not None:
+        fitted["weight"] = columns.weight
+    if format in CSV:
+        fitted |= columns.csv.declared
+    if format == "tsv":
+        fitted.pop("delimiter", None)
+    signs = ("decimal", "thousands")  # one without the other could contradict what is given
+    given = {name for name in fitted if getattr(read, name) is not None}
+    given |= set(signs) if given.intersection(signs) else set()
+    remembered = {name: value for name, value in fitted.items() if name not in given}
+    texts = {"na": [join_names(remembered["na"])]} if "na" in remembered else {}
+    return replace(read, **(remembered | texts)), remembered
+
+
+def _otherwise(remembered: dict[str, Any]) -> Message:
+    """Say which options of the fit were used, and how to do without them."""
+    options = [
+        Message("{option}", option=Option(name, list(value) if name == "na" else value))
+        for name, value in remembered.items()
+    ]
+    none = " (--weight '' for no weights)" if "weight" in remembered else ""
+    return Message(
+        f"The options of the fit were used: {{options}}. Give others if this table differs{none}.",
+        options=Message.joined(options),
+    )
 
 
 def _format(data: str, read: RowOptions) -> str | None:

@@ -5,7 +5,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -162,9 +162,9 @@ def _part(estimator: Any, fitted: Fitted) -> tuple[dict[str, np.ndarray], dict[s
     record = _record(estimator, fitted, numbers)
     content = serialise(record, "", arrays)
     assert isinstance(content, dict)
-    for added in ("draws", "target", "pairs", "na", "noise", "train_score"):
-        if getattr(record, added) is None:  # as in files of version 0.1.0
-            del content[added]
+    for added in fields(ModelRecord):
+        if added.default is None and getattr(record, added.name) is None:
+            del content[added.name]  # as in files of version 0.1.0
     return arrays, content
 
 
@@ -188,7 +188,8 @@ def _record(estimator: Any, fitted: Fitted, numbers: dict[str, float]) -> ModelR
         draws=fitted.draws,
         target=columns.target,
         pairs=PairsRecord.of(fitted.pairs),
-        na=columns.na,
+        weight=columns.weight,
+        **columns.csv.declared,
         noise=fitted.noise,
         train_score=fitted.train_score,
     )

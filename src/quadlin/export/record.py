@@ -9,6 +9,7 @@ import numpy as np
 
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import LabelSets
+from quadlin.data.sources.csv_text import REMEMBERED, Dialect
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.pair_blocks import PairBlock
@@ -220,6 +221,11 @@ class ModelRecord:
     draws: Draws | None = None
     target: str | None = None
     pairs: PairsRecord | None = None
+    weight: str | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    header: bool | None = None
     na: tuple[str, ...] | None = None
     noise: float | None = None
     train_score: float | None = None
@@ -235,4 +241,5 @@ class ModelRecord:
             # scikit-learn keeps only names that are text; an encoder has all of them, as text.
             require(self.encoder is None or names == self.encoder.columns, "the names of columns")
         names_in = None if names is None else np.asarray(names, dtype=object)
-        return Columns(width, names_in, encoder, target=self.target, na=self.na)
+        csv = Dialect.of(**{name: getattr(self, name) for name in REMEMBERED})
+        return Columns(width, names_in, encoder, None, self.target, self.weight, csv)

@@ -173,7 +173,7 @@ def open_source(
     all_kept = missing == "error" or (missing == "mean" and not reader.has_target)
     rows = feed.rows if counted is None and all_kept else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))
-    return Source(feed, reader, size, rows, na=dialect.na)
+    return Source(feed, reader, size, rows, csv=dialect)
 
 
 def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) -> None:

@@ -16,6 +16,8 @@ from quadlin.data.sources.csv_cells import checked_signs
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
 SEPARATORS = (";", "\t", "|")  # beside the comma
+# What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
+REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
 UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
 NO_CSV = {
     b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
@@ -44,9 +46,9 @@ class Dialect:
     @classmethod
     def of(
         cls,
-        delimiter: Any,
-        decimal: Any,
-        encoding: Any,
+        delimiter: Any = None,
+        decimal: Any = None,
+        encoding: Any = None,
         header: Any = None,
         na: Any = None,
         thousands: Any = None,
@@ -97,6 +99,18 @@ class Dialect:
         if list(names) == row or "\ufffd" in "".join(names):  # that is refused as not UTF-8
             return dialect
         return replace(dialect, names=names, blank_lines=blank_lines)
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Return what the user has said and a model remembers, as options of `open_source`.
+
+        Examples
+        --------
+        >>> Dialect.of(thousands=",", header=False).declared
+        {'decimal': '.', 'thousands': ',', 'header': False}
+        """
+        given = {name: getattr(self, name) for name in REMEMBERED}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def missing(self) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.sources.csv_text import Dialect
+from quadlin.data.sources.csv_text import REMEMBERED, Dialect
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,12 @@ class OpenOptions:
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""
         if self.dialect != Dialect():
-            names = ("delimiter", "decimal", "thousands", "encoding", "header", "na")
             raise SourceError(
                 Message(
                     "{title} is not CSV: {delimiter}, {decimal}, {thousands}, {encoding}, {header} "
                     "and {na} are for CSV only.",
                     title=title,
-                    **{name: Option(name) for name in names},
+                    **{name: Option(name) for name in (*REMEMBERED, "encoding")},
                 )
             )
 

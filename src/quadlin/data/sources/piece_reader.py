@@ -70,6 +70,10 @@ class PieceReader(Protocol):
         """Return the column of a table that is y; None where there is none."""
 
     @property
+    def weight(self) -> Any:
+        """Return the column of a table that holds weights; None where there is none."""
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """Return the labels that y is the position of; None where y is a number."""
 

@@ -42,19 +42,12 @@ class ArrayReader:
     fill: dict[str, float] | None = None
     encoder: TableEncoder | None = None
     target: None = None  # the rows are not those of a table
+    weight: None = None
     labels: None = None
+    kept_columns: None = None
     text: frozenset[Any] = frozenset()
     numbers: tuple[Any, ...] = ()
-
-    @property
-    def input_columns(self) -> tuple[Any, ...]:
-        """Return (): the features are no columns of a table."""
-        return ()
-
-    @property
-    def kept_columns(self) -> Any:
-        """Return None: there are no columns to pass on."""
-        return None
+    input_columns: tuple[Any, ...] = ()
 
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""

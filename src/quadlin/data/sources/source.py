@@ -15,6 +15,7 @@ from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.columns.names import shortened
+from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.missing import empty_columns
 from quadlin.data.sources.piece_reader import Counts, PieceReader
@@ -62,7 +63,7 @@ class Source(BaseRows):
     whole: bool = True  # not a part of another source
     counts: Counts = field(default_factory=Counts, compare=False)
     watch: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
-    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
+    csv: Dialect = field(default_factory=Dialect)  # how CSV was declared to be written
 
     @property
     def names(self) -> Sequence[str]:  # noqa: D102
@@ -118,6 +119,11 @@ class Source(BaseRows):
     def target(self) -> str | None:
         """Return the name of the column that the targets were; None where they were none."""
         return None if self.reader.target is None else str(self.reader.target)
+
+    @property
+    def weight(self) -> str | None:
+        """Return the name of the column that the weights were; None where they were none."""
+        return None if self.reader.weight is None else str(self.reader.weight)
 
     @property
     def title(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
@@ -19,6 +19,7 @@ from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.encoder import TableEncoder, text_columns
 from quadlin.data.columns.names import NumberedNames
+from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.means import array_fill, filled
 from quadlin.estimators.rows.categories import (
     declared_columns,
@@ -53,7 +54,8 @@ class Columns:
     encoder: TableEncoder | None = None  # of text columns
     fill: dict[str, float] | None = None  # what stood for missing numbers
     target: str | None = None  # the column of the targets, where they were one
-    na: tuple[str, ...] | None = None  # the values of CSV that were declared missing
+    weight: str | None = None  # the column of the weights
+    csv: Dialect = field(default_factory=Dialect)  # how CSV was declared to be written
 
     @property
     def names(self) -> list[str]:
@@ -84,7 +86,8 @@ class Columns:
         """Return the columns of a source."""
         inputs = source.names if source.encoder is None else source.encoder.input_names
         names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
-        return cls(len(inputs), names, source.encoder, source.fill, source.target, source.na)
+        roles = (source.target, source.weight)
+        return cls(len(inputs), names, source.encoder, source.fill, *roles, source.csv)
 
     def check_source(self, source: Source) -> None:
         """Refuse a source whose columns are not these."""
