@@ -1,6 +1,7 @@
 """`quadlin check`: what cannot be a feature is a finding, not the end."""
 
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -152,3 +153,18 @@ def test_an_argument_that_is_wrong_is_followed_by_what_to_do(tmp_path, capsys, m
     }.items():
         assert run(line.split()) in (1, 2), line
         assert advice in capsys.readouterr().err, line
+
+
+def test_a_text_that_differs_in_every_row_is_refused_and_check_leaves_it_out(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = "".join(f"ORD-{i},{a:.2f},{2 * a:.2f}\n" for i, a in enumerate(rng.normal(size=60)))
+    (tmp_path / "t.csv").write_text("order,a,y\n" + rows)
+    data, model = str(tmp_path / "t.csv"), str(tmp_path / "m.safetensors")
+    assert run(["fit", data, "--target", "y", "-o", model]) == 1
+    told = capsys.readouterr().err
+    assert "nothing from levels that occur once" in told
+    assert "give --exclude order." in told
+    assert run(["check", data, "--target", "y"]) == 0
+    *_, command = capsys.readouterr().out.splitlines()
+    assert "--exclude order" in command
+    assert run([*shlex.split(command)[1:-1], model]) == 0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
+from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
 from quadlin.core.rows import Rows
@@ -152,6 +153,25 @@ def test_a_single_level_is_a_constant_column():
     encoder = TableEncoder.learn(frame)
     assert encoder.names == ("city=Rome",)
     np.testing.assert_array_equal(encoder.encode(frame)[0].toarray(), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("missing", ["error", "mean"])
+def test_a_text_that_differs_in_every_row_is_refused(missing):
+    rows = [f"ORD-{7 * i}" for i in range(60)]
+    table = pd.DataFrame({"order": rows, "a": np.arange(60.0)})
+    if missing == "mean":
+        table.loc[:9, "order"] = None
+    words = "'order' has .* levels in 60 rows and looks like an identifier"
+    with pytest.raises(ValueError, match=words):
+        TableEncoder.learn(table, missing=missing)
+    TableEncoder.learn(table, declared=["order"], missing=missing)
+    lists = [f"{a}|{b}" for a in "abcdefgh" for b in "stuvwxyz"]  # of labels that come again
+    with pytest.warns(UserWarning, match="holds lists"):
+        TableEncoder.learn(pd.DataFrame({"tags": lists}))
+    with pytest.raises(
+        ValueError, match=r"'order' has 60 .* To use the other columns, drop the column\."
+    ):
+        SecondOrderRegressor().fit(table.assign(order=rows), table.a)
 
 
 def test_an_identifier_is_warned_about_by_name():

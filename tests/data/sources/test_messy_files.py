@@ -320,10 +320,13 @@ def test_dates_with_missing_ones_among_them_are_refused_too(tmp_path):
 
 
 def test_a_word_in_a_row_that_is_left_out_is_named_where_it_makes_numbers_levels(tmp_path):
-    text = "a,y\n" + "".join(f"{i}.5,{i}\n" for i in range(40)) + "Total,\n"
-    path = written(tmp_path, text)
-    words = r"'a' is treated as text.*'Total' in row 40 of .*t\.csv.*left out"
-    with pytest.warns(UserWarning, match=words):
+    rows = "".join(f"{i}.5,{i}\n" for i in range(40))
+    path = written(tmp_path, f"a,y\n{rows}Total,\n")
+    words = r"'a' is treated as text.*'Total' in row {} of .*t\.csv.*left out"
+    with pytest.raises(SourceError, match=words.format(40)):  # a level in every row
+        open_source(path, target="y", missing="drop")
+    path = written(tmp_path, f"a,y\n{rows}{rows}Total,\n")
+    with pytest.warns(UserWarning, match=words.format(80)):
         assert open_source(path, target="y", missing="drop").width == 40
 
 
@@ -348,8 +351,10 @@ def test_numbers_that_are_text_in_a_frame_are_told_to_be_converted(form, advice)
     cells = [form.format(1000 + 7 * i) for i in range(50)]
     words = rf"50 levels, but these look like numbers, such as '{cells[0]}'.*to_numeric.*{advice}"
     for table in (pl.DataFrame({"a": cells}), pd.DataFrame({"a": cells})):
-        with pytest.warns(UserWarning, match=words):
+        with pytest.raises(ValueError, match=words):
             TableEncoder.learn(table)
+        with pytest.warns(UserWarning, match=words):
+            TableEncoder.learn(type(table)({"a": cells * 2}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableEncoder.learn(table, declared=["a"])

@@ -74,12 +74,31 @@ def refused_dates(name: Any, reason: str) -> ColumnError:
     told = Message(
         "{reason}, or {drop}. If each date is a category, give {categorical}.",
         reason=reason.removesuffix("."),
-        drop=Phrase(
-            "drop the column", Message("give {exclude}", exclude=Option("exclude", [str(name)]))
-        ),
+        drop=drop_it(name),
         categorical=Option("categorical_features", [str(name)]),
     )
     return ColumnError(str(name), told)
+
+
+def drop_it(name: Any) -> Phrase:
+    """Return the advice to leave a column out."""
+    exclude = Message("give {exclude}", exclude=Option("exclude", [str(name)]))
+    return Phrase("drop the column", exclude)
+
+
+def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> Message:
+    """Say that a text column has too many levels to learn from, perhaps another in every row."""
+    return Message(
+        "Column {name!r} has {levels} levels in {rows} rows and looks like an identifier: the "
+        "model learns {little}. {else_}{drop}.",
+        name=str(name),
+        levels=levels,
+        rows=rows,
+        little=f"{'nothing' if once else 'little'} from levels that occur once"
+        + ("" if once else " or twice"),
+        else_="To use the other columns, " if once else "Merge its rare levels, or ",
+        drop=drop_it(name),
+    )
 
 
 def _column_of_dates(name: Any, dtype: Any) -> ColumnError:

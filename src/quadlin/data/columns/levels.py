@@ -10,6 +10,8 @@ from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import (
     DATES_AS_NUMBERS,
     Values,
+    drop_it,
+    identifier_advice,
     is_text,
     missing_in,
     number_dtype,
@@ -18,7 +20,13 @@ from quadlin.data.columns.columns import (
     values_of,
 )
 from quadlin.data.columns.errors import ColumnError, IdentifierWarning
-from quadlin.data.columns.label_sets import LabelSets, labels_in, warn_of_lists, warn_of_no_list
+from quadlin.data.columns.label_sets import (
+    LabelSets,
+    labels_in,
+    list_separator,
+    warn_of_lists,
+    warn_of_no_list,
+)
 from quadlin.data.columns.level_codes import (
     DATE,
     MISSING_LEVEL,
@@ -33,6 +41,7 @@ from quadlin.data.columns.level_codes import (
 )
 from quadlin.data.columns.names import shortened
 from quadlin.data.columns.numbers_as_text import (
+    MANY,
     are_numbers,
     described,
     marks_in,
@@ -72,6 +81,7 @@ class LevelLearner:
     ) -> None:
         self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
         self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
+        self.present = dict.fromkeys(text, 0)  # rows in which a column is not missing
         self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values of columns, None: text
         self.declared = declared  # as categories by the user, who knows what they are
         self.missing = missing  # "mean": a missing value is a level of its own
@@ -125,6 +135,7 @@ class LevelLearner:
             values = filtered(values, ~absent)
         self.kinds.setdefault(name, set()).add(kind_of(values))
         self.seen[name] |= _keyed_levels(values)
+        self.present[name] += len(values)
 
     def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
         """Return the levels of each input column, None for numbers.
@@ -142,7 +153,8 @@ class LevelLearner:
         levels = {name: _ordered(seen) for name, seen in self.seen.items()}
         for name, labels in levels.items():
             if name not in self.separators:
-                self._check(name, list(labels), where)
+                if name not in self.declared:
+                    self._check(name, list(labels), where)
                 continue
             if name not in self.lists and labels and self.rows:
                 warn_of_no_list(name, self.separators[name])
@@ -154,8 +166,6 @@ class LevelLearner:
         return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
 
     def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
-        if name in self.declared:
-            return
         is_category = Message(
             " If it is a category, give {categorical}.",
             categorical=Option("categorical_features", [str(name)]),
@@ -174,9 +184,10 @@ class LevelLearner:
                 Message(
                     "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
                     "unit, such as {label!r}. Remove these signs, so that the column holds "
-                    "numbers, or drop the column.{text}",
+                    "numbers, or {drop}.{text}",
                     name=str(name),
                     label=example,
+                    drop=drop_it(name),
                     text=is_category,
                 ),
             )
@@ -184,7 +195,8 @@ class LevelLearner:
         if marks:
             warn_of_marks(name, told, marks)
             return
-        odd = strays(labels)
+        odd, once = strays(labels), MANY <= len(told) == self.present[name]
+        refused = len(labels) > MOST_LEVELS or (once and list_separator(labels) is None)
         if odd:
             place = "" if where is None else f", first in {where(name, odd[0])}"
             reason = Message(
@@ -193,7 +205,7 @@ class LevelLearner:
                 count=len(labels),
                 place=place,
             )
-            if len(labels) > MOST_LEVELS:
+            if refused:
                 raise ColumnError(
                     str(name),
                     Message(
@@ -214,21 +226,13 @@ class LevelLearner:
                 )
             )
         elif (text := self._numbers(name, told, where)) is not None:
-            if len(labels) > MOST_LEVELS:
+            if refused:
                 raise ColumnError(str(name), text)
             warn(text)
         elif 2 * len(labels) > self.rows:
-            advice = Message(
-                "Column {name!r} has {count} levels in {rows} rows and looks like an identifier: "
-                "the model learns little from levels that occur once or twice. Drop the column, "
-                "or merge its rare levels.",
-                name=str(name),
-                count=len(labels),
-                rows=self.rows,
-            )
-            if len(labels) > MOST_LEVELS:
-                parts = [advice, Message("{text}", text=is_category)]
-                raise ColumnError(str(name), Message.joined(parts, ""))
+            advice = identifier_advice(name, len(labels), self.rows, once)
+            if refused:
+                raise ColumnError(str(name), Message.joined([advice, is_category], ""))
             warn(advice, IdentifierWarning)
         if not odd:
             warn_of_lists(name, labels)

@@ -128,6 +128,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
         for name in reader.columns
         if name in reader.text
     }
+    learner.present = dict.fromkeys(learner.seen, 0)
     learner.kinds = {name: {kind_of(np.asarray(levels[name]))} for name in learner.seen}
     learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
     learner.lists = set(reader.separators)
