@@ -1,6 +1,7 @@
 """Codes of missing values, dates as numbers, numbers of rows and leaks, in the first rows."""
 
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,55 @@ def test_the_code_can_be_declared_as_the_remark_says(tmp_path, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["dropped"] == N // 10
     assert content["r2_train"] > 0.99
+
+
+def advised(folder, capsys, frame):
+    """Return the scores of the model that the command of check fits."""
+    frame.to_csv(folder / "t.csv", index=False)
+    assert run(["check", str(folder / "t.csv"), "--target", "y"]) == 0
+    *_, command = capsys.readouterr().out.splitlines()
+    assert run([*shlex.split(command)[1:-1], str(folder / "m.safetensors"), "--json"]) == 0
+    return command, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("gaps", [10, 60])  # many, and few enough to be dropped
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_the_command_of_check_declares_the_code(tmp_path, capsys, gaps, column):
+    frame = table()
+    frame.loc[::gaps, column] = -999
+    frame.loc[3, "b"] = np.nan
+    frame["kind"] = np.where(np.arange(N) % 7 == 2, "?", "k")
+    command, content = advised(tmp_path, capsys, frame)
+    assert "--na '?,-999'" in command
+    frame.loc[::gaps, "b"] = -9  # two codes
+    command, content = advised(tmp_path, capsys, frame.drop(columns="kind"))
+    assert "--na=-999,-9" in command
+    # The mean stands for 10% of the values of a, of which the noise is a small part.
+    assert content["r2_train"] > (0.85 if gaps == 10 else 0.99)
+
+
+def test_a_code_that_is_a_value_of_another_column_is_not_declared(told):
+    frame = table()
+    frame.loc[::10, "a"] = 999
+    frame["b"] = np.where(np.arange(N) % 2, 999, np.arange(N) + 800)
+    text = told(frame)
+    assert "999 stands apart" in text
+    assert "leave such cells empty" in text
+    assert "--na" not in text
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+@pytest.mark.parametrize("unit", [1, 1000])
+@pytest.mark.parametrize("order", [1, -1])
+def test_seconds_since_1970_are_named(told, command, unit, order):
+    frame = table()
+    frame["at"] = (1_700_000_000 + np.arange(N)[::order] * 5000) * unit
+    text = told(frame, command)
+    assert "at: whole numbers like seconds or milliseconds since 1970" in text
+    assert "row numbers" not in text
+    assert "numbers of the rows" not in text
+    frame["at"] = frame["at"] - 1_600_000_000 * unit
+    assert "1970" not in told(frame, command)
 
 
 @pytest.mark.parametrize("command", ["check", "fit"])

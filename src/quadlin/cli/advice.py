@@ -1,7 +1,7 @@
 """The options of `quadlin fit` that suit a table."""
 
 from quadlin.cli.classification import is_zero_or_one
-from quadlin.cli.columns import ColumnScan, SuspectColumns
+from quadlin.cli.columns import ColumnScan, SuspectColumns, missing_marks
 from quadlin.cli.findings import HEAVY, TableSummary
 from quadlin.cli.options import TableOptions, join_names, names_in
 from quadlin.cli.reading import input_columns
@@ -41,9 +41,8 @@ def _reading_options(
     if columns.codes:
         options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
     incomplete = [name for name in scan.missing if name not in columns.useless]
-    dialect = getattr(source.feed, "dialect", None)
-    if dialect is not None and dialect.na:  # markers that were noticed, or declared
-        options["na"] = join_names(dialect.na)
+    if marks := missing_marks(source):
+        options["na"] = join_names(marks)
     if incomplete:
         gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
         few = not columns.roles.ids and scan.complete >= (1 - SCARCE) * scan.rows

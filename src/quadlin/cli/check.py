@@ -7,7 +7,11 @@ from typing import Any
 
 from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
+    ColumnScan,
     SuspectColumns,
+    first_rows,
+    is_csv,
+    missing_marks,
     remarks_on,
     roles_of,
     scan_columns,
@@ -75,14 +79,19 @@ def check(
     declared = names_in(read.categorical) or []
     useless = [name for name in useless_columns(source, scan) if name not in declared]
     remarks += [Finding("warning", "columns", text) for text in unusable.values()]
+    kept = [name for name in input_columns(source) if name not in useless]
     if useless:  # they would spoil every other finding
-        kept = [name for name in input_columns(source) if name not in useless]
-        chosen = replace(read, columns=None, exclude=None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # as above
-            source = open_rows(data, chosen, answer, missing="drop", columns=kept)
-        with watched(source, "counting", answer.silent) as rows:
-            scan = replace(scan, complete=scan_columns(rows).complete)
+        source, scan = _reopened(data, read, answer, kept, scan)
+    if scan.complete and is_csv(source):
+        with watched(source, "looking", answer.silent, again=True) as rows:
+            first = first_rows(rows, source)
+        if marks := first.marks():  # so would numbers that stand for missing values
+            others = [name for name, code in first.codes().items() if code not in marks]
+            told = [f"{text} It is missing here." for text in first.code_remarks(True, others)]
+            remarks += [Finding("warning", "columns", text) for text in told]
+            markers = [*missing_marks(source), *map(str, marks)]
+            read = replace(read, na=[join_names(markers)])
+            source, scan = _reopened(data, read, answer, kept, scan)
     useless = [*unusable, *useless]
     summary, columns = None, SuspectColumns(useless)
     if scan.complete:
@@ -140,6 +149,19 @@ def _opened(
                 read = replace(read, columns=[join_names(left)])
 
 
+def _reopened(
+    data: str, read: TableOptions, answer: OutputOptions, columns: list[str], scan: ColumnScan
+) -> tuple[Source, ColumnScan]:
+    """Open the rows again with other columns or marks of missing values, and count these."""
+    chosen = replace(read, columns=None, exclude=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # as above
+        source = open_rows(data, chosen, answer, missing="drop", columns=columns)
+    with watched(source, "counting", answer.silent) as rows:
+        again = scan_columns(rows)
+    return source, replace(scan, complete=again.complete, missing=scan.missing | again.missing)
+
+
 def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> str:
     """Return a command that fits these rows: the options given, and those recommended."""
     given: dict[str, Any] = {name: getattr(read, name) for name in REPEATED}
@@ -157,7 +179,10 @@ def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> s
         repeated["zero-based" if read.zero_based else "one-based"] = None
     parts = ["quadlin", "fit", data]
     for name, value in (repeated | options).items():
-        parts += [f"--{name}"] if value is None else [f"--{name}", value]
+        if value is not None and value.startswith("-"):  # it is not an option, but -999
+            parts += [f"--{name}={value}"]
+        else:
+            parts += [f"--{name}"] if value is None else [f"--{name}", value]
     return shlex.join([*parts, "-o", "model.safetensors"])
 
 

@@ -16,7 +16,13 @@ from quadlin.cli.reading import CSV, input_columns
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.column_roles import ColumnRoles, column_roles, field_names, ratings_advice
+from quadlin.data.columns.column_roles import (
+    ColumnRoles,
+    are_times,
+    column_roles,
+    field_names,
+    ratings_advice,
+)
 from quadlin.data.columns.label_sets import SEPARATOR, LabelSets, list_separator
 from quadlin.data.columns.numbers_as_text import are_numbers, strays
 from quadlin.data.sources.feeds import Piece
@@ -45,7 +51,7 @@ class ColumnScan:
     complete: int = 0
     missing: dict[str, int] = field(default_factory=dict)  # by column, where any is
     rising: dict[str, float] = field(default_factory=dict)  # whole numbers that rise: the last one
-    dates: set[str] = field(default_factory=set)  # of those, dates such as 20230131
+    dates: set[str] = field(default_factory=set)  # of those, dates such as 20230131, and times
 
     @property
     def row_numbers(self) -> list[str]:
@@ -58,7 +64,7 @@ def useless_columns(source: Source, scan: ColumnScan) -> list[str]:
     useless = [name for name, count in scan.missing.items() if count == scan.rows]
     useless += scan.row_numbers
     encoder = source.encoder
-    written = getattr(source.feed, "format", None) in CSV  # where codes of digits are not text
+    written = is_csv(source)  # where codes of digits are not text
     if encoder is not None:
         for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
             labels = list(levels or ())
@@ -111,8 +117,23 @@ def warn_of_columns(
 
 def remarks_on(rows: Iterable[Chunk], source: Source, but: Iterable[str]) -> list[str]:
     """Return what the first rows show of columns, `but` some, in words."""
-    first = FirstRows.of(rows, source, _number_columns(source))
-    return first.remarks(getattr(source.feed, "format", None) in CSV, but)
+    return first_rows(rows, source).remarks(is_csv(source), but)
+
+
+def first_rows(rows: Iterable[Chunk], source: Source) -> FirstRows:
+    """Return the columns of numbers in the first rows."""
+    return FirstRows.of(rows, source, _number_columns(source))
+
+
+def missing_marks(source: Source) -> tuple[str, ...]:
+    """Return the marks of missing values in CSV that were noticed, or declared."""
+    dialect = getattr(source.feed, "dialect", None)
+    return () if dialect is None else dialect.na or ()
+
+
+def is_csv(source: Source) -> bool:
+    """Tell whether rows are those of CSV files."""
+    return getattr(source.feed, "format", None) in CSV
 
 
 def scan_columns(source: Source) -> ColumnScan:
@@ -237,6 +258,7 @@ def _follow(scan: ColumnScan, name: str, values: np.ndarray) -> None:
     if len(values) and np.all(steps > 0) and np.all(values == np.floor(values)):
         scan.rising[name] = float(values[-1])
         first = not scan.rows or name in scan.dates
-        scan.dates = scan.dates | {name} if first and are_dates(values) else scan.dates - {name}
+        date = first and (are_dates(values) or are_times(values))
+        scan.dates = scan.dates | {name} if date else scan.dates - {name}
     else:
         scan.rising.pop(name, None)

@@ -12,6 +12,7 @@ from quadlin.cli.options import join_names
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
+from quadlin.data.columns.column_roles import are_times
 from quadlin.explain.diagnosis import listed
 
 LOOKED_AT = 20_000  # rows
@@ -31,6 +32,7 @@ class FirstRows:
     X: np.ndarray  # (n, d)
     y: np.ndarray | None
     whole: bool  # whether these are all rows
+    target: str = "the target"
 
     @classmethod
     def of(cls, rows: Iterable[Chunk], source: Source, places: dict[str, int]) -> "FirstRows":
@@ -46,15 +48,29 @@ class FirstRows:
             count += len(blocks[-1])
         X = np.vstack(blocks) if blocks else np.empty((0, len(names)))
         labelled = source.labels is not None or not blocks
-        return cls(names, X, None if labelled else np.concatenate(targets), whole)
+        y = None if labelled else np.concatenate(targets)
+        return cls(names, X, y, whole, source.target or cls.target)
+
+    @property
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Return the columns of numbers, and the target if it is one."""
+        return dict(zip(self.names, self.X.T, strict=True)) | (
+            {} if self.y is None else {self.target: self.y}
+        )
 
     def codes(self) -> dict[str, int]:
         """Return columns in which a number such as -999 stands apart from all others."""
-        return {
-            name: code
-            for name, x in zip(self.names, self.X.T, strict=True)
-            if (code := _code_apart(x)) is not None
-        }
+        codes = {name: _code_apart(x) for name, x in self._columns.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def marks(self) -> list[int]:
+        """Return the codes that no other column has as a value, so that they can be declared."""
+        codes = self.codes()
+        return [
+            code
+            for code in sorted(set(codes.values()))
+            if not any(code in x for name, x in self._columns.items() if codes.get(name) != code)
+        ]
 
     def dates(self) -> list[str]:
         """Return columns of dates that are written as numbers, such as 20230131."""
@@ -91,15 +107,31 @@ class FirstRows:
                 shares[name] = 1 - float(rest @ rest) / float(np.var(y) * len(y))
         return {name: share for name, share in shares.items() if share > LEAK}
 
-    def remarks(self, csv: bool, but: Iterable[str] = ()) -> list[str]:
-        """Return what there is to say about columns, `but` some, in words."""
-        told, lines = set(but), []
-        codes = {name: code for name, code in self.codes().items() if name not in told}
+    def code_remarks(self, csv: bool, but: Iterable[str] = ()) -> list[str]:
+        """Return what there is to say about codes of missing values, in words."""
+        codes = {name: code for name, code in self.codes().items() if name not in but}
+        marks, lines = self.marks() if csv else [], []
         for code in sorted(set(codes.values())):
             names = listed([name for name in codes if codes[name] == code])
-            declare = f"declare it with --na={code}" if csv else "leave such values empty"
+            declare = f"declare it with --na={code}" if code in marks else "leave such cells empty"
             text = f"{names}: {code} stands apart from all other values, like a code of missing "
             lines.append(f"{text}ones. If it is one, {declare}, and give --missing mean or drop.")
+        return lines
+
+    def remarks(self, csv: bool, but: Iterable[str] = ()) -> list[str]:
+        """Return what there is to say about columns, `but` some, in words."""
+        told = set(but)
+        lines = self.code_remarks(csv, told)
+        times = [
+            name
+            for name, x in zip(self.names, self.X.T, strict=True)
+            if name not in told and are_times(x)
+        ]
+        if times:
+            text = f"{listed(times)}: whole numbers like seconds or milliseconds since 1970, in "
+            text += "which the model sees no hour, weekday or season. Turn them into such numbers, "
+            lines.append(f"{text}or into days since a start, or {_out(times)}")
+        told |= {*times}
         dates = [name for name in self.dates() if name not in told]
         if dates:
             text = f"{listed(dates)}: dates written as numbers, such as 20230131, whose differences"

@@ -133,6 +133,19 @@ def ratings_advice(roles: ColumnRoles, machine: str, codes: Sequence[Any] | None
     return Message("{advice}.", advice=Message.joined(sentences))
 
 
+def are_times(x: np.ndarray) -> bool:
+    """Tell whether numbers are seconds or milliseconds since 1970.
+
+    Examples
+    --------
+    >>> are_times(np.array([1700000015.0, 1716531781])), are_times(np.array([3.0, 1700000015]))
+    (True, False)
+    """
+    low, high = SECONDS
+    whole = len(x) > 0 and bool(np.all(x == np.floor(x)))
+    return whole and any(bool(np.all((x >= low * u) & (x <= high * u))) for u in (1, 1000))
+
+
 @dataclass(frozen=True)
 class _Column:
     """A column as the numbers of its values, in the order of these."""
@@ -247,7 +260,7 @@ class _Table:
         ids = [name for name in ids if name not in copies]
         if len(ids) < 2:
             return roles
-        times = [name for name, x in self.numbers.items() if _are_times(x)]
+        times = [name for name, x in self.numbers.items() if are_times(x)]
         rest = [name for name in self.numbers if name not in {*roles.codes, *times, *copies}]
         keys = [self.columns[name] for name in ids]
         loose = [
@@ -281,16 +294,3 @@ def _lines(X: csr_matrix, numbers: list[int], fields: Sequence[np.ndarray]) -> n
 
 def _pairs(a: _Column, b: _Column) -> int:
     return len(np.unique(a.of_row * len(b.values) + b.of_row))
-
-
-def _are_times(x: np.ndarray) -> bool:
-    """Tell whether numbers are seconds or milliseconds since 1970.
-
-    Examples
-    --------
-    >>> _are_times(np.array([1700000015.0, 1716531781])), _are_times(np.array([3.0, 1700000015]))
-    (True, False)
-    """
-    low, high = SECONDS
-    whole = len(x) > 0 and bool(np.all(x == np.floor(x)))
-    return whole and any(bool(np.all((x >= low * u) & (x <= high * u))) for u in (1, 1000))
