@@ -975,6 +975,20 @@ def test_csv_of_other_countries_and_programs_is_read_or_explained(quadlin):
         assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
 
 
+@pytest.mark.parametrize("options", ["", "--one-pass", "--loss poisson", "--cv", "--fm"])
+def test_one_row_is_refused_and_two_are_warned_of(quadlin, options):
+    if options == "--fm":
+        options = "--fm --categorical a,b"
+    Path("one.csv").write_text("a,b,y\n1,2,3\n4,5,\n")  # with a row that is left out
+    Path("two.csv").write_text("a,b,y\n1,2,3\n4,5,6\n")
+    told = quadlin(f"fit one.csv --target y --missing drop {options} -o m.st", 1)
+    assert "a fit needs at least 2" in told or "a minimum of 2 is required" in told
+    assert not Path("m.st").exists()
+    assert main(f"fit two.csv --target y {options} -o m.st".split()) == 0
+    assert "warning: There are only 2 rows" in quadlin.capsys.readouterr().err
+    assert "1, but a fit needs at least 2" in quadlin("check one.csv --target y")
+
+
 def test_an_empty_table_and_a_folder_that_may_not_be_written_are_refused(quadlin):
     Path("empty.csv").write_text("a,y\n")
     for command in ("fit", "check"):

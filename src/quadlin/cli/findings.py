@@ -242,6 +242,8 @@ def _tails(source: Source, summary: TableSummary) -> list[Finding]:
 
 def _rows(source: Source, summary: TableSummary) -> list[Finding]:
     n, d = summary.survey.tally.counting, source.width
+    if n < 2:
+        return [Finding("warning", "rows", f"{n}, but a fit needs at least 2.")]
     ratios = {k: n / degrees_of_freedom(d, k) for k in RANKS if k <= max(d, 1)}
     shown = ", ".join(f"{number(r)} at rank {k}" for k, r in ratios.items() if k in (1, 2, 5, 10))
     ranks = [k for k, ratio in ratios.items() if ratio >= PLENTY]

@@ -39,6 +39,7 @@ from quadlin.data import Source
 from quadlin.data.opening.cached import cached
 from quadlin.data.sources.means import emptied
 from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.input_errors import check_row_count
 from quadlin.export.model_file import save
 
 
@@ -118,6 +119,7 @@ def fit(
                     _learn_classes(estimator, rows, source, checkpoint)
                 else:
                     estimator.partial_fit(rows, checkpoint=checkpoint)
+            check_row_count(estimator.n_samples_seen_)
         else:
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:

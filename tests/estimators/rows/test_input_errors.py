@@ -1,18 +1,22 @@
 """Rows and targets that cannot be used: the message says which, and what to do."""
 
+import dask.array
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
 
 from quadlin import (
     FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
     MatrixSensing,
     PhaseRetriever,
     SecondOrderClassifier,
     SecondOrderRegressor,
     SecondOrderRegressorCV,
+    open_source,
 )
 
 
@@ -113,3 +117,15 @@ def test_dates_are_not_taken_for_numbers(rows):
     model = SecondOrderRegressor(1).fit(np.column_stack([y, y**2])[:, : np.shape(rows)[1]], y)
     with pytest.raises(ValueError, match=r"holds dates or times"):
         model.predict(rows)
+
+
+@pytest.mark.parametrize(
+    "model", [SecondOrderRegressor(), FactorizationMachineRegressor(), SecondOrderClassifier()]
+)
+def test_one_row_is_refused_wherever_it_comes_from(model):
+    X, y = np.array([[1.0, 2.0]]), np.array([0.0])
+    for given in ((X, y), (open_source(X, target=y),), (dask.array.from_array(X), y)):
+        with pytest.raises(ValueError, match=r"at least 2|minimum of 2|at least two classes"):
+            clone(model).fit(*given)
+    with pytest.warns(UserWarning, match="There are only 2 rows"):
+        clone(model).fit(np.eye(2), [0, 1])

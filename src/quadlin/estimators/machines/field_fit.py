@@ -17,7 +17,7 @@ from quadlin.estimators.machines.field_table import FieldTable, field_table, gat
 from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
-from quadlin.estimators.rows.input_errors import check_weights, warn_of_target
+from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
@@ -60,6 +60,7 @@ def fit_fields(
     if not may_qualify(source, fields, loose):
         return None
     surveyed = survey(rows)
+    check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank
     few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)

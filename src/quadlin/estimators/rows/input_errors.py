@@ -157,11 +157,23 @@ def check_survey(
     surveyed: Survey, dtype: Any, names: Sequence[str], options: Options, robust: bool
 ) -> None:
     """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
+    check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, dtype)
     _check_counts(surveyed, options)
     _check_merged(surveyed, names)
     warn_of_target(surveyed, options)
     _warn_of_extremes(surveyed, names, options, robust)
+
+
+def check_row_count(rows: int) -> None:
+    """Refuse a single row, as of an array, and warn of two."""
+    if rows < 2:
+        raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
+    if rows == 2:
+        warn(
+            "There are only 2 rows. A line passes through any two, so the fit says nothing about "
+            "the error of its predictions. Add rows."
+        )
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:
