@@ -374,3 +374,51 @@ def test_text_without_a_header_is_noticed_if_each_first_cell_is_a_value_of_its_c
         open_source(path, target="kind", labels="learn")
     named = written(tmp_path, "city,cold,kind\nRome,hot,p\nOslo,cold,q\n", "n.csv")
     assert open_source(named, target="kind", labels="learn").has_target
+
+
+def test_a_long_minus_does_not_make_numbers_levels(tmp_path):
+    cells = [f"\u2212{i}" if i % 2 else str(i) for i in range(30)] * 3
+    path = written(tmp_path, "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    with pytest.raises(SourceError, match="a long minus, such as '\u22121'"):
+        open_source(path, target="y")
+    ranges = written(tmp_path, "a,y\n" + "1\u20135,1\n6\u20139,2\n" * 30)  # which are levels
+    assert open_source(ranges, target="y").width == 2
+
+
+def test_commas_and_points_that_contradict_each_other_are_told_so(tmp_path):
+    path = written(tmp_path, "a;y\n113,2;1\n228.2;2\n3,5;3\n")
+    words = r"with commas, such as '113,2', beside '228\.2': no decimal point fits all of them"
+    with pytest.raises(SourceError, match=words):
+        open_source(path, target="y")
+    grouped = written(tmp_path, "a;y\n1,113.2;1\n228.2;2\n3,500;3\n")
+    with pytest.raises(SourceError, match='Give thousands=","'):
+        open_source(grouped, target="y")
+
+
+def test_words_among_numbers_are_declared_missing_or_codes(tmp_path):
+    cells = [str(i) for i in range(40)] * 3
+    cells[17] = "closed"
+    path = written(tmp_path, "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    with pytest.warns(UserWarning, match=r"correct such values, or give na=\['closed'\] if they"):
+        open_source(path, target="y")
+    assert open_source(path, target="y", na=["closed"], missing="drop").names == ("a",)
+    cells[17] = "unknown"  # that stands for nothing else
+    path = written(tmp_path, "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    with pytest.warns(UserWarning, match="uses 'unknown' for missing values"):
+        assert open_source(path, target="y", missing="drop").names == ("a",)
+
+
+def test_a_word_after_the_first_block_is_told_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", 1 << 10)
+    rows = "".join(f"{i % 7},{i}\n" for i in range(2000))
+    path = written(tmp_path, f"code,y\n{rows}B7,1\n")
+    words = r"row 2000 .*'B7'\. Correct it, give na=\['B7'\] if.*categorical_features=\['code'\]"
+    with pytest.raises(SourceError, match=words):
+        [*open_source(path, target="y")]
+    assert open_source(path, target="y", categorical_features=["code"]).width == 8
+
+
+def test_separators_that_end_rows_but_not_the_header_are_named(tmp_path):
+    path = written(tmp_path, "a,y\n1,2,\n3,4,\n")
+    with pytest.raises(SourceError, match="If a separator ends each row, let one end the header"):
+        open_source(path, target="y")

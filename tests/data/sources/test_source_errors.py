@@ -221,7 +221,10 @@ BROKEN = {
     "tilde.csv": (b"a~y\n1~2\n", "what separates them with `delimiter`"),
     "only.csv": (b"y\n1\n", "no columns left"),
     "gone.csv": (b"a,b\n1,2\n", "no column 'y'"),
-    "late.csv": (b"a,y\n" + b"1,2\n" * 5 + b"x,2\n", "Column 'a'.*row 5 .*'x'.*levels="),
+    "late.csv": (
+        b"a,y\n" + b"1,2\n" * 5 + b"x,2\n",
+        "Column 'a'.*row 5 .*'x'.*categorical_features=",
+    ),
     "junk.arrow": (b"ARROW1\0\0nothing", "Arrow"),
     "empty.svm": (b"", "empty"),
     "blank.svm": (b"\n\n", "no rows"),

@@ -20,6 +20,7 @@ TEXT = (nw.String, nw.Categorical, nw.Enum)
 MARKERS = (
     *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
     *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+    *("N.A.", "unknown", "Unknown", "UNKNOWN"),
 )
 TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
 DATES_AS_NUMBERS = (

@@ -153,19 +153,20 @@ def level_codes(values: Values, levels: Levels) -> np.ndarray:
     return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
 
 
-AMOUNT = r"[-+]?\s*(\d{1,3}([ ,.'’]\d{3})+|\d+)?([.,]\d+)?"
+MINUS = r"[\u2212\u2013]"  # as typesetters write it
+AMOUNT = rf"([-+]|{MINUS})?\s*(\d{{1,3}}([ ,.'’]\d{{3}})+|\d+)?([.,]\d+)?"
 CURRENCY = r"([$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
 PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 # $1,200.50, -€3, 12 EUR, 7.5%, (300) as accountants write −300; each has a digit.
 MARKED = re.compile(
-    rf"(?=.*\d)([-+(]?\s*{CURRENCY}\s*{AMOUNT}\)?|{AMOUNT}\s*({CURRENCY}|%)|\({AMOUNT}\))"
+    rf"(?=.*\d)([-+(]?\s*{CURRENCY}\s*{AMOUNT}\)?|{AMOUNT}\s*({CURRENCY}|%)|\({AMOUNT}\)|{MINUS}{AMOUNT})"
 )
 WITH_UNIT = re.compile(rf"(?=.*\d){AMOUNT} ?(?P<unit>[^\W\d_]{{1,3}})")  # 12.5 kg
 MANY = 20  # amounts with a unit: fewer may be sizes, such as 500 ml, which are categories
 
 
 def written_numbers(labels: Iterable[str]) -> str | None:
-    """Return an example if all labels are numbers, and some have a currency, a percent or a unit.
+    """Return an example if all labels are numbers, and some have a currency, a unit or the like.
 
     A unit is a word after the number, the same in all labels, of which there are many.
     """

@@ -182,9 +182,9 @@ class LevelLearner:
             raise ColumnError(
                 str(name),
                 Message(
-                    "Column {name!r} holds numbers with a currency, a percent sign, brackets or a "
-                    "unit, such as {label!r}. Remove these signs, so that the column holds "
-                    "numbers, or {drop}.{text}",
+                    "Column {name!r} holds numbers with a currency, a percent sign, brackets, a "
+                    "unit or a long minus, such as {label!r}. Write plain numbers, or "
+                    "{drop}.{text}",
                     name=str(name),
                     label=example,
                     drop=drop_it(name),
@@ -205,24 +205,29 @@ class LevelLearner:
                 count=len(labels),
                 place=place,
             )
+            in_csv = not self.notices_marks and len(odd) <= 5
+            absent = Message("give {na}", na=Option("na", odd)) if in_csv else "leave them empty"
             if refused:
                 raise ColumnError(
                     str(name),
                     Message(
                         "Column {name!r} would be text with {count} levels, because {reason}. "
-                        "Correct the value, or leave it empty if it is missing.{text}",
+                        "Correct such values, or {absent} if they are missing.{text}",
                         name=str(name),
                         count=len(labels),
                         reason=reason,
+                        absent=absent,
                         text=is_category,
                     ),
                 )
             warn(
                 Message(
                     "Column {name!r} is treated as text, with one level per value, because "
-                    "{reason}. If it should hold numbers, correct those rows or leave them out.",
+                    "{reason}. If it should hold numbers, correct such values, or {absent} if they "
+                    "are missing.",
                     name=str(name),
                     reason=reason,
+                    absent=absent,
                 )
             )
         elif (text := self._numbers(name, told, where)) is not None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from quadlin.core.messages import Message, Option, Phrase
-from quadlin.data.columns.columns import MARKERS
+from quadlin.core.messages import Message, Option
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
 from quadlin.data.sources.csv_cells import checked_signs
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
+LONGEST_MARK = 20  # letters of a word that may stand for a missing value
 SEPARATORS = (";", "\t", "|")  # beside the comma
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
 REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
@@ -241,8 +241,10 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
     )
     if match is None or int(match[1]) >= len(names):
         widths = re.search(r"Row #2: Expected (\d+) columns, got (\d+)", str(error))
-        title = " If the first line is a title or a comment, remove it."
         short = widths and int(widths[1]) < int(widths[2]) and dialect.header is not False
+        title = " If the first line is a title or a comment, remove it."
+        if str(error).endswith(dialect.delimiter or ","):
+            title = " If a separator ends each row, let one end the header, too."
         return Message(
             "{what} cannot be read: {error} {advice}{title}",
             what=_capital(what),
@@ -267,16 +269,16 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
     cell = match[4].rstrip("'").strip()
     return Message(
         "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
-        "'{value}. Correct it{missing}{python}.",
+        "'{value}. Correct it{missing}, or give {categorical} if these are codes.",
         missing=Message(", give {na} if it is missing", na=Option("na", [cell]))
-        if cell in MARKERS
+        if len(cell) <= LONGEST_MARK
         else "",
+        categorical=Option("categorical_features", [name]),
         name=name,
         what=what,
         kind=kind,
         row=row,
         value=match[4][:80],
-        python=Phrase(f", or give levels={{{name!r}: [...]}} if it is text"),
     )
 
 

@@ -55,7 +55,7 @@ def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> 
         return _with_points(odd, dialect, codes) if pointed else None
     if not any("," in cell for cell in odd):
         return _with_points(odd, dialect, codes)
-    return _with_commas(odd, points)
+    return _with_commas(odd, cells, points)
 
 
 def _wrong_groups(cells: Sequence[str], dialect: Any, codes: Option) -> Message:
@@ -112,8 +112,16 @@ def _with_points(cells: Sequence[str], dialect: Any, codes: Option) -> Message |
     )
 
 
-def _with_commas(cells: Sequence[str], points: bool) -> Message:
+def _with_commas(cells: Sequence[str], every: Sequence[str], points: bool) -> Message:
     """Say what to do about commas that are decimal points, or separate thousands, or either."""
+    if not any(_are_grouped(every, *signs) for signs in (("", ","), (",", "."), (".", ","))):
+        pointed = next((cell for cell in every if "," not in cell and "." in cell), every[0])
+        return Message(
+            "holds numbers with commas, such as {example!r}, beside {other!r}: no decimal point "
+            "fits all of them. Write them in one way.",
+            example=cells[0],
+            other=pointed,
+        )
     thousands, comma = Option("thousands", ","), Option("decimal", ",")
     options: dict[str, Any] = {"remedy": comma}
     how = "{remedy} if the comma is the decimal point"

@@ -52,7 +52,7 @@ def learned_labels(feed: _Feed, target: Any, title: str, asked: bool) -> tuple[s
     if example is not None:
         raise SourceError(
             f"{title}: the target {target!r} holds numbers with a currency, a percent "
-            f"sign, brackets or a unit, such as {example!r}. Remove these signs."
+            f"sign, brackets, a unit or a long minus, such as {example!r}. Write plain numbers."
         )
     if (many or not asked) and cells.odd is not None and 2 * cells.numbers > cells.rows:
         raise SourceError(_mostly_numbers(title, target, cells, None if many else AS_CLASSES))
