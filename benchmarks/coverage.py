@@ -74,6 +74,10 @@ SETTINGS = [
     Setting('rank="auto", alpha="auto", M weak', "", AUTO, strength=0.1),
     Setting("rank 2, M = 0", "", strength=0.0),
     Setting("rank 3 where the truth has 2", "", {"rank": 3}),
+    *(Setting(f"rank 0, {n} rows", "wfy", {"rank": 0}, n, strength=0.0, measured="wfy")
+      for n in (7, 8, 12, 20)),
+    *(Setting(f'rank 0, alpha="auto", {n} rows', "wfy" * (n > 12), {"rank": 0, "alpha": "auto"}, n,
+              strength=0.0, measured="wfy") for n in (8, 12, 20, 40)),
 ]  # fmt: skip
 
 

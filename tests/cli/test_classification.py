@@ -54,7 +54,9 @@ def test_a_target_that_is_text_is_classified(quadlin):
     assert "AUC" in text
     assert "log-loss, constant" in text
     assert "a × b" in quadlin("inspect m.safetensors")
-    assert "writes probabilities" in quadlin("predict m.safetensors t.csv --std -o p.csv", 2)
+    for option in ("--std", "--interval .9"):
+        text = quadlin(f"predict m.safetensors t.csv {option} -o p.csv", 2)
+        assert "writes probabilities" in text
 
 
 def test_pairs_of_classes_are_mentioned_beside_the_rank(quadlin):

@@ -352,6 +352,9 @@ def test_predictions_are_those_of_the_model(quadlin, folder, output):
     np.testing.assert_array_equal(read_predictions(output).reshape(-1), y)
     quadlin(f"predict F/model.safetensors F/houses.parquet --std -o {output} --json")
     np.testing.assert_array_equal(read_predictions(output), np.column_stack([y, std]))
+    quadlin(f"predict F/model.safetensors F/houses.csv --interval 0.9 -o {output}")
+    ends = np.column_stack([y, *model.predict_interval(source, 0.9)])
+    np.testing.assert_array_equal(read_predictions(output), ends)
     assert sorted(os.listdir()) == ["F", output]
 
 
@@ -396,6 +399,7 @@ def test_what_csv_cannot_hold_is_kept_in_parquet_only(quadlin):
     quadlin(f"{line} --keep list,std -o p.parquet")
     assert pa.parquet.read_table("p.parquet")["list"].to_pylist() == [[1]] * 8
     assert "--keep std would be" in quadlin(f"{line} --std --keep std -o p.parquet", 2)
+    assert "--interval 95 must lie" in quadlin(f"{line} --interval 95 -o p.parquet", 2)
     assert sorted(os.listdir()) == ["F", "p.parquet", "t.parquet"]
 
 

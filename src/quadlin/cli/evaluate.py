@@ -15,9 +15,8 @@ from quadlin.cli.standard_input import stored_rows
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.regression.intervals import interval
 from quadlin.estimators.regression.predicting import NO_WEIGHT
-
-NORMAL_95 = 1.959963984540054  # standard deviations of a 95% interval
 
 
 def evaluate(
@@ -109,7 +108,8 @@ def _scores(model: Any, source: Any, with_std: bool) -> dict[str, Any]:
         absolute += float(weight @ error)
         constant += float(weight @ (y - mean) ** 2)
         if std is not None:
-            inside += float(weight @ (error <= NORMAL_95 * std))
+            low, high = interval(model.fitted_, f, std, 0.95)
+            inside += float(weight @ ((low <= y) & (y <= high)))
         moments = Moments.of(y[:, None], weight)
         target = moments if target is None else target + moments
     variance = 0.0 if target is None else float(target.var[0])

@@ -24,6 +24,7 @@ from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.regression.intervals import interval as interval_of
 
 
 def predict(
@@ -32,6 +33,7 @@ def predict(
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     std: Flag = False,
+    interval: float | None = None,
     keep: Names = None,
     read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
@@ -39,13 +41,12 @@ def predict(
     """Predict the rows of a table, in their order.
 
     Memory does not grow with the number of rows. Columns that neither the model
-    nor --keep needs are not read. A prediction ± 1.96 standard
-    deviations is a 95% interval. A classifier writes the most probable label and
+    nor --keep needs are not read. A classifier writes the most probable label and
     the probability of each; a .npy file has the probabilities only.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.csv --keep id,city -o predictions.csv
-      quadlin predict model.safetensors new.parquet --std -o predictions.parquet
+      quadlin predict model.safetensors new.parquet --interval 0.95 -o out.parquet
       cat new.csv | quadlin predict model.safetensors - --format csv -o - | head
 
     Parameters
@@ -58,6 +59,9 @@ def predict(
         A .parquet, .csv or .npy file, which replaces an existing one; - prints CSV.
     std
         Add the standard deviation of a new observation. The model needs fit --uncertainty.
+    interval
+        Add the ends, low and high, of an interval that contains a new observation with this
+        probability. The model needs fit --uncertainty.
     keep
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
@@ -72,11 +76,14 @@ def predict(
     elif answer.json:
         raise UsageError("-o - and --json would both print to the standard output.")
     classes = isinstance(fitted, LogisticModel)
-    if std and classes:
-        raise UsageError("--std is for models of numbers; a classifier writes probabilities.")
-    if std and not fitted.fitted_.has_spread:
+    if interval is not None and not 0 < interval < 1:
+        raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")
+    if (std or interval) and classes:
+        option = "--std" if std else "--interval"
+        raise UsageError(f"{option} is for models of numbers; a classifier writes probabilities.")
+    if (std or interval) and not fitted.fitted_.has_spread:
         raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
-    names = ["prediction", "std"] if std else ["prediction"]
+    names = ["prediction", *["std"] * std, *(["low", "high"] if interval else [])]
     kept = _kept(keep, names, output)
     source = open_rows_for(fitted, data, read, answer, keep=kept)
     rows = 0
@@ -87,7 +94,7 @@ def predict(
             blocks = predicted(fitted, walked, named)
             kept_columns = with_labels(kept_columns, fitted.classes_[:0]) if named else None
         else:
-            blocks = _numbers(fitted, walked, std)
+            blocks = _numbers(fitted, walked, std, interval)
         first = next(blocks)  # rows that do not fit the model are refused before a file exists
         with prediction_writer(output, names, kept_columns) as write:
             for block, beside in chain([first], blocks):
@@ -108,10 +115,14 @@ def predict(
     print_answer(content, lines, answer.json)
 
 
-def _numbers(model: Any, rows: Any, std: bool) -> Iterator[tuple[np.ndarray, Any]]:
+def _numbers(
+    model: Any, rows: Any, std: bool, level: float | None
+) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield predictions chunk by chunk, and what is kept beside them."""
-    for chunk, y, deviation in model.predict_chunks(rows, return_std=std):
-        parts = [y] if deviation is None else [y, deviation]
+    for chunk, y, deviation in model.predict_chunks(rows, return_std=std or level is not None):
+        parts = [y, deviation] if std else [y]
+        if level is not None:
+            parts += interval_of(model.fitted_, y, deviation, level)
         block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
         yield block, chunk.kept_columns
 

@@ -16,8 +16,9 @@ from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
 from quadlin.explain.terms import Term, Tests
+from quadlin.solve.choose.left_out_errors import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.fits.uncertainty import NORMAL
+from quadlin.solve.fits.student import NORMAL
 
 SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, where nobody says
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
@@ -35,6 +36,10 @@ SUMS = (
 OF_LEVELS = (
     "The estimate of {product} is the difference of a level from the mean over all levels. pairs_ "
     "has its difference from the other levels, with its standard error."
+)
+NO_LINES_ARE = (
+    "The chosen penalty leaves nothing of the linear terms, as left-out rows are predicted no "
+    "better with them. The standard errors show how large they might be nevertheless."
 )
 FOUND_PAIRS_ARE = (
     "Some pairs were selected because they fit these rows, so their p-values are too small: see "
@@ -118,12 +123,11 @@ def summary_of(
     model: Any, rows: tuple[Any, Any, Any], top: int | None, level: float
 ) -> ModelSummary:
     """Return the summary of a fitted estimator; see `SecondOrderRegressor.summary`."""
-    if not 0 < level < 1:
-        raise ValueError(Message("{level} must lie between 0 and 1.", level=Option("level", level)))
     shown, top = (SHOWN, SHOWN_PAIRS) if top is None else (max(0, top), max(0, top))
     law, names = model.fitted_.law, model.interactions_.names
-    left = float(model.n_samples_seen_) if law is None else max(law.left, 1.0)
-    tests = Tests(left, level)
+    running = model.fitted_.state.running  # pairs that were found have tests without `law`, too
+    left = law.left if law else running.solved.left if running else model.n_samples_seen_
+    tests = Tests.of(max(float(left), 1.0), level)
     b_std = nan if law is None else float(model.intercept_std_)
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
     terms = []
@@ -251,7 +255,9 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
         whose = ERRORS_OF_PAIRS.format(kind) if tested else "Standard errors, t, p and intervals:"
         return [Message.joined([whose, advice])]
     notes: list[str] = []
-    if any(model.alpha_):
+    if leaves_mean(model.alpha_, model.moments_.weight) and model.fitted_.options.fit_linear:
+        notes.append(NO_LINES_ARE)
+    elif any(model.alpha_):
         notes.append(
             "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
             "that."

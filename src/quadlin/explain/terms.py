@@ -3,7 +3,7 @@
 from math import nan
 from typing import NamedTuple
 
-from scipy.stats import t as student
+from quadlin.solve.fits.student import standard_errors_of, two_sided
 
 
 class Term(NamedTuple):
@@ -30,7 +30,12 @@ class Tests(NamedTuple):
     """Tests and intervals by Student's distribution."""
 
     left: float  # degrees of freedom
-    level: float
+    reach: float  # of intervals, in standard errors
+
+    @classmethod
+    def of(cls, left: float, level: float) -> "Tests":
+        """Return the tests with this many degrees of freedom, and intervals of this level."""
+        return cls(left, standard_errors_of(level, left))
 
     def term(
         self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
@@ -41,8 +46,7 @@ class Tests(NamedTuple):
                 std_error = nan  # nothing was estimated
             return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
         t = estimate / std_error
-        p = 2 * float(student.sf(abs(t), self.left))
-        reach = float(student.ppf((1 + self.level) / 2, self.left)) * std_error
+        p, reach = two_sided(t, self.left), self.reach * std_error
         return Term(
             name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
         )

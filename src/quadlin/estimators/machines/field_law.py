@@ -14,6 +14,7 @@ from quadlin.solve.fields.field_predict import predict_all
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.fits.unknown_errors import warn_if_unknown
 
 DRAWS = 50  # a variance is then uncertain by 20%, and its mean over rows by far less
 ROWS = 1000  # that are compared
@@ -30,6 +31,7 @@ def with_law(
     """
     try:
         law = law_of(fitted.state, rows, fitted.options, task)
+        warn_if_unknown(law, fitted.stream.tally)
         law = _scaled(law, rows, fitted, table, draw(machine, table.fields, DRAWS))
         if task.columns.fill is not None:
             law = with_gaps(law, rows, fitted.state.model, fitted.fill_values, True)

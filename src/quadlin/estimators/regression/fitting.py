@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import namespace
-from quadlin.core.messages import warn
 from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, Tally, survey
@@ -20,12 +19,14 @@ from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
+from quadlin.solve.choose.left_out_errors import leaves_mean
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
+from quadlin.solve.fits.unknown_errors import warn_if_unknown
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status, finished
@@ -150,6 +151,7 @@ def fit(
             if fill is not None:
                 squares = options.loss == "squared" and not task.robust
                 law = with_gaps(law, rows, state.model, fill, squares)
+            warn_if_unknown(law, surveyed.tally)
             result = replace(result, law=law)
         except KeyboardInterrupt:  # the model is there, its standard errors are not
             result = result.interrupted()
@@ -261,25 +263,28 @@ def law_of(
         working = Working.about(model, rows, units, options.fit_intercept, options.loss)
         rows, units, options = working.rows, working.units, replace(options, loss="squared")
         model = replace(model, c=model.c - working.offset)
-    law = uncertainty_of(
-        rows,
-        model,
-        units,
-        options,
-        state.white,
-        np.random.default_rng(task.seed),
-        fields=task.make_units.fields,
-        robust=task.uncertainty == "robust",
-        bend=bend,
-        unit_noise=linked,
-    )
-    law = replace(law, units=state.units)
-    if not law.noise >= 0:
-        warn(
-            "Standard errors are not known (nan), because there are no more rows than parameters. "
-            "Weights count as repetitions of rows; scale them to a mean of 1."
+
+    def law(alpha: tuple[float, float]) -> Uncertainty:
+        return uncertainty_of(
+            rows,
+            model,
+            units,
+            replace(options, alpha=alpha),
+            state.white,
+            np.random.default_rng(task.seed),
+            fields=task.make_units.fields,
+            robust=task.uncertainty == "robust",
+            bend=bend,
+            unit_noise=linked,
         )
-    return law
+
+    alpha = options.alpha
+    measured = replace(law(alpha), units=state.units)
+    if task.automatic.alpha and leaves_mean(alpha, state.features.weight):
+        # A line may be true nevertheless: as large as the noise, a priori.
+        line = law((float(len(state.units.scale)), alpha[1]))
+        measured = replace(measured, steps=line.steps)
+    return measured
 
 
 def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:

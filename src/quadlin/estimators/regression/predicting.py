@@ -32,9 +32,10 @@ class Predicting(Explaining):
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows. A Source is read in chunks. For a Dask collection the result is a lazy Dask array.
         return_std : bool, default=False
-            Whether to also return the standard deviation of a new observation, including noise:
-            ±1.96 standard deviations are a 95% interval if the noise is equal in all rows and has
-            no heavy tails (or with ``loss="huber"``). For counts (``loss="poisson"``) the variance
+            Whether to also return the standard deviation of a new observation, including noise, if
+            the noise is equal in all rows and has no heavy tails (or with ``loss="huber"``). A 95%
+            interval is ±1.96 standard deviations with many rows, more with few: see
+            `predict_interval`. For counts (``loss="poisson"``) the variance
             of the noise is the mean. What missing values could change is included, and the spread
             of levels where fit did not see that of a row: its mean square is unbiased, but with
             few levels hardly known, so that an interval covers 70% with two levels, 80% with three

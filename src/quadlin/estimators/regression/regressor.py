@@ -9,10 +9,11 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.data.columns.names import Name
 from quadlin.estimators.regression.base import SecondOrderModel
+from quadlin.estimators.regression.intervals import interval
 from quadlin.estimators.regression.predicting import d2_of, r2_of, source_to_score
 from quadlin.estimators.regression.streaming import as_array
 
@@ -219,13 +220,15 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
 
     Notes
     -----
-    Intervals of ±1.96 standard errors cover 95% if the model holds, the rank is given
-    and the quadratic part stands out of the noise; with fewer than about ten rows per parameter use
-    the quantile of Student's t with as many degrees of freedom as rows minus parameters. They do
-    not allow for a rank that was chosen on the same rows, or that exceeds the true one. With a
-    penalty they are posterior intervals: correct with ``alpha="auto"``, and too short with a given
-    penalty that shrinks the true coefficients a lot. Intervals for new observations assume equal
-    noise in all rows, even with "robust".
+    Intervals (`summary`, `predict_interval`) are those of Student's t with as many degrees of
+    freedom as rows minus the effective number of parameters, or ±1.96 standard errors with many
+    rows. 95% intervals cover 95% if the model holds, the rank is given and the quadratic part
+    stands out of the noise. They do not allow for a rank that was chosen on the same rows, or that
+    exceeds the true one. With a penalty they are posterior intervals: correct with
+    ``alpha="auto"`` unless rows are so few (fewer than about three per parameter) that the penalty
+    is hardly known (90% for w then), and too short with a given penalty that shrinks the true
+    coefficients a lot. Intervals for new observations assume equal noise in all rows, even with
+    "robust".
 
     Time: O(nnz(X)·k) per pass. With given rank and penalties a fit takes about 12 passes at 30 rows
     per parameter (most steps use a sample), 70 at four and 170 at two; about 6 with at most 25
@@ -315,6 +318,39 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.random_state = random_state
 
     losses = ("squared", "huber", "poisson")
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Return the ends of intervals for new observations.
+
+        The intervals are those of `predict` with its standard deviations: of Student's distribution
+        with as many degrees of freedom as rows minus the effective number of parameters, so that
+        they also hold for few rows. For counts (``loss="poisson"``) the ends are counts.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        low, high : arrays (n_samples,)
+            NaN if no rows are left to estimate the noise.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> x = np.arange(8.0)[:, None]
+        >>> y = 2 * x[:, 0] + [0.1, -0.2, 0.2, -0.1, 0.0, 0.1, -0.2, 0.1]
+        >>> model = SecondOrderRegressor(0, alpha=0, uncertainty=True).fit(x, y)
+        >>> low, high = model.predict_interval([[3.5]])
+        >>> low.round(1), high.round(1)
+        (array([6.6]), array([7.4]))
+        """
+        mean, std = self.predict(X, return_std=True)
+        return interval(self.fitted_, mean, std, level)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that is predicted.

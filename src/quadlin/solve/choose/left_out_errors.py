@@ -23,6 +23,11 @@ FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest 
 CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 
 
+def leaves_mean(alpha: tuple[float, float], weight: float) -> bool:
+    """Tell whether penalties that were chosen for rows of this weight leave only a constant."""
+    return alpha[0] >= 1e-3 * CONSTANT * weight  # information of labels is less than their weight
+
+
 class LeftOutErrors(Candidates):
     """Candidates with the errors of rows that are left out of them."""
 

@@ -38,6 +38,7 @@ from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
 from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
+from quadlin.solve.fits.student import NORMAL
 from quadlin.solve.lowrank.gauss_newton import Point
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent import Tangent
@@ -46,7 +47,6 @@ from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
-NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 
 
 @dataclass(frozen=True)
