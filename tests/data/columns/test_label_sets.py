@@ -49,9 +49,26 @@ def test_each_label_becomes_a_column_of_zeros_and_ones(frame):
     new, unseen = encoder.encode(frame({"genres": ["war|opera", "opera"], "x": [1.0, 2.0]}))
     np.testing.assert_array_equal(new.toarray(), [[0, 0, 1, 1], [0, 0, 0, 2]])
     assert unseen == {"genres": 2}
+    assert unseen.lists == {"genres"}
+    assert not unseen.all_new
     assert pickle.loads(pickle.dumps(encoder)) == encoder
     with pytest.warns(UserWarning, match="No value"):
         assert encoder != TableEncoder.learn(table, separators={"genres": ";"})
+
+
+def test_new_labels_are_not_called_levels_and_known_ones_beside_them_are_noticed(tmp_path):
+    rows, y, _ = films()
+    model = SecondOrderRegressor(0, alpha=1.0, multi_hot=["genres"]).fit(rows, y)
+    new = rows.assign(genres="opera|war")
+    with pytest.warns(UserWarning, match="Labels of lists that fit did not see") as caught:
+        model.predict(new)
+    assert str(caught[0].message).endswith("are left out; rows: 300 in 'genres'.")
+    with pytest.warns(UserWarning, match="No row has a value of 'genres' that fit saw"):
+        model.predict(rows.assign(genres="opera"))
+    new.to_csv(tmp_path / "t.csv", index=False)
+    source = open_source(str(tmp_path / "t.csv"), encoder=model.encoder_)
+    with pytest.warns(UserWarning, match="left out; rows: 300 in 'genres'.$"):
+        model.predict(source)
 
 
 def test_a_label_adds_what_it_adds_whatever_stands_beside_it():

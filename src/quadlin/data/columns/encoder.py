@@ -152,7 +152,7 @@ class TableEncoder:
                 continue
             codes, new, gone = codes_of(values, levels)
             columns.append(codes)
-            unseen.count(name, new, gone)
+            unseen.count(name, new, gone, codes)
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:

@@ -33,17 +33,27 @@ PERIOD = re.compile(r"\d{4}[-/](0?[1-9]|1[0-2])|\d{4}[- ]?(Q[1-4]|W\d{2})", re.I
 
 
 class Unseen(dict[str, int]):
-    """How many rows have a level that is not known, by column, and `missing`: how many no value."""
+    """How many rows have a level that is not known, by column, and `missing`: how many no value.
+
+    `lists` are the columns of lists of labels among them, and `all_new` those of a table without
+    any level or label that is known.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.missing: dict[str, int] = {}
+        self.lists: set[str] = set()
+        self.all_new: set[str] = set()
 
     def __bool__(self) -> bool:
         return len(self) > 0 or len(self.missing) > 0
 
-    def count(self, name: str, new: int, missing: int) -> None:
-        """Add the rows of a column."""
+    def count(self, name: str, new: int, missing: int, codes: np.ndarray | None = None) -> None:
+        """Add the rows of a column, whose codes have two axes if its cells are lists."""
+        if new and codes is not None and codes.ndim == 2:
+            self.lists.add(name)
+        if new and codes is not None and len(codes) > 1 and not (codes >= 0).any():
+            self.all_new.add(name)
         for counts, more in ((self, new), (self.missing, missing)):
             if more:
                 counts[name] = counts.get(name, 0) + more
@@ -52,6 +62,7 @@ class Unseen(dict[str, int]):
         """Add what was counted elsewhere."""
         for name in {**other, **other.missing}:
             self.count(name, other.get(name, 0), other.missing.get(name, 0))
+        self.lists |= other.lists
 
     def clear(self) -> None:
         """Start again from zero."""

@@ -163,7 +163,7 @@ class TableReader:
                 continue
             positions, new, gone = codes(frame.get_column(name), levels, piece)
             columns.append(positions)
-            counts.unseen.count(name, new, gone)
+            counts.unseen.count(name, new, gone, positions)
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:

@@ -112,7 +112,7 @@ class TwoTables:
             X, unseen = encoder.encode(chosen.to_native(), self.fill)
             counts = {*unseen.items(), *((name, -n) for name, n in unseen.missing.items())}
             if counts - told:
-                warn_unseen(unseen, rows=X.shape[0])
+                warn_unseen(unseen)
                 told.update(counts)
             return self._trusted(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in names])

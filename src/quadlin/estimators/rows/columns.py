@@ -273,7 +273,7 @@ def encoded(
     X, unseen = encoder.encode(rows, fill)
     validated(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
-        warn_unseen(unseen, learns, X.shape[0])
+        warn_unseen(unseen, learns)
     return X
 
 
