@@ -3,7 +3,9 @@
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -124,6 +126,29 @@ def _harmless(character: str) -> bool:
     return kind not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in "\u200c\u200d"
 
 
+_told: ContextVar[set[str] | None] = ContextVar("_told", default=None)
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Give each warning once, of however many parts of the work it is true.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught, each_warning_once():
+    ...     warnings.simplefilter("always")
+    ...     for label in range(3):
+    ...         warn("Mind the gap.")
+    >>> len(caught)
+    1
+    """
+    token = _told.set(set())
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called the library, however deep inside it the warning arises.
 
@@ -135,6 +160,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     >>> str(caught[0].message)
     'Mind the gap.'
     """
+    told = _told.get()
+    if told is not None:
+        if message in told:
+            return
+        told.add(message)
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and _package(frame) in PASSED_THROUGH:

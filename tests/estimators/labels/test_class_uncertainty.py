@@ -1,7 +1,11 @@
 """How sure classifiers are: standard errors of log-odds against Fisher's information."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.special import expit
 
 from quadlin import FactorizationMachineClassifier, SecondOrderClassifier, load, save
 
@@ -76,10 +80,37 @@ def test_each_of_several_classes_has_its_own_standard_errors(tmp_path):
     np.testing.assert_array_equal(again, std)
 
 
+@pytest.mark.parametrize("labels", [Y, Y + (X[:, 0] > 1)])
+def test_standard_errors_of_probabilities_are_those_of_the_log_odds(labels):
+    model = SecondOrderClassifier(1, alpha=1.0, uncertainty=True, random_state=0).fit(X, labels)
+    p, std = model.predict_proba(X, return_std=True)
+    np.testing.assert_array_equal(p, model.predict_proba(X))
+    f, error = model.decision_function(X, return_std=True)
+    f, error = (a.reshape(len(X), -1)[:, -1] for a in (f, error))
+    step = 1e-5
+    slope = (expit(f + step) - expit(f - step)) / (2 * step)  # of the last class
+    np.testing.assert_allclose(std[:, -1], slope * error, rtol=1e-6, atol=1e-9)
+
+
+def test_several_classes_warn_once():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"u": rng.choice(list("abcd"), 200), "i": rng.choice(list("kl"), 200)})
+    machine = FactorizationMachineClassifier(uncertainty=True, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        machine.fit(rows, rng.integers(0, 3, 200))
+    assert [str(w.message)[:37] for w in caught] == ["uncertainty=True asks for another mod"]
+    assert caught[0].filename == __file__
+
+
 def test_what_is_not_known_is_refused():
     model = SecondOrderClassifier(1, alpha=1.0, random_state=0).fit(X, Y)
-    with pytest.raises(AttributeError, match="Set uncertainty=True and fit"):
+    with pytest.raises(AttributeError, match=r"need a fit with uncertainty=True\. Set it and call"):
         model.decision_function(X, return_std=True)
+    streamed = SecondOrderClassifier(1, alpha=1.0, uncertainty=True, random_state=0)
+    streamed.partial_fit(X, Y, classes=[0, 1])
+    with pytest.raises(AttributeError, match="learned by `partial_fit`"):
+        streamed.decision_function(X, return_std=True)
     sure = FactorizationMachineClassifier(1, alpha=1.0, uncertainty=True, random_state=0)
     with pytest.raises(AttributeError, match="noise_ is not defined for labels"):
         _ = sure.fit(X, Y).noise_

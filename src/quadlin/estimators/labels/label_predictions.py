@@ -47,7 +47,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             return self._log_odds(X, "decision_function")
         fitted = self._classes_fitted()
         for part in fitted.parts:
-            require_law(part)
+            require_law(part, self)
         f, errors = [], []
         for rows, inside in self._blocks(X, "decision_function"):
             f.append(fitted.log_odds(inside))
@@ -55,7 +55,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         xp = namespace(*f)
         return xp.concat(f), xp.concat(errors)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the probability of each class, in the order of `classes_`.
 
         For more than two classes they come from jointly fitted scores, or from the log-odds of each
@@ -65,11 +65,18 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows.
+        return_std : bool, default=False
+            Whether to also return the standard errors of the probabilities, p(1 − p) times those of
+            the log-odds. An interval near 0 or 1 should rather come from `decision_function`.
 
         Returns
         -------
-        array (n_samples, n_classes)
+        array (n_samples, n_classes), or a pair of them
         """
+        if return_std:
+            f, error = self.decision_function(X, return_std=True)
+            p = self._classes_fitted().probabilities(f)
+            return p, p * (1 - p) * (error if error.ndim == 2 else error[:, None])
         if is_dask(X):
             return self._lazily(self.predict_proba, X, len(self._classes_fitted().classes))
         return self._classes_fitted().probabilities(self._log_odds(X, "predict_proba"))

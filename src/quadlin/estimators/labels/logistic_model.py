@@ -7,6 +7,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import each_warning_once
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey
@@ -57,7 +58,8 @@ class LogisticModel(StreamingLabels):
         """Fit the log-odds of two classes, or of each class against all others."""
         share = count_share(rows, source) if task.automatic else 1.0
         rows, source = reweighted(rows, source, share)
-        fitted = self._fitted_classes(task, rows, source, warm, on_step)
+        with each_warning_once():
+            fitted = self._fitted_classes(task, rows, source, warm, on_step)
         parts, joint = (
             tuple(in_given_weights(task, part, share) for part in each)
             for each in (fitted.parts, fitted.joint)

@@ -229,33 +229,33 @@ class FittedAttributes:
 
     def _require_spread(self) -> None:
         """Raise where the standard deviations of predictions are not known."""
-        fitted, machine = self._fitted("standard deviations"), hasattr(self, "draws")
+        fitted = self._fitted("standard deviations")
         if fitted.draws is None:
-            require_law(fitted, machine, "Standard deviations of predictions")
+            require_law(fitted, self, "Standard deviations of predictions")
 
     def _law(self) -> Uncertainty:
-        return require_law(self._fitted("standard errors"), hasattr(self, "draws"))
+        return require_law(self._fitted("standard errors"), self)
 
 
-def require_law(
-    fitted: Fitted, has_draws: bool = False, what: str = "Standard errors"
-) -> Uncertainty:
+def require_law(fitted: Fitted, estimator: Any, what: str = "Standard errors") -> Uncertainty:
     """Return the law of the error of a fit; raise where it is not known."""
     if fitted.law is not None:
         return fitted.law
     if fitted.state.status is Status.interrupted:
         text = "The fit was interrupted before its standard errors were computed. Fit again."
-    elif has_draws and fitted.noise is not None and what != "Standard errors":
+    elif hasattr(estimator, "draws") and fitted.noise is not None and what != "Standard errors":
         text = (
-            f"{what} are only available after `fit` with draws=200, which is fast and allows for "
-            "unseen levels, or with uncertainty=True. Set one of them and fit."
+            f"{what} need a fit with draws=200, which is fast and allows for unseen levels, or "
+            "with uncertainty=True. Set one of them and call `fit` again."
+        )
+    elif getattr(estimator, "uncertainty", False):
+        text = (
+            f"{what} are not known, because this model was learned by `partial_fit`, or before "
+            "uncertainty=True was set. Call `fit`, which computes them."
         )
     else:
-        text = (
-            "Standard errors are only available after `fit` with uncertainty=True, not after "
-            "`partial_fit`. Set uncertainty=True and fit."
-        )
-        if has_draws:
+        text = f"{what} need a fit with uncertainty=True. Set it and call `fit` again."
+        if hasattr(estimator, "draws"):
             text += (
                 " For rows of one-hot fields, draws=200 also gives the noise and standard "
                 "deviations of predictions, with penalties learned."

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import blocks_to_predict
@@ -218,7 +218,8 @@ class Explaining(FittedAttributes):
         Pictures need matplotlib; without it the page has none and says so.
         """
         self._require_one_model()
-        page = report_page(self, X, y, target, top)
+        with each_warning_once():
+            page = report_page(self, X, y, target, top)
         with atomic_write(path) as file:
             file.write(page.encode())
         return Path(path)
