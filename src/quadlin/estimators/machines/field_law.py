@@ -4,35 +4,40 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
+from quadlin.core.model import Steps
 from quadlin.core.rows import Rows
 from quadlin.estimators.machines.field_table import FieldTable
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, law_of
 from quadlin.solve.fields.field_machine import FieldMachine
-from quadlin.solve.fields.field_predict import predict_all
+from quadlin.solve.fields.field_predict import field_model, predict_all
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.fits.unknown_errors import warn_if_unknown
 
-DRAWS = 50  # a variance is then uncertain by 20%, and its mean over rows by far less
+DRAWS = 100  # a standard error is then uncertain by 7%, and a mean variance over rows by far less
 ROWS = 1000  # that are compared
 
 
 def with_law(
     task: Task, rows: Rows, fitted: Fitted, table: FieldTable, machine: FieldMachine
 ) -> Fitted:
-    """Return a fit with its standard errors.
+    """Return a fit with its standard errors: how far draws from the posterior are from the model.
 
-    They are those of least squares with the penalties that the precisions of fields come to. One
-    penalty for all components is too stiff for those that stand out, so the errors are scaled: the
-    mean variance of predictions, and the noise, are those of draws from the posterior.
+    Robust ones, and those of columns beside the fields, are standard errors of least squares with
+    the penalties that the precisions of fields come to. Either way the errors are scaled, since
+    draws also differ from the model beyond its tangent space: the mean square of their predictions'
+    distances from its own, and the noise, are those of the draws.
     """
     try:
-        law = law_of(fitted.state, rows, fitted.options, task)
-        warn_if_unknown(law, fitted.stream.tally)
-        law = _scaled(law, rows, fitted, table, draw(machine, table.fields, DRAWS))
+        draws, law = draw(machine, table.fields, DRAWS), None
+        if task.uncertainty == "robust" or table.beside is not None:
+            law = law_of(fitted.state, rows, fitted.options, task)
+            warn_if_unknown(law, fitted.stream.tally)
+        law = _scaled(law, rows, fitted, table, draws)
         if task.columns.fill is not None:
             law = with_gaps(law, rows, fitted.state.model, fitted.fill_values, True)
     except KeyboardInterrupt:  # the model is there, its standard errors are not
@@ -41,12 +46,47 @@ def with_law(
 
 
 def _scaled(
-    law: Uncertainty, rows: Rows, fitted: Fitted, table: FieldTable, draws: Draws
+    law: Uncertainty | None, rows: Rows, fitted: Fitted, table: FieldTable, draws: Draws
 ) -> Uncertainty:
-    """Return a law whose variances of predictions are those of draws, on average over rows."""
+    """Return a law whose errors of predictions are those of draws, on average over rows.
+
+    Without one, its steps are the draws themselves.
+    """
     units, X = fitted.state.units, next(iter(rows.walk())).X[:ROWS]
     f = predict_all(X, table.layout, table.raw(draws.tables), draws.signs) + draws.intercepts
-    mean = float(np.mean(np.var(f, axis=1))) / units.target.scale**2
+    variance = float(np.mean(np.var(f, axis=1))) / units.target.scale**2
+    away = (f.mean(axis=1) - np.asarray(fitted.predict(X, clip=False))) / units.target.scale
+    mean = variance + float(np.mean(away**2))
+    noise = draws.noise / units.target.scale
+    if law is None:
+        weight = fitted.stream.tally.weight
+        dof = min(weight * variance / noise**2, weight - 1.0)  # Σ of leverages, var f/σ²
+        steps, sweeps = _steps(fitted, table, draws), len(draws.history)
+        law = Uncertainty(units, steps, noise, 1.0, dof, weight - dof, False, True, sweeps)
     now = float(np.mean(law.predict_std(Block(X, units)) ** 2))
     factor = np.sqrt(mean / now) if now > 0 else 1.0
-    return replace(law, error=law.error * factor, noise=draws.noise / units.target.scale)
+    return replace(law, error=law.error * factor, noise=noise)
+
+
+def _steps(fitted: Fitted, table: FieldTable, draws: Draws) -> Steps:
+    """Return the deviations of draws from their mean, each divided by the root of their number.
+
+    Levels are measured from the mean of their field over the rows, not from that of the prior.
+    M changes by D within the tangent space of the model: U Hᵀ + H Uᵀ with H = DU − ½UUᵀDU.
+    """
+    model, units, d = fitted.state.model, fitted.state.units, len(fitted.names)
+    U = to_numpy(model.U).astype(np.float64)
+    tables = table.raw(draws.tables.astype(np.float64))
+    shares = to_numpy(fitted.state.features.mean)
+    for at, field in enumerate(table.fields):
+        tables[:, d + at] = np.average(tables[:, field], axis=1, weights=shares[field])
+    parts = []
+    for b, each in zip(draws.intercepts, tables, strict=True):
+        drawn = field_model(float(b), each, table.layout, draws.signs, units)
+        DU = (drawn.U * drawn.s) @ (drawn.U.T @ U)
+        parts.append((DU - U @ (U.T @ DU) / 2, drawn.w, np.array(drawn.c)))
+    steps = []
+    for each in zip(*parts, strict=True):
+        deviations = (np.stack(each) - np.mean(each, axis=0)) / np.sqrt(len(parts))
+        steps.append(np.moveaxis(deviations, 0, min(1, each[0].ndim)).astype(model.U.dtype))
+    return Steps(model.U, *steps)
