@@ -30,6 +30,7 @@ ROWS, RANK, TRUE_RANK, NOISE = 100_000, 8, 6, 0.85
 SWEEPS = 200  # of myFM: its examples take 100 to 512 and keep all
 TABLES = ("random", "cold", "side")
 DRAWS = 300  # of the library
+CALL = 10_000  # rows of a call of partial_fit
 PENALTIES = (10.0, 30.0, 100.0)
 
 
@@ -91,6 +92,13 @@ def variational(X, y, X_test, y_test, fields, groups, state):
     return model.fit(X, y).predict(X_test)
 
 
+def streamed(X, y, X_test, y_test, fields, groups, state):
+    model = FactorizationMachineRegressor(RANK, fields=fields, random_state=state)
+    for start in range(0, len(y), CALL):
+        model.partial_fit(X[start : start + CALL], y[start : start + CALL])
+    return model.predict(X_test)
+
+
 def variational_twice_the_rank(X, y, X_test, y_test, fields, groups, state):
     model = FactorizationMachineRegressor(2 * RANK, fields=fields, random_state=state)
     return model.fit(X, y).predict(X_test)
@@ -134,7 +142,7 @@ def cross_validated(X, y, X_test, y_test, fields, groups, state):
     return SecondOrderRegressorCV(random_state=state).fit(X, y).predict(X_test)
 
 
-MODELS = (myfm, gibbs, variational, biases)
+MODELS = (myfm, gibbs, variational, streamed, biases)
 SLOW = (
     variational_twice_the_rank,
     default_estimator,

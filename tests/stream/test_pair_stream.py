@@ -10,7 +10,8 @@ import quadlin.estimators.regression.fitting as fitting
 import quadlin.storage.stream_checkpoint as checkpoints
 from quadlin import SecondOrderRegressor, load, save
 from quadlin.data import open_source
-from quadlin.stream.state import InvalidContentError, state_of, stream_of
+from quadlin.stream.restore import state_of, stream_of
+from quadlin.stream.state import InvalidContentError
 
 PAIRS = [(0, 1), (2, 3), (4, 4)]
 STRENGTHS = (1.0, -2.0, 0.5)

@@ -17,7 +17,8 @@ from quadlin.solve.lowrank.types import Status
 from quadlin.solve.lowrank.whitening import Covariance
 from quadlin.stream.memory import rows_within, strict_bytes
 from quadlin.stream.power_iteration import Stage, rounds
-from quadlin.stream.state import InvalidContentError, state_of, stream_of
+from quadlin.stream.restore import state_of, stream_of
+from quadlin.stream.state import InvalidContentError
 
 D, K = 12, 2
 DOF = degrees_of_freedom(D, K)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, in_wide_blocks
@@ -59,3 +61,16 @@ def moments_of(rows: Rows) -> tuple[Moments, Moments]:
     """Return the moments of the features and of the target: one pass."""
     total = survey(rows)
     return total.features, total.target
+
+
+def whole_unit(weight: np.ndarray) -> int | None:
+    """Return the greatest common divisor of weights, None where they are not whole numbers.
+
+    Examples
+    --------
+    >>> whole_unit(np.array([0.0, 20.0, 30.0])), whole_unit(np.array([0.5, 1.0]))
+    (10, None)
+    """
+    if not np.all((weight == np.floor(weight)) & (weight < 2**53)):
+        return None
+    return int(np.gcd.reduce(weight.astype(np.int64))) if len(weight) else 0

@@ -41,7 +41,8 @@ from quadlin.export.signal_file import SIGNALS, signal_of, signal_parts
 from quadlin.export.user_units import ARRAYS, in_user_units, require_agreement
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.stream.state import InvalidContentError, require, state_of, stream_of
+from quadlin.stream.restore import state_of, stream_of
+from quadlin.stream.state import InvalidContentError, require
 
 ESTIMATORS: dict[str, Any] = {
     "SecondOrderRegressor": SecondOrderRegressor,

@@ -14,7 +14,8 @@ from quadlin.core.rows import Rows
 from quadlin.storage.identity import START_AGAIN, CheckpointError, identity_of, refuse_other_fit
 from quadlin.storage.serialise import Deserialiser, serialise
 from quadlin.storage.tensor_file import read_tensors, write_tensors
-from quadlin.stream.state import InvalidContentError, StreamState, state_of, stream_of
+from quadlin.stream.restore import state_of, stream_of
+from quadlin.stream.state import InvalidContentError, StreamState
 from quadlin.stream.stream import Stream
 
 WRITE_SECONDS = 5.0

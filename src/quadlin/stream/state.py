@@ -1,17 +1,16 @@
-"""The state of a stream as plain data, and the stream that continues from it."""
+"""The state of a stream as plain data, and whether a stream can have it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
 from quadlin.core.losses import LINKED
-from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.solve.pairs.pair_running import RunningPairs
@@ -19,8 +18,6 @@ from quadlin.solve.pairs.pair_search import HIERARCHIES
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.power_iteration import Stage, Start
-from quadlin.stream.row_sample import Buffer
-from quadlin.stream.stream import Stream
 from quadlin.stream.verdict import StreamVerdict
 
 LARGEST_WEIGHT = 1e150  # whose square is still finite
@@ -73,96 +70,21 @@ class StreamState:
     proven: bool = False
     pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
+    per_parameter: int | None = None  # of a stream of fields
+    most_rows: int = 0
+    levels: RunningLevels | None = None
 
 
-def state_of(stream: Stream) -> StreamState:
-    """Return the state of a stream, including what it learned from an incomplete batch."""
-    current, waiting = stream.current, None
-    if stream.state is None:
-        source = stream.waiting.source()
-        X: Any = source.X
-        if issparse(X):
-            X = SparseRows(X.data, X.indices, X.indptr)
-        weight: Any = source.weight
-        waiting = Waiting(X, source.y, weight)
-    return StreamState(
-        stream.options,
-        stream.batch_size,
-        stream.goal,
-        stream.first_limit,
-        replace(stream.make_units, names=(), fields=()),
-        stream.seed,
-        stream.state,
-        None if current is stream.state else current,
-        waiting,
-        stream.pending,
-        stream.tally.counting,
-        stream.tally.weight,
-        stream.tally.squared_weight,
-        stream.automatic,
-        None if stream.chosen == stream.options else stream.chosen,
-        stream.strict,
-        stream.start,
-        stream.since,
-        stream.verdict,
-        stream.proven,
-        stream.pairs,
-        stream.pair_pending,
-    )
-
-
-def stream_of(
-    state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
-) -> Stream:
-    """Return the stream that continues from a state; refuse a state that no stream can have."""
-    _check_state(state, len(names))
-    stream = Stream(
-        state.options,
-        state.batch_size,
-        state.first_limit,
-        replace(state.make_units, names=list(names), fields=one_hot),
-        state.seed,
-        state.state,
-        state.automatic,
-        state.strict,
-        state.pairs,
-        Tally(state.rows, state.rows, state.weight, state.squared_weight),
-    )
-    stream.pair_pending = state.pair_pending
-    stream.start, stream.since, stream.sample = state.start, state.since, None
-    stream.verdict, stream.proven = state.verdict, state.proven
-    stream.goal, stream.pending = state.goal, state.pending
-    stream._current = state.state if state.current is None else state.current
-    if state.waiting is not None:
-        stream.waiting = _buffer(state.waiting, len(names))
-    stream._chosen = state.options if state.chosen is None else state.chosen
-    return stream
-
-
-def _buffer(waiting: Waiting, d: int) -> Buffer:
-    buffer, X = Buffer(), waiting.X
-    if isinstance(X, SparseRows):
-        try:
-            rows = csr_array((X.data, X.indices, X.indptr), shape=(len(waiting.y), d))
-            rows.check_format(full_check=True)
-        except (ValueError, TypeError) as error:
-            raise InvalidContentError(
-                f"the rows of the incomplete batch are not sparse rows ({error})"
-            ) from error
-        buffer.X = [rows]
-    else:
-        buffer.X = X
-    buffer.rows, buffer.y, buffer.weight = len(waiting.y), waiting.y, waiting.weight
-    buffer._filled = [buffer.rows]
-    return buffer
-
-
-def _check_state(state: StreamState, d: int) -> None:
+def check_state(state: StreamState, d: int, n_fields: int) -> None:
     """Refuse a state that no stream can have."""
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
     require(bool(states), "a state without a model")
-    require((fitted is None) == (waiting is not None), "the rows of the incomplete batch")
+    of_fields = state.per_parameter is not None
+    rows_wait = waiting is not None
+    require(rows_wait or fitted is not None, "the rows of the incomplete batch")
+    require(of_fields or not rows_wait or fitted is None, "the rows of the incomplete batch")
+    _check_levels(state, d, n_fields)
     require(pending is None or fitted is not None, "the sums of the incomplete batch")
     _check_pairs(state, states, d)
     _check_start(state)
@@ -191,8 +113,21 @@ def _check_state(state: StreamState, d: int) -> None:
         options = state.options if each is fitted or state.chosen is None else state.chosen
         rank = each.model.s.shape[0]
         # With pairs, the rank of M is that of the regression.
-        require((options.rank == rank or each.running is not None) and rank <= d, "the rank")
+        same = options.rank == rank or each.running is not None or of_fields
+        require(same and rank <= d, "the rank")
         _check_fit(each)
+
+
+def _check_levels(state: StreamState, d: int, n_fields: int) -> None:
+    """Refuse sums over rows of fields that no stream can have."""
+    levels, per_parameter = state.levels, state.per_parameter
+    goes_on = per_parameter is not None and state.state is not None
+    require((levels is not None) == goes_on, "the levels of a machine")
+    if per_parameter is not None:
+        require(per_parameter >= 0 < state.most_rows and n_fields > 1, "the batches of a machine")
+        require(state.pending is None and state.pair_pending is None, "the sums of a machine")
+    wrong = None if levels is None else levels.problem(d, n_fields)
+    require(wrong is None, str(wrong))
 
 
 def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None:

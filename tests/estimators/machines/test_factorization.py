@@ -21,7 +21,7 @@ from quadlin import (
     to_onnx,
 )
 from quadlin.datasets import make_second_order
-from quadlin.estimators.machines.field_fit import SWEEPS
+from quadlin.solve.fields.field_result import SWEEPS
 from quadlin.solve.fields.field_machine import FieldMachine
 
 USERS, ITEMS, NOISE = 200, 150, 0.8
@@ -355,21 +355,6 @@ def test_a_stream_does_not_go_on_from_a_posterior_and_says_so(variational, tmp_p
     labels = FactorizationMachineClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN] > 0)
     with pytest.raises(ValueError, match="`fit` with the old and the new rows together"):
         labels.partial_fit(X[TEST], Y[TEST] > 0)
-
-
-@pytest.mark.parametrize("kind", [FactorizationMachineRegressor, FactorizationMachineClassifier])
-def test_a_stream_of_fields_says_that_fit_has_a_better_model(kind):
-    rng = np.random.default_rng(0)
-    rows = pd.DataFrame({c: rng.integers(5, size=400).astype(str) for c in ("user", "item")})
-    y = rng.integers(2, size=400)
-    labels = {"classes": [0, 1]} if kind is FactorizationMachineClassifier else {}
-    machine = kind(1, random_state=0)
-    with pytest.warns(UserWarning, match="partial_fit learns a machine by least squares"):
-        machine.partial_fit(rows, y, **labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        machine.partial_fit(rows, y)  # once is enough
-    assert machine.n_samples_seen_ == 800
 
 
 @pytest.mark.parametrize("kind", [FactorizationMachineRegressor, FactorizationMachineClassifier])

@@ -142,7 +142,7 @@ class TableEncoder:
             `missing` counts missing values in columns of which `learn` saw every one.
         """
         columns, unseen, n = [], Unseen(), 0
-        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             absent, n = missing_in(values), len(values)
             if fill is None and not isinstance(levels, LabelSets):
@@ -174,7 +174,7 @@ class TableEncoder:
     def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
         """Return what fills the columns of numbers: the means of the values that are there."""
         means = {}
-        parts = zip(self._columns(rows), self.input_names, self.levels, strict=True)
+        parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             if levels is None:
                 absent = missing_in(values)
@@ -256,7 +256,7 @@ class TableEncoder:
         widths = [1 if labels is None else len(labels) for labels in self.levels]
         return [0, *np.cumsum(widths[:-1]).tolist()]
 
-    def _columns(self, rows: Any) -> Iterator[Values]:
+    def columns_of(self, rows: Any) -> Iterator[Values]:
         """Yield the values of each column, if it holds what was learned."""
         table = self._checked(rows)
         if isinstance(table, ArrayTable):

@@ -134,7 +134,7 @@ class LevelLearner:
             self.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
             values = filtered(values, ~absent)
         self.kinds.setdefault(name, set()).add(kind_of(values))
-        self.seen[name] |= _keyed_levels(values)
+        self.seen[name] |= keyed_levels(values)
         self.present[name] += len(values)
 
     def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
@@ -257,7 +257,7 @@ def may_be_numbers(levels: Levels) -> bool:
     )
 
 
-def _keyed_levels(values: Values) -> set[tuple[Any, str]]:
+def keyed_levels(values: Values) -> set[tuple[Any, str]]:
     """Return the levels that occur, each with its sort key."""
     if isinstance(values, np.ndarray):
         distinct = set(values.tolist()) if values.dtype.kind == "O" else np.unique(values).tolist()

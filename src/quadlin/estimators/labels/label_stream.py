@@ -90,6 +90,7 @@ class StreamingLabels(PredictingLabels):
         fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
         if fitted is not None:
             self._refuse_changes(fitted.parts[0])
+            fitted, X = self._with_levels(fitted, X)
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
         columns = None if fitted is None else fitted.columns
         weightless = sample_weight is not None and all_zero(sample_weight)
@@ -101,7 +102,7 @@ class StreamingLabels(PredictingLabels):
         if fitted is None:
             task = task_of(self, None, source, columns, seed_of(self))
             fields = tuple(task.make_units.fields)
-            streams = [task.stream(task.options) for _ in fitted_classes(len(classes))]
+            streams = [self._begun(task, source) for _ in fitted_classes(len(classes))]
         else:
             fields = fitted.parts[0].fields
             streams = [part.stream for part in fitted.parts]

@@ -8,6 +8,7 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.machines.field_fit import fit_fields
+from quadlin.estimators.machines.field_streams import field_stream, with_levels
 from quadlin.estimators.machines.posterior_options import (
     NOT_FIELDS,
     check_draws,
@@ -22,6 +23,7 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.id_warnings import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.stream.stream import Stream
 
 
 class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
@@ -69,11 +71,16 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     step of ``max_iter``. `history_` then has the mean squared error after each sweep, which may
     rise as levels are shrunk: sweeps raise a bound of the evidence. Such a fit does not start from
     an earlier one (``warm_start``), and `partial_fit` cannot go on from it: fit old and new rows
-    together. A stream of such rows is learned by least squares from the start, which predicts
-    worse. With ``loss="huber"`` the posterior is that of rows with weights by their residuals, and
-    rows more than five standard deviations off are left out. With ``uncertainty=True`` (and squared
-    errors) the model is the same; its standard errors are those of least
-    squares, scaled so that the mean variance of predictions is that of 50 draws.
+    together. With ``loss="huber"`` the posterior is that of rows with weights by their residuals,
+    and rows more than five standard deviations off are left out. With ``uncertainty=True`` (and
+    squared errors) the model is the same; its standard errors are those of least squares, scaled so
+    that the mean variance of predictions is that of 50 draws.
+
+    A stream of such rows (`partial_fit` from the first row on) keeps ten rows for each parameter of
+    the levels so far, or `batch_size` if that is a number (the first time at least two per
+    parameter), and learns them together with the sums of all earlier rows, in O(k²d) memory. Levels
+    need not be named beforehand: they are learned when they come. A stream with columns that follow
+    no field, or with ``max_memory="minimal"``, is left to least squares, with a warning.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +
@@ -198,5 +205,11 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         fitted: Fitted | None,
         checkpoint: Any,
     ) -> Self:
-        check_stream(self, fitted, columns)
+        check_stream(self, fitted)
         return super()._learn(source, columns, fitted, checkpoint)
+
+    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
+        return field_stream(self, task, source)
+
+    def _with_levels(self, fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
+        return with_levels(fitted, X)

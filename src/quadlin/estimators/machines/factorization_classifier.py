@@ -17,7 +17,8 @@ from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.field_fit import fit_fields
-from quadlin.estimators.machines.field_table import gathered
+from quadlin.estimators.machines.field_streams import field_stream, with_levels
+from quadlin.estimators.machines.gathered_rows import gathered
 from quadlin.estimators.machines.posterior_options import (
     NOT_FIELDS,
     check_draws,
@@ -32,6 +33,7 @@ from quadlin.estimators.rows.id_warnings import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit
+from quadlin.stream.stream import Stream
 
 OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
 
@@ -146,7 +148,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`:
     first to the labels as numbers, and then to the least-squares approximation of the logistic loss
     about these log-odds. This takes the time of two such fits, far less than Newton steps with
-    penalties chosen on held-out rows.
+    penalties chosen on held-out rows. Streams are learned batch by batch in the same way, and
+    levels that come later are learned too.
 
     Examples
     --------
@@ -267,8 +270,12 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         A machine that `fit` learned by its posterior cannot be continued: fit all rows again.
         """
         begun = self.__sklearn_is_fitted__()
-        check_stream(self, self._classes_fitted().parts[0] if begun else None, None)
-        super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)
-        if not begun:
-            check_stream(self, None, self.fitted_.columns)
-        return self
+        check_stream(self, self._classes_fitted().parts[0] if begun else None)
+        return super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)
+
+    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
+        return field_stream(self, task, source)
+
+    def _with_levels(self, fitted: FittedClasses, X: Any) -> tuple[FittedClasses, Any]:
+        parts = [with_levels(part, X) for part in fitted.parts]
+        return replace(fitted, parts=tuple(part for part, _ in parts)), parts[0][1]

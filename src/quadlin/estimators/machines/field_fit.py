@@ -2,38 +2,39 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from quadlin.core.model import degrees_of_freedom, with_rank
+from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
-from quadlin.estimators.machines.evidence_share import evidence_share
 from quadlin.estimators.machines.field_law import with_law
-from quadlin.estimators.machines.field_table import FieldTable, field_table, gathered, may_qualify
+from quadlin.estimators.machines.gathered_rows import gathered, may_qualify
 from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit
 from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
+from quadlin.solve.fields.evidence_share import evidence_share
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
+from quadlin.solve.fields.field_result import (
+    AUTO_RANK,
+    BOUND_TOL,
+    NOISELESS,
+    SWEEPS,
+    kept,
+    penalties,
+)
 from quadlin.solve.fields.field_rows import default_signs
+from quadlin.solve.fields.field_table import FieldTable, field_table
 from quadlin.solve.fields.gibbs import Draws, draw
-from quadlin.solve.fields.variational import EXPLORED, explored, sweeps
+from quadlin.solve.fields.variational import inferred
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
-
-AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
-NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
-NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
-SMALLEST = 1e-12  # of a prior variance, where a component vanishes
-SWEEPS = 8  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
-BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
 OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
 
@@ -71,7 +72,7 @@ def fit_fields(
     robust = RobustRows.of(source) if task.robust else None
     if robust is not None:
         source, surveyed = robust.source, robust.surveyed(surveyed)
-    table = None if few and draws is None else field_table(source, fields, surveyed, loose)
+    table = None if few and draws is None else field_table(source, fields, surveyed.features, loose)
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
@@ -128,7 +129,7 @@ def _reweighted(
         if status not in (Status.converged, Status.out_of_steps) or again.is_settled(robust):
             break
         surveyed, first = again.surveyed(before.surveyed), before.table
-        table = field_table(again.source, first.fields, surveyed, first.beside is not None)
+        table = field_table(again.source, first.fields, surveyed.features, first.beside is not None)
         if table is None:
             break
         args = (before.task, surveyed, table, rows, before.share, inference.history)
@@ -163,19 +164,17 @@ class _Inference:
         self.draws: Draws | None = None
 
     def run(self, on_step: OnStep | None) -> Status:
-        """Explore, then sweep until the bound hardly rises."""
+        """Sweep until the bound hardly rises."""
         options, most = self.task.options, SWEEPS * self.task.options.max_iter
-        begun = explored(self.machine, most // 2)
-        ended = sweeps(self.machine, most - min(EXPLORED, most // 2), BOUND_TOL * options.tol)
-        for number, (line, converged) in enumerate(chain(begun, ended), 1):
+        for line, converged in inferred(self.machine, most, BOUND_TOL * options.tol):
             self.point = self._point()
-            first, second = _penalties(self.machine)
+            first, second = penalties(self.machine)
             self.penalties = (first / self.share, second / self.share)
-            self.history.append(line._replace(sweep=self.begun + number))
+            self.history.append(line._replace(sweep=self.begun + line.sweep))
             self.counter.count += 1
             if converged:
                 return Status.converged
-            if on_step is None or number % SWEEPS:
+            if on_step is None or line.sweep % SWEEPS:
                 continue
             if on_step(lambda: self.fitted(Status.stopped).attributes()):
                 return Status.stopped
@@ -206,11 +205,8 @@ class _Inference:
         moments = (surveyed.features, surveyed.target)
         (b, table), layout, signs = self.point, self.table.layout, self.machine.signs
         model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
-        if self.task.automatic.rank:
-            model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE)))
         units = make_units(*moments)
-        arrays = {name: getattr(model, name).astype(make_units.dtype) for name in ("U", "s", "w")}
-        model = replace(model, free=units.free, **arrays)
+        model = kept(model, units, self.task.automatic.rank)
         history = tuple(
             Record(-(-line.sweep // SWEEPS), self.walks + line.sweep, line.loss)
             for line in self.history
@@ -219,18 +215,3 @@ class _Inference:
         options = replace(self.task.options, rank=len(model.s), alpha=self.penalties)
         stream = self.task.stream(options, state, surveyed.tally)
         return replace(self.task.fitted(stream), draws=self.draws, noise=self.history[-1].noise)
-
-
-def _penalties(machine: FieldMachine) -> tuple[float, float]:
-    """Return the penalties of w and M that the precisions of the two largest fields come to.
-
-    A ridge weighs the coefficient of a one-hot column by its standard deviation, 1/√levels.
-    """
-    noise = 1 / float(machine.noise.mean)
-    keys = [entity.members[-1] for entity in machine.rows.entities[:2]]
-    precisions = [machine.precisions[key.group].mean for key in keys]
-    roots = [len(key.columns) ** 0.5 for key in keys]
-    on_w = sum(root * precision[0] for root, precision in zip(roots, precisions, strict=True)) / 2
-    products = float(np.sum(1 / (precisions[0][1:] * precisions[1][1:])))
-    on_M = roots[0] * roots[1] / max(products, SMALLEST)
-    return noise * float(on_w), noise * on_M

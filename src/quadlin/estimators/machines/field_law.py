@@ -8,11 +8,11 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
 from quadlin.core.model import Steps
 from quadlin.core.rows import Rows
-from quadlin.estimators.machines.field_table import FieldTable
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, law_of
 from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_predict import field_model, predict_all
+from quadlin.solve.fields.field_table import FieldTable
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.uncertainty import Uncertainty

@@ -8,7 +8,6 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.parameters import is_asked_for, is_auto
 
 NOT_FIELDS = Message(
@@ -24,14 +23,8 @@ NOT_A_STREAM = Message(
 
 NO_MORE_ROWS = (
     "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
-    "all its rows, and a stream learns by least squares, in which a few new rows would change "
-    "nothing. Call `fit` with the old and the new rows together, which also learns new levels; or "
-    "start with partial_fit on a clone."
-)
-BY_LEAST_SQUARES = (
-    "partial_fit learns a machine by least squares. If the rows fit into memory or are in a file, "
-    "`fit` learns a distribution of each level instead, which predicts better where levels, such "
-    "as users and items, have few rows."
+    "all its rows, and did not keep the sums that a stream goes on with. Call `fit` with the old "
+    "and the new rows together; or learn all rows by partial_fit, beginning with a clone."
 )
 
 
@@ -90,16 +83,12 @@ def check_draws(estimator: Any) -> None:
         )
 
 
-def check_stream(estimator: Any, fitted: Fitted | None, columns: Columns | None) -> None:
-    """Refuse to go on from a posterior, and warn where a stream begins that could have one."""
+def check_stream(estimator: Any, fitted: Fitted | None) -> None:
+    """Refuse draws, and to go on from the posterior of a fit."""
     if estimator.draws is not None:
         raise ValueError(NOT_A_STREAM)
     if fitted is not None and fitted.noise is not None:
         raise ValueError(NO_MORE_ROWS)
-    encoder = None if columns is None else columns.encoder
-    begins = fitted is None and encoder is not None and len(encoder.fields) > 1
-    if begins and has_posterior(estimator):
-        warn(BY_LEAST_SQUARES)
 
 
 def _contradictions(estimator: Any) -> list[Option]:

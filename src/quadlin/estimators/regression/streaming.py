@@ -16,6 +16,7 @@ from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.regression.model_dtype import in_model_dtype
 from quadlin.estimators.regression.predicting import Predicting
 from quadlin.estimators.regression.tasks import (
@@ -30,6 +31,7 @@ from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
 from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.storage import checkpointed_stream
+from quadlin.stream.stream import Stream
 
 
 def _can_stream(estimator: Any) -> bool:
@@ -101,6 +103,8 @@ class Streaming(Predicting):
         weightless = sample_weight is not None and all_zero(sample_weight)
         if weightless:  # the rows are checked all the same
             sample_weight = as_array(sample_weight) + 1.0
+        if fitted is not None:
+            fitted, X = self._with_levels(fitted, X)
         previous = None if fitted is None else fitted.columns
         source, columns = self._opened(X, y, sample_weight, previous)
         return self if weightless else self._learn(source, columns, fitted, checkpoint)
@@ -115,7 +119,7 @@ class Streaming(Predicting):
         """Learn from rows as they come."""
         if fitted is None:
             task = task_of(self, None, source, columns, seed_of(self))
-            stream, fields = task.stream(task.options), tuple(task.make_units.fields)
+            stream, fields = self._begun(task, source), tuple(task.make_units.fields)
         else:
             stream, fields = fitted.stream, fitted.fields
         caller = f"{type(self).__name__}.partial_fit"
@@ -137,6 +141,14 @@ class Streaming(Predicting):
         if source.unseen:
             warn_unseen(source.unseen, learns=True)
         return self
+
+    def _with_levels(self, fitted: Any, X: Any) -> tuple[Any, Any]:
+        """Return what goes on, and its rows, where these may have new levels."""
+        return fitted, X
+
+    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
+        """Return the stream that learns rows such as those of a source."""
+        return task.stream(task.options)
 
     def _refuse_changes(self, fitted: Fitted) -> None:
         """Refuse options that define the model and are not those it began with."""

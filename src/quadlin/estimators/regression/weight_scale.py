@@ -14,7 +14,7 @@ from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
+from quadlin.core.survey import Tally, whole_unit
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
@@ -49,19 +49,6 @@ def _whole_unit(chunk: Chunk) -> tuple[int, Tally]:
         return 1, Tally.of(chunk)
     unit = whole_unit(to_numpy(chunk.weight).astype(np.float64))
     return NOT_WHOLE if unit is None else unit, Tally.of(chunk)
-
-
-def whole_unit(weight: np.ndarray) -> int | None:
-    """Return the greatest common divisor of weights, None where they are not whole numbers.
-
-    Examples
-    --------
-    >>> whole_unit(np.array([0.0, 20.0, 30.0])), whole_unit(np.array([0.5, 1.0]))
-    (10, None)
-    """
-    if not np.all((weight == np.floor(weight)) & (weight < 2**53)):
-        return None
-    return int(np.gcd.reduce(weight.astype(np.int64))) if len(weight) else 0
 
 
 def reweighted(

@@ -72,6 +72,15 @@ class FieldMachine:
         self.entropy: dict[int, float] = {}  # of the levels of each member, by its first column
         self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
 
+    @property
+    def n(self) -> float:
+        """The number of rows."""
+        return self.rows.n
+
+    def statistics(self, e: int) -> Statistics:
+        """Return what the rows say about an entity, given the others."""
+        return statistics(self.rows, e, self.state, self.signs, self.b)
+
     def start_sampling(self) -> None:
         """Go on as a sampler from the means of the variational posterior."""
         self.sampled = True
@@ -100,12 +109,12 @@ class FieldMachine:
         """Return the line of the history after a sweep."""
         rows, noise = self.rows, self.rows.scale / np.sqrt(float(self.noise.mean))
         bound = np.nan if self.sampled else self.bound()
-        return Sweep(number, rows.scale**2 * self.error / rows.n, noise, bound)
+        return Sweep(number, rows.scale**2 * self.error / self.n, noise, bound)
 
     def sweep(self) -> None:
         """Update every unknown once, given the others."""
         for e, entity in enumerate(self.rows.entities):
-            stats = statistics(self.rows, e, self.state, self.signs, self.b)
+            stats = self.statistics(e)
             self._update_entity(e, entity, stats)
             self.error = squared_error(stats, self.state[e])
             along = float(np.vdot(stats.G[0], self.state[e].mean))
@@ -115,7 +124,7 @@ class FieldMachine:
             self.precisions[group] = self._or_draw(
                 precision_given(levels, square, self.means[group])
             )
-        self.noise = self._or_draw(noise_given(self.rows.n, self.error))
+        self.noise = self._or_draw(noise_given(self.n, self.error))
 
     def _or_draw(self, gamma: Gamma) -> Gamma:
         """Return the distribution itself, or a draw as one whose mean it is."""
@@ -221,7 +230,7 @@ class FieldMachine:
 
     def bound(self) -> float:
         """Return the lower bound of the log evidence, where inference is variational."""
-        n, noise = self.rows.n, self.noise
+        n, noise = self.n, self.noise
         value = n / 2 * (float(noise.mean_log) - LOG_2PI) - float(noise.mean) / 2 * self.error
         value -= noise.divergence(Gamma(NOISE_SHAPE, NOISE_RATE))
         value += sum(self.entropy.values())

@@ -110,7 +110,12 @@ def in_raw_columns(
 
 
 def field_model(
-    b: float, table: np.ndarray, layout: Layout, signs: np.ndarray, units: Units
+    b: float,
+    table: np.ndarray,
+    layout: Layout,
+    signs: np.ndarray,
+    units: Units,
+    places: np.ndarray | None = None,
 ) -> Model:
     r"""Return the model of a table (d + fields, k + 1), with all levels measured from their mean.
 
@@ -120,7 +125,8 @@ def field_model(
     .. math:: \sum_{e < f} \langle t_e, t_f \rangle = \sum_{e < f} \langle t'_e, t'_f \rangle
               + \sum_e \langle t'_e, m - m_e \rangle + \sum_{e < f} \langle m_e, m_f \rangle,
 
-    so that a row without a level of a field counts as one of the mean of the field.
+    so that a row without a level of a field counts as one of the mean of the field. With `places`
+    the table has only the columns at these places, and the others have no part in the model.
     """
     d = table.shape[0] - len(layout.fields)
     columns, means = table[:d].copy(), table[d:]
@@ -137,6 +143,10 @@ def field_model(
         U, s = V, signs / 2  # products within a field are zero in every row
     else:
         U, s = _across(V, signs, [part for part, _ in parts])
+    if places is not None:
+        d = len(units.scale)
+        (U, w), given = (np.zeros((d, U.shape[1])), np.zeros(d)), (U, w)
+        U[places], w[places] = given
     zeros, ones = np.zeros(d), np.ones(d)
     raw = Units(zeros, ones, zeros, ones, zeros, Target(0.0, 1.0, 0.0, 1.0), ones, zeros)
     return in_units(Model(U, s, w, b, zeros), raw, units)

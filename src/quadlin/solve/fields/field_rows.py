@@ -157,7 +157,7 @@ def field_rows(
     loose = np.flatnonzero(free)
     pairs = None
     if len(entities) == 2 and not len(loose):
-        pairs = _pairs(entities, y, weight)
+        pairs = pattern_pairs(entities, y, weight)
     return FieldRows(
         tuple(entities),
         tuple(int(j) for j in loose),
@@ -171,7 +171,7 @@ def field_rows(
     )
 
 
-def _pairs(entities: Sequence[Entity], y: np.ndarray, weight: np.ndarray) -> PatternPairs:
+def pattern_pairs(entities: Sequence[Entity], y: np.ndarray, weight: np.ndarray) -> PatternPairs:
     """Return the sums over the rows of each pair of patterns of two entities."""
     at, shape = tuple(e.of_row for e in entities), tuple(e.size for e in entities)
     counts, targets = (csr_matrix((values, at), shape=shape) for values in (weight, weight * y))

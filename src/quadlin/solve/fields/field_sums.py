@@ -79,7 +79,7 @@ def _of_pairs(
         offsets += signed[:, None] * cov[0]
     sums = np.asarray(counts @ np.concatenate([products, offsets]).T).T
     h = np.asarray(targets @ q.T).T - sums[len(i) :]
-    return _square(sums[: len(i)], K), h
+    return unpacked(sums[: len(i)], K), h
 
 
 def _of_rows(
@@ -96,7 +96,7 @@ def _of_rows(
     ]
     for start in range(0, len(rows.y), BLOCK):
         block = slice(start, start + BLOCK)
-        total, cross = _joined([m.mean[:, of_row[block]] for m, of_row in others], signs)
+        total, cross = joined([m.mean[:, of_row[block]] for m, of_row in others], signs)
         q = np.concatenate([np.ones((1, total.shape[1])), signs[:, None] * total[1:]])
         r = rows.y[block] - b - total[0] - cross
         products, targets, square = q[i] * q[j], r * q, r * r
@@ -104,7 +104,7 @@ def _of_rows(
             spread = sum(of_levels[:, of_row[block]] for of_levels, of_row in spreads)
             packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
             products += (signed[i] * signed[j])[:, None] * packed
-            C = _square(packed, K)
+            C = unpacked(packed, K)
             # Cov(θ, ω + ⟨t, the others⟩), where each entity sees q less its own part.
             along = np.einsum("abn,bn->an", C, q) - turned
             targets -= signed[:, None] * along
@@ -116,7 +116,7 @@ def _of_rows(
         sums += selection @ np.concatenate([products, targets]).T
         rest += float(weight @ square)
     flat = np.ascontiguousarray(sums.T)
-    return Statistics(_square(flat[: len(i)], K), flat[len(i) :], rest)
+    return Statistics(unpacked(flat[: len(i)], K), flat[len(i) :], rest)
 
 
 def _spread(moments: LevelMoments, signs: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ def _signed_trace(C: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("a,b,abp->p", signs, signs, factors**2))
 
 
-def _joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def joined(parts: Sequence[np.ndarray], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of several (ω, t) (K, n) and the products of their factors, pair by pair."""
     total = np.zeros_like(parts[0])
     cross = np.zeros(total.shape[1])
@@ -158,7 +158,7 @@ def squared_error(stats: Statistics, theta: LevelMoments) -> float:
     return error
 
 
-def _square(packed: np.ndarray, K: int) -> np.ndarray:
+def unpacked(packed: np.ndarray, K: int) -> np.ndarray:
     """Return symmetric matrices (K, K, p) from their upper triangles."""
     i, j = np.triu_indices(K)
     G = np.empty((K, K, packed.shape[1]))

@@ -19,15 +19,18 @@ HELD = 5  # of these, with factors of a given size: free ones shrink before they
 HELD_PRECISION = 4.0  # of these factors, in units of the target's variance
 
 
-def explored(machine: FieldMachine, max_sweeps: int) -> Iterator[tuple[Sweep, bool]]:
-    """Sweep as a sampler, to where variational inference may begin; it has not converged."""
+def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
+    """Explore, then sweep until the bound hardly rises; also tell whether it does."""
+    most = min(EXPLORED, max_sweeps // 2)
     machine.start_sampling()
-    for number in range(1, min(EXPLORED, max_sweeps) + 1):
+    for number in range(1, most + 1):
         if number <= HELD:
             machine.hold_factors(HELD_PRECISION)
         machine.sweep()
         yield machine.line(number), False
     machine.stop_sampling()
+    for line, converged in sweeps(machine, max_sweeps - most, tol):
+        yield line._replace(sweep=most + line.sweep), converged
 
 
 def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
@@ -36,7 +39,7 @@ def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple
     for number in range(1, max_sweeps + 1):
         machine.sweep()
         line = machine.line(number)
-        converged = line.bound - before < tol * machine.rows.n
+        converged = line.bound - before < tol * machine.n
         yield line, converged
         if converged:
             return

@@ -13,17 +13,8 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import lsmr
 
-from quadlin.core.model import degrees_of_freedom
-from quadlin.solve.choose.rank_climb import FIRST_RANK
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
-
 SURE = 6.0  # standard deviations: products that are there beyond doubt
 RIDGE = 1.0  # rows that say zero, for each column
-
-
-def too_wide(d: int) -> bool:
-    """Tell whether least squares cannot look for the rank of d features."""
-    return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
 
 
 @dataclass(frozen=True)

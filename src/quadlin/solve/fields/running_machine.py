@@ -1,0 +1,204 @@
+"""A machine on fields that learns batch by batch: each batch by the posterior of all rows so far.
+
+The rows of earlier batches are sums (`running_levels`), so that a batch takes O(its rows + levels)
+memory and a few sweeps over it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix, vstack
+
+from quadlin.core.chunks import MemorySource
+from quadlin.core.losses import FLATTEST, curvature, log_odds, probability
+from quadlin.solve.fields.evidence_share import evidence_share
+from quadlin.solve.fields.field_batches import Batch, Frame, complete
+from quadlin.solve.fields.field_machine import FieldMachine
+from quadlin.solve.fields.field_result import NOISELESS, penalties
+from quadlin.solve.fields.field_rows import FieldRows, default_signs
+from quadlin.solve.fields.field_sums import Statistics, joined, unpacked
+from quadlin.solve.fields.level_posterior import Gamma
+from quadlin.solve.fields.running_levels import RunningLevels
+from quadlin.solve.fields.variational import inferred, sweeps
+
+
+class LevelPlan(NamedTuple):
+    """How the rows of a stream are learned."""
+
+    rank: int
+    logistic: bool  # labels 0 and 1, else numbers
+    seed: int
+    most_sweeps: int
+    tol: float  # of the bound, per row
+
+
+class RunningMachine(FieldMachine):
+    """A machine that goes on from sums over rows that are gone."""
+
+    def __init__(self, running: RunningLevels, batch: Batch, rows: FieldRows) -> None:
+        super().__init__(rows, running.signs, np.random.default_rng(0), sampled=False)
+        K, ends = len(self.signs) + 1, np.cumsum(running.counts)[:-1]
+        self.n_before, self.b = running.weight, running.intercept
+        self.noise = Gamma(running.noise_shape, running.noise_rate)
+        self.means = running.means.copy()
+        self.precisions = [Gamma(*each) for each in zip(running.shapes, running.rates, strict=True)]
+        self.before = []
+        parts = zip(
+            *(np.split(sums, ends, axis=1) for sums in (running.G, running.h)),
+            running.rests,
+            zip(batch.slots, rows.entities, strict=True),
+            strict=True,
+        )
+        for G, h, rest, (slot, entity) in parts:
+            old = Statistics(np.zeros((K, K, entity.size)), np.zeros((K, entity.size)), float(rest))
+            at = slot[: h.shape[1]]
+            old.G[:, :, at], old.h[:, at] = unpacked(G, K), h
+            self.before.append(old)
+        for entity, members in zip(rows.entities, self.levels, strict=True):
+            for i, member in enumerate(entity.members):
+                mean = np.repeat(self.means[member.group][:, None], len(member.columns), axis=1)
+                seen = member.columns < len(running.table)
+                mean[:, seen] = running.table[member.columns[seen]].T
+                members[i] = members[i]._replace(mean=mean)
+        self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
+        for e, entity in enumerate(rows.entities):  # their covariances, by the old rows alone
+            self._update_entity(e, entity, self.before[e])
+
+    @property
+    def n(self) -> float:
+        """The number of rows, those that are gone included."""
+        return self.rows.n + self.n_before
+
+    def statistics(self, e: int) -> Statistics:
+        """Return what all rows say about an entity, given the others."""
+        new, old = super().statistics(e), self.before[e]
+        return Statistics(new.G + old.G, new.h + old.h, new.rest + old.rest)
+
+    def _update_intercept(self, residual: float) -> None:
+        """Leave b, which is part of the sums of old rows: the means of fields move instead."""
+
+
+def learned(
+    running: RunningLevels | None,
+    source: MemorySource,
+    fields: Sequence[np.ndarray],
+    plan: LevelPlan,
+) -> RunningLevels | None:
+    """Return what is known after a batch; None where the rows of a first one have no machine.
+
+    Rows without a level of each field are left out.
+    """
+    X = csr_matrix(source.X, dtype=np.float64)
+    X.eliminate_zeros()
+    y = np.asarray(source.y, dtype=np.float64)
+    weight = np.ones(len(y)) if source.weight is None else np.asarray(source.weight, np.float64)
+    keep = np.flatnonzero((weight > 0) & complete(X, fields))
+    X, y, weight = X[keep], y[keep], weight[keep]
+    if running is None:
+        return _first(X, y, weight, fields, plan)
+    if not len(y):
+        return running
+    batch = Batch.of(Frame.after(running, X, fields), X, fields)
+    units, weight = (running.target_mean, running.target_scale), running.share * weight
+    machine = RunningMachine(running, batch, batch.rows(y, weight, *units))
+    if plan.logistic:
+        h, z = _working(units[0] + units[1] * _values(machine), y)
+        machine.rows = batch.rows(z, weight * h, *units)
+    deque(sweeps(machine, plan.most_sweeps, plan.tol), maxlen=0)
+    return _kept(machine, batch, running.share)
+
+
+def _first(
+    X: csr_matrix,
+    y: np.ndarray,
+    weight: np.ndarray,
+    fields: Sequence[np.ndarray],
+    plan: LevelPlan,
+) -> RunningLevels | None:
+    """Learn a first batch."""
+    frame = Frame.first(X, y, weight, fields)
+    if frame is None:
+        return None
+    batch = Batch.of(frame, X, fields)
+    share = 1.0 if plan.logistic else evidence_share(MemorySource(X, y, weight))
+
+    def fitted(y: np.ndarray, weight: np.ndarray) -> FieldMachine:
+        mean = float(np.average(y, weights=weight))
+        scale = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
+        rows = batch.rows(y, weight, mean, scale)
+        signs, rng = default_signs(rows, plan.rank), np.random.default_rng(plan.seed)
+        machine = FieldMachine(rows, signs, rng, sampled=False)
+        deque(inferred(machine, plan.most_sweeps, plan.tol), maxlen=0)
+        return machine
+
+    machine = fitted(y, share * weight)
+    if plan.logistic:  # about a constant, log-odds are those of a fit to labels as numbers
+        n = weight.sum()
+        p = (float(weight @ y) + 0.5) / (n + 1)
+        f = machine.rows.shift + machine.rows.scale * _values(machine)
+        h, z = _working(float(log_odds(p)) + (f - p) / (p * (1 - p)), y)
+        # The noise is learned per weight: only as many as there are rows leave it its say.
+        share = float(n / (weight @ h))
+        machine = fitted(z, share * weight * h)
+    elif float(machine.noise.mean) > 1 / NOISELESS**2:
+        return None
+    return _kept(machine, batch, share)
+
+
+def _values(machine: FieldMachine) -> np.ndarray:
+    """Return the predictions of the rows at the means of all levels (n,), standardised."""
+    parts = [
+        theta.mean[:, entity.of_row]
+        for theta, entity in zip(machine.state, machine.rows.entities, strict=True)
+    ]
+    total, cross = joined(parts, machine.signs)
+    return np.asarray(machine.b + total[0] + cross)
+
+
+def _working(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and targets of the least squares that approximate log-loss about log-odds."""
+    h = np.clip(curvature(f), FLATTEST, None)
+    return h, f + (y - probability(f)) / h
+
+
+def _kept(machine: FieldMachine, batch: Batch, share: float) -> RunningLevels:
+    """Return the sums of all rows, and the machine."""
+    rows, frame, K = machine.rows, batch.frame, len(machine.signs) + 1
+    i, j = np.triu_indices(K)
+    stats = [machine.statistics(e) for e in range(len(rows.entities))]
+    slots, patterns = batch.slots, frame.patterns
+    table = np.empty((len(frame.columns), K))
+    for entity, members in zip(rows.entities, machine.levels, strict=True):
+        for member, levels in zip(entity.members, members, strict=True):
+            table[member.columns] = levels.mean.T
+    joint = csr_matrix(vstack(patterns))
+    first, second = penalties(machine)
+    return RunningLevels(
+        entities=frame.entities,
+        columns=frame.columns,
+        mean=frame.mean,
+        scale=frame.scale,
+        table=table,
+        data=joint.data,
+        indices=joint.indices.astype(np.int64),
+        indptr=joint.indptr.astype(np.int64),
+        counts=np.array([each.shape[0] for each in patterns]),
+        G=np.concatenate([s.G[:, :, at][i, j] for s, at in zip(stats, slots, strict=True)], axis=1),
+        h=np.concatenate([s.h[:, at] for s, at in zip(stats, slots, strict=True)], axis=1),
+        rests=np.array([each.rest for each in stats]),
+        means=machine.means,
+        shapes=np.array([float(each.shape) for each in machine.precisions]),
+        rates=np.array([each.rate for each in machine.precisions]),
+        signs=machine.signs,
+        noise_shape=float(machine.noise.shape),
+        noise_rate=float(machine.noise.rate),
+        intercept=float(machine.b),
+        target_mean=rows.shift,
+        target_scale=rows.scale,
+        weight=machine.n,
+        share=share,
+        error=rows.scale**2 * machine.error / machine.n,
+        penalties=(first / share, second / share),
+    )
