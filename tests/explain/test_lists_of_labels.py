@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
-from quadlin.plot import ContributionDisplay, InteractionDisplay, PairDisplay
+from quadlin.plot import ContributionDisplay, InteractionDisplay, PairDisplay, SpectrumDisplay
 
 KINDS = np.array(["drama", "fun", "war", "love"])
 
@@ -111,3 +111,43 @@ def test_a_machine_with_lists_has_one_number_per_column(table):
     assert {e.first for e in machine.effects().columns} == {"genres", "user", "age"}
     parts = machine.contributions(X[:50])
     np.testing.assert_allclose(parts.prediction, machine.predict(X[:50]), rtol=1e-9)
+
+
+def test_labels_that_fit_did_not_see_are_not_taken_for_unseen_levels(model, table):
+    X = table[0][table[0]["genres"] != ""][:50]
+    more = X.assign(genres=X["genres"] + "|opera")
+    with pytest.warns(UserWarning, match="Labels that fit") as caught:
+        new = model.predict(more)
+    assert [str(w.message) for w in caught] == [
+        "Labels that fit did not see have no part in predictions; rows: 50 in 'genres'."
+    ]
+    np.testing.assert_array_equal(new, model.predict(X))
+
+
+def test_tables_of_levels_have_a_place_for_every_column(table):
+    X, y, _ = table
+    rng = np.random.default_rng(1)
+    film = rng.integers(40, size=len(y))
+    rows = X[["user", "genres"]].assign(film=[f"f{i}" for i in film])
+    model = FactorizationMachineRegressor(2, multi_hot=["genres"], random_state=0)
+    effects = model.fit(rows, y + 3 * rng.normal(size=40)[film]).effects()
+    levels = effects.strongest_levels(10)
+    assert len(levels) == 10
+    assert {level.column for level in levels} == {"user", "film", "genres"}
+    sizes = [abs(level.effect) for level in levels]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == max(abs(level.effect) for level in effects.levels)
+    assert "genres=" in str(effects)
+    assert len(effects.strongest_levels(2)) == 2
+
+
+def test_components_of_a_posterior_are_not_compared_with_noise_that_is_not_shrunk():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({name: rng.integers(30, size=3000) for name in ("user", "film")})
+    taste, style = rng.normal(size=(2, 30))
+    y = taste[X["user"]] * style[X["film"]] + rng.normal(size=3000)
+    for learn in ("fit", "partial_fit"):
+        model = FactorizationMachineRegressor(categorical_features=[0, 1], random_state=0)
+        getattr(model, learn)(X, y)
+        assert model.rank_ > 0
+        assert np.isnan(SpectrumDisplay.from_estimator(model).noise)

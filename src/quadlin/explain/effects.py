@@ -1,5 +1,6 @@
 """Strengths: how much each column, and each pair of columns, moves the prediction."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -77,6 +78,19 @@ class Effects:
             }
         )
 
+    def strongest_levels(self, top: int) -> list[LevelEffect]:
+        """Return some levels by falling effect; each column has a share of them.
+
+        Otherwise columns with many levels, such as users, would leave no place for the others.
+        """
+        levels = sorted(self.levels, key=lambda level: -abs(level.effect))
+        share = max(1, top // max(1, len({level.column for level in levels})))
+        place, taken = Counter[str](), list[tuple[bool, int]]()
+        for number, level in enumerate(levels):
+            taken.append((place[level.column] >= share, number))
+            place[level.column] += 1
+        return [levels[number] for number in sorted(number for _, number in sorted(taken)[:top])]
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -92,9 +106,9 @@ class Effects:
             more = len(effects) - SHOWN
             lines += [f"and {more:,} more"] if more > 0 else []
         if self.levels:
-            strongest = sorted(self.levels, key=lambda level: -abs(level.effect))[:SHOWN]
             rows = [
-                [f"{e.column}={e.level}", f"{e.effect:+.4g}", f"{e.share:.1%}"] for e in strongest
+                [f"{e.column}={e.level}", f"{e.effect:+.4g}", f"{e.share:.1%}"]
+                for e in self.strongest_levels(SHOWN)
             ]
             lines += ["", *text_table(["level", "effect", "of rows"], rows)]
             lines += [f"Effects of levels are measured from {self.reference}."]

@@ -148,7 +148,7 @@ it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effec
 </table>
 {% endfor %}
 {% if effects.levels %}
-<h2>Levels of text columns</h2>
+<h2>Levels of categories</h2>
 <p class="note">What a level adds alone, measured from {{ effects.reference }}, with the share of
 the fitted rows that have it. A label of a column of lists is measured from rows without it.</p>
 {{ legend("raises the prediction", "lowers the prediction") }}

@@ -132,7 +132,6 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
     if len(model.decomposition().columns) > MOST_COLUMNS:
         return None
     effects: Effects = model.effects(X)
-    levels = sorted(effects.levels, key=lambda level: -abs(level.effect))[:top]
     return {
         "rows": effects.rows,
         "reference": effects.reference,
@@ -141,6 +140,6 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
             {"first": e.first, "second": e.second, "strength": e.strength}
             for e in effects.pairs[:top]
         ],
-        "levels": [level._asdict() for level in levels],
+        "levels": [level._asdict() for level in effects.strongest_levels(top)],
         "are_centred": bool(model.fitted_.fields),
     }

@@ -8,6 +8,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
 from quadlin.explain.drawing import COLOURS, Display, finish, legend_above
+from quadlin.stream.field_stream import FieldStream
 
 LEAST = 4  # places along the axis, so that a bar alone is not a wall
 
@@ -45,7 +46,11 @@ class SpectrumDisplay(Display):
         state = estimator.fitted_.state
         values = to_numpy(state.model.s).astype(float) * state.units.target.scale
         d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
-        error = float("nan") if estimator.loss in LINKED else estimator.history_[-1].loss ** 0.5
+        # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
+        fitted = estimator.fitted_
+        shrunk = fitted.noise is not None or isinstance(fitted.stream, FieldStream)
+        no_band = shrunk or estimator.loss in LINKED
+        error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
         noise = float(error) * (d / n) ** 0.5
         return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
 

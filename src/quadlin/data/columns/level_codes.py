@@ -68,6 +68,7 @@ class Unseen(dict[str, int]):
         """Start again from zero."""
         super().clear()
         self.missing.clear()
+        self.lists.clear()
 
 
 def label_of(value: Any) -> str:
